@@ -67,11 +67,16 @@ def random_traces(
     return to_traces(np.column_stack([when, place])[kept].tolist(), places, grid)
 
 
-def transitions_by_loop(traces: Traces) -> list[Row]:
-    """User, trace number, place and next place of every transition."""
+def transitions_by_loop(traces: Traces, *, over_gaps: bool = False) -> list[Row]:
+    """User, trace number, place and next place of every transition; `over_gaps`: also over several instants."""
     columns = (traces.user, traces.trace, traces.instant, traces.place)
     at = {(u, t, i): p for u, t, i, p in zip(*(column.tolist() for column in columns), strict=True)}
-    return [(u, t, p, at[u, t, i + 1]) for (u, t, i), p in at.items() if (u, t, i + 1) in at]
+    found = []
+    for u, t, i in at:
+        reach = traces.time_grid.n_instants if over_gaps else 1
+        later = [at[u, t, i + gap] for gap in range(1, reach + 1) if (u, t, i + gap) in at]
+        found += [(u, t, at[u, t, i], later[0])] if later else []
+    return found
 
 
 def evaluation_of(

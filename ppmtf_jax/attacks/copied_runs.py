@@ -7,19 +7,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.windows import Windows
 
 
-def longest_copied_runs(windows: Windows, train: Windows) -> Int[np.ndarray, " window"]:
+def longest_copied_runs(windows: Windows, train: Windows, *, over_gaps: bool = False) -> Int[np.ndarray, " window"]:
     """Length of the longest run of each window that also occurs in a training window, possibly at other instants.
 
-    A run is a sequence of events at consecutive instants of a window. It is copied if a training window has the same
+    A run is a sequence of events at consecutive instants of a window, with `over_gaps` at any instants. It is copied if a training window has the same
     sequence of places. Long stays at a popular place match by chance; so compare with the lengths for held-out users'
     traces. Both sets of windows have the same places. Work is n log n in the number of events.
     """
     n_own = len(windows.window)
     # 1. Sort the runs that begin at each event of both sets, as in a suffix array.
-    runs = _Runs.of(np.concatenate([windows.place, train.place]), np.concatenate([windows.is_step(), train.is_step()]))
+    goes_on = [~run_begins(each.window) if over_gaps else each.is_step() for each in (windows, train)]
+    runs = _Runs.of(np.concatenate([windows.place, train.place]), np.concatenate(goes_on))
     is_train = np.arange(len(runs.left)) >= n_own
     order = np.argsort(runs.ranks[-1], kind="stable")
     # 2. The longest match of a run is with the nearest training run before or after it in this order.

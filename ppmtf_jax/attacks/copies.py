@@ -2,9 +2,10 @@
 
 The signs are the distance to the closest record (DCR) and the longest copied run; unicity is reported too. Neither
 these signs nor their absence prove anything. But traces that are closer to the training set than held-out users' traces
-may be partly copied. Everything is measured on windows: periods of the grid, such as days. Synthetic windows are first
-thinned: each keeps only the instants at which a randomly drawn window of a test user has events. So synthetic and real
-windows have similar gaps.
+may be partly copied. Everything is measured on windows: periods of the grid, such as days, or windows as long as the
+synthetic traces if these last several periods. Windows of complete synthetic traces are first thinned: each keeps only
+the instants at which a randomly drawn window of a test user has events. So synthetic and real windows have similar
+gaps. Synthetic traces with gaps of their own are compared as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ppmtf_jax.attacks.unicity import at_most, unicity
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows, same_period
+from ppmtf_jax.data.windows import Windows, is_complete, same_period
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import COPIED, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -109,8 +110,8 @@ class CopyCheck:
 def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = SEED) -> CopyCheck:
     """Measure signs of copying in released traces, compared with the same numbers for test users.
 
-    Released windows are thinned to the instants of test windows; windows with one event are left out. At most 2,000
-    windows of each set are measured, drawn at random.
+    Windows of complete released traces are thinned to the instants of test windows; windows with one event are left
+    out. At most 2,000 windows of each set are measured, drawn at random.
 
     Parameters
     ----------
@@ -132,7 +133,7 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
     (1.0, 24.0)
     """
     check_same_places(released=released, train=train, test=test)
-    comparison = Comparison(released, train, test, released.time_grid.period)
+    comparison = Comparison(released, train, test, released.time_grid.n_instants)
     if (found := _check(comparison, seed, crowd_of_released=True)) is None:
         raise InputError("copies", [Problem("windows of two events in each set, on grids of one period", "none")])
     return found
@@ -145,22 +146,26 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
     so the real sets determine it. With `crowd_of_released`, the number of released users is used in place of that of
     test users.
     """
-    train, test = (comparison.statistic(_windows, each) for each in (comparison.train, comparison.test))
+    length = comparison.window_length
+    train, test = (comparison.statistic(_windows, each, length) for each in (comparison.train, comparison.test))
     grid = comparison.train.time_grid
     same = all(same_period(grid, each.time_grid) for each in (comparison.traces, comparison.test))
-    if not (same and train.n_windows and test.n_windows):
+    long_enough = comparison.traces.time_grid.n_instants >= length
+    if not (same and long_enough and train.n_windows and test.n_windows):
         return None
-    windows = train if comparison.traces is comparison.train else _thinned(comparison.traces, test, seed)
+    windows = comparison.statistic(_windows, comparison.traces, length)
+    if comparison.traces is not comparison.train and comparison.statistic(is_complete, comparison.traces):
+        windows = _thinned(Windows.of(comparison.traces, length), test, seed)
     if not windows.n_windows:
         return None
     n_users, n_train, n_test = (len(np.unique(each.user)) for each in (windows, train, test))
     crowd = min(n_users if crowd_of_released else n_test, n_train)
     runs, shares = _closeness(windows, train, seed)
-    test_runs, test_shares = comparison.statistic(_closeness_of_test, comparison.test, comparison.train, seed)
+    test_runs, test_shares = comparison.statistic(_closeness_of_test, comparison.test, comparison.train, length, seed)
     n_compared = min(n_users, n_test)
     return CopyCheck(
         unicity(windows, n_users=crowd, seed=seed),
-        comparison.statistic(_unicity_of_real, comparison.train, crowd, seed),
+        comparison.statistic(_unicity_of_real, comparison.train, length, crowd, seed),
         HeldOutComparison.of(runs, test_runs, n_compared),
         HeldOutComparison.of(shares, test_shares, n_compared, greatest=1.0),
         crowd,
@@ -179,12 +184,11 @@ def nearest_shares(windows: Windows, train: Windows) -> Float[np.ndarray, " wind
     return nearest / windows.events_per_window()
 
 
-def _windows(traces: Traces) -> Windows:
-    return Windows.of(traces).with_events(MIN_WINDOW_EVENTS)
+def _windows(traces: Traces, length: int) -> Windows:
+    return Windows.of(traces, length).with_events(MIN_WINDOW_EVENTS)
 
 
-def _thinned(traces: Traces, test: Windows, seed: int) -> Windows:
-    windows = Windows.of(traces)
+def _thinned(windows: Windows, test: Windows, seed: int) -> Windows:
     drawn = numpy_stream(seed, Stage.ALARMS, THINNING_STREAM).integers(test.n_windows, size=windows.n_windows)
     return windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)
 
@@ -193,15 +197,17 @@ def _closeness(windows: Windows, train: Windows, seed: int) -> tuple[np.ndarray,
     """Longest copied run and nearest share of each window."""
     rng = numpy_stream(seed, Stage.ALARMS, WINDOWS_STREAM)
     some = windows.select(at_most(windows.n_windows, MAX_WINDOWS, rng))
-    return longest_copied_runs(some, train), nearest_shares(some, train)
+    # Nobody who checks in now and then has events at consecutive instants for long.
+    several_periods = windows.time_grid.n_instants > windows.time_grid.period
+    return longest_copied_runs(some, train, over_gaps=several_periods), nearest_shares(some, train)
 
 
-def _closeness_of_test(test: Traces, train: Traces, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return _closeness(_windows(test), _windows(train), seed)
+def _closeness_of_test(test: Traces, train: Traces, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return _closeness(_windows(test, length), _windows(train, length), seed)
 
 
-def _unicity_of_real(traces: Traces, n_users: int, seed: int) -> np.ndarray:
-    return unicity(_windows(traces), n_users=n_users, seed=seed)
+def _unicity_of_real(traces: Traces, length: int, n_users: int, seed: int) -> np.ndarray:
+    return unicity(_windows(traces, length), n_users=n_users, seed=seed)
 
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:

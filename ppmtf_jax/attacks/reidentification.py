@@ -7,7 +7,7 @@ from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.ml import ml_transitions
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
-from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
+from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, looks_over_gaps, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
@@ -21,7 +21,8 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     """Guess, for each released trace, the training user whose transitions make it most likely.
 
     The attacker knows all training traces; the prior over users is uniform. A transition that a user never made has
-    probability 1e-8. In a tie, the first user is guessed.
+    probability 1e-8. In a tie, the first user is guessed. Transitions are steps to the next instant; if the released
+    traces have gaps, also steps over several instants, in the released and the training traces.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     [0, 1, 2]
     """
     check_same_places(released=released, train=train)
-    return _guesses(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train))
+    known = ml_transitions(train, looks_over_gaps(released, pool_traces))
+    return _guesses(attacked_traces(released, pool_traces=pool_traces), known)
 
 
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
@@ -64,9 +66,10 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     """
     check_same_places(released=released, train=train)
     truth = training_user_of(released, train)
-    if not (train.has_transitions() and released.has_transitions()):
+    over_gaps = looks_over_gaps(released, pool_traces)
+    if not (train.has_transitions(over_gaps) and released.has_transitions(over_gaps)):
         return float("nan")
-    return _rate(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train), truth)
+    return _rate(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train, over_gaps), truth)
 
 
 def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
@@ -104,12 +107,13 @@ def _check(comparison: Comparison) -> None:
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     released, train = comparison.traces, comparison.train
-    can_attack = all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train))
+    over_gaps = comparison.statistic(looks_over_gaps, released, comparison.pool_traces)
+    can_attack = all(comparison.statistic(Traces.has_transitions, traces, over_gaps) for traces in (released, train))
     if released.of_nobody or not can_attack:
         return [float("nan")]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
     truth = comparison.statistic(training_user_of, released, train)
-    return [_rate(attacked, comparison.statistic(ml_transitions, train), truth)]
+    return [_rate(attacked, comparison.statistic(ml_transitions, train, over_gaps), truth)]
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:

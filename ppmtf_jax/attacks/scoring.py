@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.data.windows import Windows, is_complete
 
 FLOOR = 1e-8
 """Probability of a transition that does not occur in the data of a user, or of the population (App. D)."""
@@ -46,6 +46,14 @@ class AttackedTraces:
         return sparse.coo_array((entries.data[found], (row[found], entries.row[found])), shape=shape)
 
 
+def looks_over_gaps(released: Traces, pool_traces: bool = False) -> bool:
+    """Whether attacks count steps over several instants too: synthetic traces with gaps have few steps of one instant.
+
+    Real traces (`pool_traces`) are attacked through steps of one instant, as complete synthetic traces are.
+    """
+    return not pool_traces and not is_complete(released)
+
+
 def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTraces:
     """Count the transitions of each released trace, or of all traces of a user together (`pool_traces`)."""
     user, number = released.trace_table()
@@ -53,18 +61,20 @@ def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTrac
     if pool_traces:
         user, number = np.arange(released.n_users), np.zeros(released.n_users, int)
         unit = released.user
-    counts = count_pairs(released, unit, len(user))
+    counts = count_pairs(released, unit, len(user), looks_over_gaps(released, pool_traces))
     pairs, column = np.unique(counts.indices, return_inverse=True)
     shape = (len(user), len(pairs))
     return AttackedTraces(user, number, pairs, sparse.csr_array((counts.data, column, counts.indptr), shape=shape))
 
 
-def count_pairs(traces: Traces, unit: Int[np.ndarray, " event"], n_units: int) -> sparse.csr_array:
-    """Count how often each transition occurs in each unit, such as a user or a trace.
+def count_pairs(
+    traces: Traces, unit: Int[np.ndarray, " event"], n_units: int, over_gaps: bool = False
+) -> sparse.csr_array:
+    """Count how often each transition occurs in each unit, such as a user or a trace; see `Traces.transitions`.
 
     The column of a transition is place times number of places plus next place.
     """
-    steps = traces.transitions()
+    steps = traces.transitions(over_gaps)
     pair = steps.place.astype(np.int64) * traces.n_places + steps.next_place
     shape = (n_units, traces.n_places**2)
     return sparse.csr_array(sparse.coo_array((np.ones(len(pair)), (unit[steps.event], pair)), shape=shape))

@@ -141,6 +141,16 @@ class Comparison:
             memo[key] = function(traces, *args)
         return memo[key]
 
+    @property
+    def window_length(self) -> int:
+        """Number of instants of windows that are as long as a synthetic trace: whole periods, at least one.
+
+        If a real set covers less time, the windows are that short.
+        """
+        shortest = min(self.n_instants, self.train.time_grid.n_instants, self.test.time_grid.n_instants)
+        period = self.test.time_grid.period
+        return max(shortest // period, 1) * period
+
     def of(self, traces: Traces, *, pool_traces: bool = False) -> Comparison:
         """Compare another set with the same real sets."""
         return Comparison(traces, self.train, self.test, self.n_instants, pool_traces, self._of_real)

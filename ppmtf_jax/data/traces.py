@@ -507,8 +507,8 @@ class Traces:
         step[1:] = ~self._begins_trace()[1:] & (self.instant[1:] - self.instant[:-1] == 1)
         return step
 
-    def transitions(self) -> Transitions:
-        """The steps between two events at consecutive instants of a trace.
+    def transitions(self, over_gaps: bool = False) -> Transitions:
+        """The steps between two events at consecutive instants of a trace, with `over_gaps` also over several instants.
 
         Examples
         --------
@@ -523,12 +523,12 @@ class Traces:
         >>> event.tolist(), user.tolist(), place.tolist(), next_place.tolist()
         ([1, 3], [0, 0], [0, 0], [1, 0])
         """
-        event = np.flatnonzero(self.is_step())
+        event = np.flatnonzero(~self._begins_trace() if over_gaps else self.is_step())
         return Transitions(event, self.user[event], self.place[event - 1], self.place[event])
 
-    def has_transitions(self) -> bool:
-        """Whether any two events are at consecutive instants of a trace."""
-        return bool(self.is_step().any())
+    def has_transitions(self, over_gaps: bool = False) -> bool:
+        """Whether any two events are at consecutive instants of a trace; `over_gaps`: whether any trace has two."""
+        return bool(~self._begins_trace().all() if over_gaps else self.is_step().any())
 
     def _begins_trace(self) -> np.ndarray:
         return run_begins(self.user, self.trace)

@@ -70,8 +70,8 @@ def _of_one_trace(traces: Traces, n_traces: int) -> str:
     events = f"It has a place for each of {covered}, even if the training traces have far fewer events."
     if traces.n_events < n_traces * grid.n_instants:
         events = (
-            f"Of {covered}, it has a place at {traces.n_events / n_traces:.3g} on average: it has gaps like the training "
-            "traces, and does not say where the person was then."
+            f"Of {covered}, it has a place at {traces.n_events / n_traces:.3g} on average. Like the training traces, "
+            "it has gaps, which do not say where the person was."
         )
     return (
         f"Each trace covers {duration(length_s)} of a person who never lived: it has {has_no}, whatever the date in "

@@ -65,6 +65,8 @@ def test_longest_runs_equal_those_of_loops(n_places: int, keep: float) -> None:
         windows = windows_of(seed, range(6), n_places=n_places, keep=keep)
         train = windows_of(50 + seed, range(4), n_places=n_places, keep=keep)
         assert longest_copied_runs(windows, train).tolist() == longest_by_loop(windows, train)
+        over_gaps = longest_copied_runs(windows, train, over_gaps=True)
+        assert over_gaps.tolist() == longest_by_loop(windows, train, across_gaps=True)
     # The comparison notices runs across gaps.
     if n_places == 3:
         assert longest_copied_runs(windows, train).tolist() != longest_by_loop(windows, train, across_gaps=True)
@@ -192,3 +194,41 @@ def test_what_cannot_be_compared_is_refused() -> None:
     for sets in ((train, train, other_period), (train, train, still), (still, train, test), (train, still, test)):
         with pytest.raises(InputError, match="windows of two events in each set"):
             check_copies(*sets)
+
+
+# Check-ins over several periods
+
+
+def checkins(seed: int, users: range) -> Traces:
+    """About five events in eight days."""
+    return random_traces(seed, users, places_in_line(30), DAYS, keep=0.16)
+
+
+DAYS = TimeGrid.cyclic("2024-01-01T00:00:00", 6 * 3600, 32, slot_s=6 * 3600)
+
+
+def test_copied_checkins_are_found_and_are_not_thinned() -> None:
+    train, test = checkins(0, range(300)), checkins(1, range(1000, 1300))
+    copied = replace(train, user_ids=train.user_ids + 5000)
+    whole = check_copies(copied, train, test)
+    assert whole.nearest_share.mean == 1
+    assert whole.nearest_share.share_far > 0.9
+    # Not those of so few events that a run of all of them occurs by chance.
+    assert whole.copied_run.share_far > 0.7
+    # A copy keeps all its events: a run is as long as its window.
+    n_events = Windows.of(copied, DAYS.n_instants).with_events(2).events_per_window()
+    assert sorted(whole.copied_run.synthetic) == sorted(n_events)
+    new = check_copies(checkins(2, range(5000, 5300)), train, test)
+    for found in (new.nearest_share, new.copied_run):
+        assert found.share_far < 0.05 + 5 * math.sqrt(2 * 0.05 / 300)
+
+
+def test_training_and_synthetic_checkins_are_cut_into_windows_of_one_length() -> None:
+    """Also if a synthetic trace is shorter than the real ones."""
+    train, test = checkins(0, range(300)), checkins(1, range(1000, 1300))
+    made = random_traces(2, range(300), train.places, DAYS.of_periods(4), keep=0.16)
+    made = made.select_users(np.isin(made.user_ids, train.user_ids))
+    evaluation = evaluate(made, train, test)
+    assert evaluation.value("copied_run", "training") > 1.8
+    assert evaluation.value("copied_run", "synthetic") < evaluation.value("copied_run", "training")
+    assert evaluation.value("nearest_share_far", "training") > evaluation.value("nearest_share_far", "synthetic")

@@ -14,9 +14,9 @@ from ppmtf_jax.attacks.scoring import count_pairs
 from ppmtf_jax.data.traces import Traces
 
 
-def ml_transitions(traces: Traces) -> sparse.csr_array:
+def ml_transitions(traces: Traces, over_gaps: bool = False) -> sparse.csr_array:
     """Transition matrix of each user by maximum likelihood, counts over row sums, as a row of `count_pairs`."""
-    transitions = count_pairs(traces, traces.user, traces.n_users)
+    transitions = count_pairs(traces, traces.user, traces.n_users, over_gaps)
     user, pair = transitions.tocoo().coords
     _, row = np.unique(user.astype(np.int64) * traces.n_places + pair // traces.n_places, return_inverse=True)
     transitions.data /= np.bincount(row, weights=transitions.data)[row]

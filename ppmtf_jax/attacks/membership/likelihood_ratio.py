@@ -12,7 +12,7 @@ from ppmtf_jax.attacks.estimators.ml import ml_transitions
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
-from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
+from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, looks_over_gaps, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
@@ -42,7 +42,8 @@ def membership_scores(
     The attacker knows the real traces of all these users. For each trace number, the score of a user is the greatest
     log-likelihood ratio over the released traces with this number. The ratio is the likelihood under the user's
     transition matrix, divided by the likelihood under the mean matrix of all other users. A transition that does not
-    occur in a matrix has probability 1e-8.
+    occur in a matrix has probability 1e-8. Transitions are steps to the next instant; if the released traces have gaps,
+    also steps over several instants, in all sets.
 
     Parameters
     ----------
@@ -71,7 +72,8 @@ def membership_scores(
     """
     check_same_places(released=released, train=train, test=test)
     check_disjoint_users(train, test)
-    return _scores(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train), ml_transitions(test))
+    known = (ml_transitions(each, looks_over_gaps(released, pool_traces)) for each in (train, test))
+    return _scores(attacked_traces(released, pool_traces=pool_traces), *known)
 
 
 def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False) -> float:
@@ -79,9 +81,15 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
 
     NaN if no training trace or no released trace has a transition.
     """
-    if not (train.has_transitions() and released.has_transitions()):
+    if _still(released, train, pool_traces):
         return float("nan")
     return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
+
+
+def _still(released: Traces, train: Traces, pool_traces: bool) -> list[str]:
+    """Names of the sets without a transition."""
+    over_gaps = looks_over_gaps(released, pool_traces)
+    return [name for name, each in (("released", released), ("train", train)) if not each.has_transitions(over_gaps)]
 
 
 def _scores(attacked: AttackedTraces, train: sparse.csr_array, test: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
@@ -127,8 +135,7 @@ def _infer(
     released: Traces, train: Traces, test: Traces, settings: LikelihoodRatioSettings, seed: int, progress: bool
 ) -> MembershipScores:
     del seed, progress
-    still = [name for name, each in (("released", released), ("train", train)) if not each.has_transitions()]
-    if still:
+    if still := _still(released, train, settings.pool_traces):
         found = f"none in {', '.join(still)}"
         raise InputError("likelihood-ratio attack", [Problem("two events at consecutive instants in each set", found)])
     scores = membership_scores(released, train, test, pool_traces=settings.pool_traces)
@@ -148,10 +155,11 @@ MEMBERSHIP_ATTACKS.register(
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     released, train, test = comparison.traces, comparison.train, comparison.test
     n_attacked = float(released.n_users if comparison.pool_traces else len(released.trace_table()[0]))
-    if not all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train)):
+    over_gaps = comparison.statistic(looks_over_gaps, released, comparison.pool_traces)
+    if not all(comparison.statistic(Traces.has_transitions, traces, over_gaps) for traces in (released, train)):
         return [math.nan, math.nan, n_attacked]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
-    known = (comparison.statistic(ml_transitions, traces) for traces in (train, test))
+    known = (comparison.statistic(ml_transitions, traces, over_gaps) for traces in (train, test))
     scores = _scores(attacked, *known)
     return [membership_advantage(*scores), membership_chance(*scores), n_attacked]
 

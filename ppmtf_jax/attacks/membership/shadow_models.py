@@ -26,6 +26,7 @@ from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, sha
 from ppmtf_jax.attacks.membership.trace_densities import windows_of
 from ppmtf_jax.attacks.membership.trace_statistics import statistics_of
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
+from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
@@ -107,7 +108,9 @@ def infer_by_shadow_models(
     """
     target = Target.of(released, train, test, n_attacked=settings.n_attacked, seed=seed)
     number = released.trace_table()[1]
-    wanted = Wanted(len(number), max(-(-len(number) // train.n_users), int(number.max()) + 1))
+    days, rest_s = divmod(released.time_grid.n_instants * released.time_grid.step_s, DAY_S)
+    of_user = max(-(-len(number) // train.n_users), int(number.max()) + 1)
+    wanted = Wanted(len(number), of_user, None if rest_s else days)
     kept = None
     if checkpoint is not None:
         given = {name: value for name, value in asdict(settings).items() if name != "n_shadows"}
@@ -229,7 +232,7 @@ def learn_shadows(
 
 
 class Wanted(NamedTuple):
-    """Numbers of traces of a shadow model: `n_traces` that pass, and `of_user` for each user in the first round.
+    """Traces of a shadow model: `n_traces` that pass, `of_user` for each user in the first round, of `days` days each.
 
     If the release has its key, trace numbers show how many traces were made for each user. Otherwise further rounds
     make more until enough pass.
@@ -237,6 +240,7 @@ class Wanted(NamedTuple):
 
     n_traces: int
     of_user: int
+    days: int | None = None  # None: as long as the model makes them
 
 
 def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed: int) -> Traces:
@@ -247,7 +251,7 @@ def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed
     model = fit(train, settings.system, settings.system_settings, seed=seed)
     of_user = wanted.of_user
     for _ in range(ROUNDS):
-        made = synthesize(model, traces_per_user=of_user, seed=seed)
+        made = synthesize(model, traces_per_user=of_user, days=wanted.days, seed=seed)
         passed = np.ones(len(made.trace_table()[0]), bool)
         if settings.test_settings is not None:
             passed = plausible_deniability_test(model, made, seed=seed, **settings.test_settings).passed

@@ -67,13 +67,8 @@ def has_gaps(comparison: Comparison) -> bool:
 
 
 def trace_length(comparison: Comparison) -> int:
-    """Number of instants of the windows that are as long as a synthetic trace: whole periods, at least one.
-
-    If a real set covers less time, the windows are that short.
-    """
-    grids = [each.time_grid for each in (comparison.train, comparison.test)]
-    period = comparison.test.time_grid.period
-    return max(min(comparison.n_instants, *(grid.n_instants for grid in grids)) // period, 1) * period
+    """Number of instants of the windows that are as long as a synthetic trace; see `Comparison.window_length`."""
+    return comparison.window_length
 
 
 def distance_from_test(
