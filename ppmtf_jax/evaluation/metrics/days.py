@@ -1,7 +1,7 @@
 """Days: the order in which people visit the places of a day, and whether a day ends where it began.
 
-A day lasts 24 hours from the beginning of a period; all of a shorter period is one day. Days with fewer than two events do
-not count.
+A day lasts 24 hours from the beginning of a period; all of a shorter period is one day. Days with fewer than two events
+do not count.
 """
 
 from __future__ import annotations

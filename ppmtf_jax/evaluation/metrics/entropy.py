@@ -24,11 +24,10 @@ ABSENT = -1
 
 
 def entropies(windows: Windows) -> Sample:
-    """Entropy in bits of windows of at least 20 events; see `lempel_ziv_entropy`.
+    """Entropy of each window in bits, see `lempel_ziv_entropy`.
 
     At most 2,000 random windows (fixed seed) are measured, fewer if they have very many events.
     """
-    windows = windows.with_events(MIN_ENTROPY_EVENTS)
     if not windows.n_windows:
         return Sample(windows.user, np.zeros(0))
     n_measured = min(MAX_WINDOWS, windows.n_windows, max(MAX_PAIRS // int(windows.events_per_window().max()) ** 2, 1))
@@ -48,8 +47,9 @@ def lempel_ziv_entropy(
 ) -> Float[np.ndarray, " window"]:
     """Lempel-Ziv estimate of the entropy rate of sequences of places, in bits an event (Kontoyiannis et al. 1998).
 
-    It is n log2(n) divided by the sum over events of the length of the shortest sequence of places that begins at the
-    event and does not occur among the events before it.
+    For n events, it is n log2(n) divided by the sum over events of a length: that of the shortest sequence of places
+    that begins at the event and does not occur among the events before it. A sequence that occurs there up to the last
+    event counts as one longer.
 
     Parameters
     ----------
@@ -60,10 +60,9 @@ def lempel_ziv_entropy(
 
     Examples
     --------
-    Always at one place, then always elsewhere: of the lengths 1, 2, 3, 3, 2, 1, the last one is of the last event, and
-    so on.
+    Always at one place: the lengths are 1, 2, 3 and 2.
 
-    >>> lempel_ziv_entropy(np.array([[7, 7, 7, 7]]), np.array([4])).round(2).tolist()
+    >>> lempel_ziv_entropy(np.array([[7, 7, 7, 7]]), np.array([4])).tolist()
     [1.0]
     """
     counted = np.arange(place.shape[1]) < n_events[:, None]
@@ -90,4 +89,5 @@ SampledMetric(
     ),
     entropies,
     mean_difference,
+    min_events=MIN_ENTROPY_EVENTS,
 ).register()

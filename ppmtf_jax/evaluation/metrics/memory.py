@@ -90,11 +90,7 @@ def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
 
 
 def place_share(windows: Windows, rank: int) -> Sample:
-    """Share of each window's events at its most (rank 0) or second most visited place (rank 1); 0 without a second.
-
-    Windows of fewer than `MIN_SHARE_EVENTS` events are left out.
-    """
-    windows = windows.with_events(MIN_SHARE_EVENTS)
+    """Share of each window's events at its most (rank 0) or second most visited place (rank 1); 0 without a second."""
     visits = _visits_of_rank(windows, rank)
     share = np.zeros(windows.n_windows)
     share[visits.window] = visits.count / windows.events_per_window()[visits.window]
@@ -104,9 +100,8 @@ def place_share(windows: Windows, rank: int) -> Sample:
 def main_distance_km(windows: Windows) -> Sample:
     """Distance between the two most visited places of each window with at least two events at the second one.
 
-    Windows of fewer than `MIN_SHARE_EVENTS` events are left out, and places without coordinates.
+    Places without coordinates are left out.
     """
-    windows = windows.with_events(MIN_SHARE_EVENTS)
     top, second = (_visits_of_rank(windows, rank) for rank in (0, 1))
     counted = second.count > 1
     window, position_km = second.window[counted], windows.places.position_km()
@@ -202,7 +197,7 @@ _METRICS = (
     SampledMetric(
         MetricInfo(
             "window_distinct_w1",
-            "Distinct places, window",
+            "Distinct, whole trace",
             "Wasserstein distance between the numbers of different places of synthetic and of test users in windows "
             "as long as a synthetic trace.",
             "places",
@@ -215,7 +210,7 @@ _METRICS = (
     SampledMetric(
         MetricInfo(
             "distinct_by_events",
-            "Distinct places by events",
+            "Distinct, by events",
             "Mean difference between the numbers of different places of synthetic and of test users in windows with "
             "about equally many events.",
             "places",
@@ -227,7 +222,7 @@ _METRICS = (
     SampledMetric(
         MetricInfo(
             "window_top_w1",
-            "Top place, window",
+            "Top place, whole trace",
             "Wasserstein distance between the shares of events of synthetic and of test users at the most visited "
             f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
             "share of events",
@@ -235,6 +230,7 @@ _METRICS = (
         ),
         partial(place_share, rank=0),
         wasserstein,
+        min_events=MIN_SHARE_EVENTS,
         applies=lasts_several_periods,
     ),
     SampledMetric(
@@ -248,18 +244,20 @@ _METRICS = (
         ),
         partial(place_share, rank=1),
         wasserstein,
+        min_events=MIN_SHARE_EVENTS,
     ),
     SampledMetric(
         MetricInfo(
             "main_places_w1_km",
             "Main places, km",
             "Wasserstein distance between the distances from the most to the second most visited place of synthetic "
-            "and of test users' windows.",
+            f"and of test users' windows with at least {MIN_SHARE_EVENTS} events.",
             "km",
             undefined=NO_VALUE,
         ),
         main_distance_km,
         wasserstein,
+        min_events=MIN_SHARE_EVENTS,
         caveat=one_point,
     ),
     SampledMetric(

@@ -58,12 +58,13 @@ class SampledMetric:
     one_period : bool
         Whether a window lasts one period; otherwise it is as long as a synthetic trace.
     min_events : int
-        Windows with fewer events do not count.
+        Windows with fewer events do not count. If more than usual, the metric is left out where no window of the test
+        users has so many.
     of_times : bool
         Whether the values depend only on the times of events. Then only synthetic traces with gaps of their own are
         measured: thinned and uniform traces have the times of other traces.
     applies : function of Comparison that returns bool, optional
-        See `Measurement`.
+        A further condition, as in `Measurement`.
     caveat : function of Windows that returns str
         Why the number says little, or "", from the windows of the test users.
     """
@@ -79,10 +80,15 @@ class SampledMetric:
 
     def register(self) -> None:
         """Add the metric to the registry of metrics."""
-        options = {"measure": self._measure, "reading": self._reading, "applies": self.applies}
-        if self.of_times:
-            options |= {"applies": has_gaps, "uniform": _undefined}
-        register_utility(self.quantity, **options)
+        uniform = {"uniform": _undefined} if self.of_times else {}
+        register_utility(self.quantity, measure=self._measure, reading=self._reading, applies=self._applies, **uniform)
+
+    def _applies(self, comparison: Comparison) -> bool:
+        if self.of_times and not has_gaps(comparison):
+            return False
+        if self.min_events > MIN_WINDOW_EVENTS and not self._real(comparison, comparison.test).n_windows:
+            return False
+        return self.applies is None or self.applies(comparison)
 
     def _measure(self, comparison: Comparison, settings: NoSettings) -> list[float]:
         if self.of_times and not (comparison.pool_traces or has_gaps(comparison)):
