@@ -15,6 +15,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
+from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.jobs.attack import shadows_of_release
 from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
@@ -64,8 +65,8 @@ def report_run(
     check_output_file(page, overwrite=overwrite, is_ours=is_report, what="an earlier report")
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if not data.settings.fast:
-        scores = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
-        data = replace(data, shadow_scores=scores)
+        scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
+        data = replace(data, shadow_scores=scores, no_shadows=why_not)
     report = compose_report(data, progress=progress, say=say)
     write_text(page, render(report))
     return page, report
@@ -133,8 +134,8 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
 
 def shadow_scores(
     data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
-) -> MembershipScores | None:
-    """Scores of the attack with shadow models; None if it is not known how to make them, or the data do not suit.
+) -> tuple[MembershipScores | None, str]:
+    """Scores of the attack with shadow models; or None, and why: the end of a sentence.
 
     The statement of a release says how its traces were made and tested; other synthetic traces are those of the model,
     untested.
@@ -142,18 +143,20 @@ def shadow_scores(
     settings, model = None, data.model
     if data.statement is not None:
         settings = shadows_of_release(data.statement)
+        if settings is None:
+            return None, "because the statement of the release does not name the model and its settings"
     elif model is not None and not data.is_release:
         settings = ShadowModelSettings(model.system, model.settings)
     if settings is None:
-        return None
+        return None, "because the model that made these traces is not in the folder"
     settings = replace(settings, n_attacked=data.settings.n_users)
     say("Shadow models, to attack membership; --fast leaves them out")
     sets = data.synthetic, data.train, data.test
     try:
-        return infer_by_shadow_models(*sets, settings, checkpoint=checkpoint, progress=progress, say=say)
+        return infer_by_shadow_models(*sets, settings, checkpoint=checkpoint, progress=progress, say=say), ""
     except InputError as error:
         say(f"Left out: {error}")
-        return None
+        return None, f"because they need {needed(error)}"
 
 
 def _measured(file: Path, column: str) -> Evaluation | None:

@@ -19,6 +19,7 @@ from ppmtf_jax.evaluation.plots.flows import flow_maps
 from ppmtf_jax.evaluation.plots.friends import friend_panels
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
+from ppmtf_jax.evaluation.plots.persons import person_maps, person_timelines
 from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
 from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
 
@@ -30,6 +31,8 @@ __all__ = [
     "is_own_picture",
     "jump_length_curves",
     "pass_rate_curves",
+    "person_maps",
+    "person_timelines",
     "population_maps",
     "privacy_bars",
     "read_background",

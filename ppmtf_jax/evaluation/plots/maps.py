@@ -165,14 +165,12 @@ def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], t
 
 def draw_scale_bar(ax: Axes, places: PlaceTable) -> None:
     """A bar of a round length, about a third of the width, below the map."""
-    south, north, west, east = places.bounding_box()
-    km_per_degree = 111.2 * np.cos(np.radians((south + north) / 2))
+    south, north, _, _ = places.bounding_box()
+    (west, east), km_per_degree = ax.get_xlim(), 111.2 * np.cos(np.radians((south + north) / 2))
     third_km = (east - west) * km_per_degree / 3
-    if third_km <= 0:
-        return
     power = 10.0 ** np.floor(np.log10(third_km))
     length_km = max(step * power for step in (1, 2, 5) if step * power <= third_km * 1.0001)
-    share = length_km / km_per_degree / (ax.get_xlim()[1] - ax.get_xlim()[0])
+    share = length_km / km_per_degree / (east - west)
     line = {"color": "#333333", "lw": 2, "clip_on": False, "solid_capstyle": "butt"}
     ax.plot([0, share], [-0.05, -0.05], transform=ax.transAxes, **line)
     name = f"{length_km:g} km" if length_km >= 1 else f"{1000 * length_km:g} m"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule, worst
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from ppmtf_jax.evaluation.fitness import JudgedUse
 
 PIXELS_PER_INCH = 96
 
@@ -43,12 +45,23 @@ class Text(NamedTuple):
     kind = "text"
 
 
+class Mark(Protocol):
+    """A status: a cell of a table that shows a word and a symbol."""
+
+    @property
+    def word(self) -> str: ...
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def css(self) -> str: ...
+
+
 class Table(NamedTuple):
-    """Rows of text under headings; the first `n_words` columns are words, numbers are aligned to the right."""
+    """Rows of text or marks under headings; the first `n_words` columns are words, numbers are aligned to the right."""
 
     caption: str
     headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Mark]]
     n_words: int = 1
     kind = "table"
 
@@ -72,8 +85,9 @@ class Gauge(NamedTuple):
 
     `numbers` are as printed: "Training", "Synthetic" and "Uniform". If no synthesizer can be better than a
     reference "Floor", the floor replaces Training. `position` is the position of the synthetic number on the scale from
-    the first (0) to the last (1), below 0 if it is better than both. It is None if the number says little; `caveat`
-    gives the reason.
+    the first (0) to the last (1), below 0 if it is better than both, and None if there is no such scale. `error` is
+    that of `fitness.Judged`; it is NaN if the number says little, and then `caveat` gives the reason. `ends` are the
+    positions up to which a number is good, and up to which it is fair.
     """
 
     title: str
@@ -81,6 +95,8 @@ class Gauge(NamedTuple):
     numbers: dict[str, str]
     position: float | None
     status: Status
+    error: float
+    ends: tuple[float, ...]
     caveat: str = ""
     reference: str = ""
 
@@ -124,6 +140,13 @@ class Section(NamedTuple):
     findings: Sequence[Finding] = ()
 
 
+class Verdict(NamedTuple):
+    """The uses of synthetic traces, judged, and the blocks that say it on the page."""
+
+    uses: Sequence[JudgedUse]
+    blocks: Sequence[Block]
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """The content of the page; the subtitle describes the synthetic traces and their data in a sentence."""
@@ -132,6 +155,7 @@ class Report:
     subtitle: str
     sections: list[Section]
     made_on: str = ""
+    verdict: Verdict | None = None
 
     def findings(self, part: str | None = None) -> list[Finding]:
         """The findings of a part, or all of them, in the order of the page."""

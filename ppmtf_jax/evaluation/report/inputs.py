@@ -16,13 +16,14 @@ from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.errors import Problem
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import uniform_places
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
 from ppmtf_jax.evaluation.registry import Undefined
 from ppmtf_jax.evaluation.report.blocks import Block, Text
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
+from ppmtf_jax.evaluation.standard_errors import standard_errors
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -35,6 +36,11 @@ LEAST_VISITORS = 3
 
 class Unavailable(Exception):
     """Raised if a section has nothing to show; the message is a sentence of the page."""
+
+
+def needed(error: InputError) -> str:
+    """What was expected where an error was found: its examples and the values that it found may name users."""
+    return "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
 
 
 def if_available(make: Callable[[], list[Block]]) -> list[Block]:
@@ -57,6 +63,8 @@ class ReportSettings(Settings, subject="report"):
         Estimators of users' transitions, see `reidentification_attacks`; all estimators by default.
     fast : bool
         Leave out the attack with shadow models, which takes longest and is the strongest.
+    consent : bool
+        The people of the data agreed that days of ten of them are drawn; people of a simulated city need not agree.
 
     Raises
     ------
@@ -67,6 +75,7 @@ class ReportSettings(Settings, subject="report"):
     n_users: Annotated[int, Ge(2)] = N_USERS
     estimators: tuple[str, ...] | None = None
     fast: bool = False
+    consent: bool = False
 
     def problems(self) -> list[Problem | str]:
         """No estimator at all."""
@@ -104,6 +113,8 @@ class ReportData:
         Whether somebody chose a seed; None if it is not known.
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
+    no_shadows : str
+        Why there are no scores of shadow models: the end of a sentence.
     """
 
     train: Traces
@@ -121,6 +132,7 @@ class ReportData:
     statement: dict[str, Any] | None = None
     settings: ReportSettings = field(default=ReportSettings())
     shadow_scores: MembershipScores | None = None
+    no_shadows: str = "because it is not known how to learn them"
 
     @property
     def places(self) -> PlaceTable:
@@ -149,6 +161,11 @@ class ReportData:
     def comparison(self, name: str) -> Comparison:
         """Compare a set with the real sets, as in `evaluate`."""
         return self._real.of(self.sets[name], pool_traces=name in (REAL, TRAINING))
+
+    @cached_property
+    def standard_errors(self) -> dict[str, float]:
+        """Standard errors of the training users' numbers, by metric."""
+        return standard_errors(self.train, self.test, self._real.n_instants)
 
     @cached_property
     def windows(self) -> dict[str, Windows]:

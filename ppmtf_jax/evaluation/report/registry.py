@@ -12,7 +12,8 @@ from datetime import date
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Gauges, Report, Section, Status, Text
 from ppmtf_jax.evaluation.report.gauges import utility_finding
-from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, needed
+from ppmtf_jax.evaluation.report.verdict import compose_verdict
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.runtime.progress import progress_bar
 
@@ -50,6 +51,7 @@ SECTIONS: Registry[SectionMaker] = Registry(
         "population",
         "transitions",
         "trips",
+        "persons",
         "visit-fractions",
         "places",
         "range-queries",
@@ -97,7 +99,7 @@ def section(
 
 
 def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> Report:
-    """Make every section of a report.
+    """Make every section of a report, and the verdict from what they found.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[s
         f"{n:,} {what} trace{'s' * (n != 1)} made{by} from {data.train.n_events:,} events of "
         f"{data.train.n_users:,} people at {data.train.n_places:,} places."
     )
-    return Report(title, subtitle, sections, date.today().isoformat())
+    return Report(title, subtitle, sections, date.today().isoformat(), compose_verdict(data, sections))
 
 
 def compose_section(maker: SectionMaker, data: ReportData) -> Section:
@@ -132,9 +134,7 @@ def compose_section(maker: SectionMaker, data: ReportData) -> Section:
     except Unavailable as error:
         reason = str(error)
     except InputError as error:
-        # Examples and found values may name users, so only the expected values are shown.
-        needed = "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
-        reason = f"It needs {needed}."
+        reason = f"It needs {needed(error)}."
     except NumericalError:
         reason = "The computation did not stay within finite numbers."
     else:

@@ -62,7 +62,7 @@ def _shadows_note(data: ReportData) -> str:
             "traces made with and without a person's data to the person's own traces. Then the attacker decides "
             "whether the synthetic traces look as if they were made with or without the person's data."
         )
-    why = "to save time (--fast)" if data.settings.fast else "because it is not known how to learn them"
+    why = "to save time (--fast)" if data.settings.fast else data.no_shadows
     return f"{SHADOWS}, the strongest attack, were left out {why}. More may leak than is shown here."
 
 

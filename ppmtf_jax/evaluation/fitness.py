@@ -1,0 +1,290 @@
+"""All thresholds by which the library judges whether synthetic traces are fit for a use.
+
+Verdicts and lights of utility all use these thresholds, so that they cannot disagree; `privacy.limits` has those of
+risk. A number of synthetic traces is compared with the same number of the training users, who are real people: nobody
+can do better than real people do. What chance alone explains counts as no error. The rest is measured on a yardstick,
+because with many people even an error that matters to nobody is more than chance explains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
+from ppmtf_jax.privacy.limits import Status
+
+FIT, WITH_CARE = 0.05, 0.2
+"""Largest errors of a use that is fit, and fit with care, as shares of the yardstick: where people are compared, 5 and
+20 of 100 would have to be elsewhere. Five is less than most questions notice; at twenty, an answer may be the wrong
+one."""
+N_STANDARD_ERRORS = 2
+"""Chance explains as many standard errors, with a probability of 95 %."""
+LEAST_GAP = 0.02
+"""If random places are worse than Training by less than this share of their own number, the number says little."""
+FLOOR = "floor"
+"""Name of a reference that no synthesizer can beat, which then replaces Training."""
+
+
+class Yardstick(NamedTuple):
+    """The error that counts as 1 for numbers of some units."""
+
+    units: tuple[str, ...]  # beginnings of `MetricInfo.unit`
+    length: float
+    reason: str
+
+
+YARDSTICKS = (
+    Yardstick(
+        ("total variation", "share", "relative error", "rank correlation"),
+        1.0,
+        "A share of people, moves or events: 1 is all of them.",
+    ),
+    Yardstick(("places a week",), 5.0, "People sleep at one or two places a week: a quarter of a place is no error."),
+    Yardstick(("places", "events"), 10.0, "People visit some ten places in a week: half a place is hardly an error."),
+    Yardstick(("hours",), 10.0, "Plans are made in hours: half an hour is hardly an error."),
+    Yardstick(("bits", "doublings"), 5.0, "A quarter of a bit changes how many places are likely by a fifth."),
+    Yardstick(("km", "bins"), math.inf, "Only the size of the town matters, so the error of random places counts."),
+)
+"""A distance is measured by the error of random places where that is less, so that random places are never fit."""
+TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"
+TOO_FEW = "Too few people: chance alone changes this number as much as a serious error would"
+
+
+class Fitness(Enum):
+    """Whether traces are fit for a use: a printed word and symbol, and the light of the same colour."""
+
+    FIT = ("Fit", Status.GOOD)
+    WITH_CARE = ("With care", Status.FAIR)
+    NOT_FIT = ("Not fit", Status.POOR)
+    NOT_KNOWN = ("Not known", Status.UNKNOWN)
+
+    def __init__(self, word: str, status: Status) -> None:
+        self.word, self.status = word, status
+
+    @property
+    def symbol(self) -> str:
+        """The symbol of its light."""
+        return self.status.symbol
+
+    @property
+    def css(self) -> str:
+        """Its class in the style sheet."""
+        return self.status.css
+
+
+class Judged(NamedTuple):
+    """A number of synthetic traces, judged."""
+
+    fitness: Fitness
+    error: float  # how much worse the number is than that of real people, beyond chance; 1 is the yardstick
+    best: float  # loss of real people: of Training or, if it is worse, the floor
+    noise: float  # how much chance alone changes the number
+    yardstick: float
+    reason: str = ""  # why the fitness is not known
+
+
+def judge(
+    quantity: MetricInfo,
+    synthetic: float,
+    training: float,
+    uniform: float,
+    reading: Interpretation = Interpretation(),
+    standard_error: float = 0.0,
+) -> Judged:
+    """Judge a number of synthetic traces.
+
+    Parameters
+    ----------
+    quantity : MetricInfo
+    synthetic, training, uniform : float
+        The number of synthetic traces, of training users, and of random places; NaN if it is undefined.
+    reading : Interpretation
+        A caveat makes the fitness unknown; a reference "floor" that is worse than Training replaces it.
+    standard_error : float
+        Standard error of the training users' number, see `standard_errors`; NaN or 0 if it is not known.
+
+    Examples
+    --------
+    >>> flows = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1")
+    >>> [judge(flows, value, 0.10, 0.90, standard_error=0.01).fitness.word for value in (0.12, 0.15, 0.25, 0.35)]
+    ['Fit', 'Fit', 'With care', 'Not fit']
+    """
+    noise = N_STANDARD_ERRORS * standard_error if math.isfinite(standard_error) else 0.0
+    floor = reading.references.get(FLOOR, math.nan)
+    best = max((loss(quantity, each) for each in (training, floor) if math.isfinite(each)), default=math.nan)
+    way, is_signed = loss(quantity, uniform) - best, quantity.direction == "zero"
+    length = next((each.length for each in YARDSTICKS if quantity.unit.startswith(each.units)), math.inf)
+    # Random places may have the right share of something, such as returns, by accident.
+    yardstick = length if is_signed and math.isfinite(length) or not math.isfinite(way) else min(length, way)
+
+    def unknown(reason: str) -> Judged:
+        return Judged(Fitness.NOT_KNOWN, math.nan, best, noise, yardstick, reason)
+
+    # By accident, random places may also be better.
+    caveats = [each for each in reading.caveat.splitlines() if not (is_signed and each == UNIFORM_IS_BETTER)]
+    if not math.isfinite(synthetic):
+        return unknown(f"It is undefined here: {quantity.undefined}")
+    if caveats:
+        return unknown(". ".join(each.rstrip(".") for each in caveats))
+    if not math.isfinite(best):
+        return unknown("There is no number of real people to compare it with")
+    if not math.isfinite(yardstick) or yardstick <= (0 if is_signed else LEAST_GAP * abs(loss(quantity, uniform))):
+        return unknown(TOO_SHORT)
+    error = max(loss(quantity, synthetic) - best - noise, 0.0) / yardstick
+    if error <= WITH_CARE < noise / yardstick:
+        return unknown(TOO_FEW)
+    fitness = Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT
+    return Judged(fitness, error, best, noise, yardstick)
+
+
+def loss(quantity: MetricInfo, value: float) -> float:
+    """A number such that less is better; NaN if it is neither good nor bad."""
+    return {"lower": value, "higher": -value, "zero": abs(value)}.get(quantity.direction, math.nan)
+
+
+# Uses
+
+
+class Use(NamedTuple):
+    """Something that traces are used for, and the metrics that tell whether they are fit for it."""
+
+    title: str
+    examples: str
+    metrics: tuple[str, ...]  # names of quantities, or their beginnings if they end with "*"
+    otherwise: str  # what not to do if the traces are not fit
+    is_optional: bool = False  # whether it is left out where nothing of the kind is in the data
+
+
+USES = (
+    Use(
+        "Where people are, by hour",
+        "Shops, buses, cell towers: how many people are at a place at a time of day.",
+        ("tp_tv", "tp_tv_top*"),
+        "Do not count people at single places and hours.",
+    ),
+    Use(
+        "Flows between areas",
+        "Traffic, epidemics: from which part of the town to which people move, and how far.",
+        ("od_tv", "jump_tv", "jump_*_tv", "tm_emd_*"),
+        "Do not plan traffic, or model what spreads along it.",
+    ),
+    Use(
+        "Commuting",
+        "Homes and work places: the one or two main places of a person, the distance between them, nights at home.",
+        ("top_place_w1", "window_top_w1", "second_place_w1", "main_places_w1_km", "night_homes_difference")
+        + ("closed_day_difference",),
+        "Do not look for homes, work places or the ways between them.",
+    ),
+    Use(
+        "Days of persons",
+        "Time use, travel diaries: which places a person visits on a day, in which order, and for how long.",
+        ("return_difference", "straight_back_difference", "distinct_w1", "daily_motif_tv", "radius_w1_km")
+        + ("stay_difference", "move_interval_w1_h"),
+        "Do not follow a person through a day.",
+    ),
+    Use(
+        "Weeks of persons",
+        "Habits: how often a person comes back to a place, and how regular a person is over several days.",
+        ("window_distinct_w1", "distinct_by_events", "return_time_tv", "entropy_difference"),
+        "Do not follow a person over several days.",
+        is_optional=True,
+    ),
+    Use(
+        "When people are seen",
+        "Check-ins: how many events a person has, and how long nothing is known in between.",
+        ("events_w1", "event_gap_tv", "day_events_tv", "stay_any_gap_difference"),
+        "Do not study when people check in.",
+        is_optional=True,
+    ),
+    Use(
+        "Groups of people",
+        "Neighbourhoods: where the people of one part of the town spend their time.",
+        ("group_tv",),
+        "Do not compare parts of the population.",
+    ),
+    Use(
+        "Rare places",
+        "Parks, clinics, small shops: places with few visits.",
+        ("rare_tv",),
+        "Do not ask about places with few visits.",
+    ),
+    Use(
+        "Friends",
+        "Contacts: how often friends meet, where and when.",
+        ("friend_rate", "stranger_rate", "friend_lift", "meeting_slot_tv", "pair_meetings_tv", "meeting_category_tv")
+        + ("friends_tv", "clustering"),
+        "Do not study who meets whom.",
+        is_optional=True,
+    ),
+)
+"""The uses of a verdict. Metrics that an evaluation does not have are ignored; the worst of the others decides."""
+
+
+class JudgedUse(NamedTuple):
+    """A use with its judged numbers, the worst first."""
+
+    use: Use
+    numbers: Sequence[tuple[Row, Judged]]
+
+    @property
+    def fitness(self) -> Fitness:
+        """That of the worst number that is known."""
+        return self.numbers[0][1].fitness if self.numbers else Fitness.NOT_KNOWN
+
+
+def judge_uses(
+    rows: Sequence[Row], columns: Sequence[str], column: str, standard_errors: Mapping[str, float]
+) -> list[JudgedUse]:
+    """Judge all uses by the rows of an evaluation.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        What `Evaluation.rows` gives.
+    columns : sequence of str
+        The columns of the evaluation.
+    column : str
+        The column to judge.
+    standard_errors : mapping of metrics to float
+        See `standard_errors`; a metric that is missing counts as exact.
+
+    Returns
+    -------
+    list of JudgedUse
+        In the order of `USES`, without optional uses of which the evaluation has no number.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax import evaluate
+    >>> train, test = toy_city(n_users=200, seed=0).traces.split_users(0.5, seed=0)
+    >>> evaluation = evaluate(train, train, test)
+    >>> judged = judge_uses(evaluation.rows(), evaluation.columns, "uniform", {})
+    >>> judged[0].use.title, judged[0].fitness.word
+    ('Where people are, by hour', 'Not fit')
+    """
+    found = []
+    for use in USES:
+        judged = []
+        for row in rows:
+            if any(_is_named(row.quantity.name, metric) for metric in use.metrics):
+                value = dict(zip(columns, row.values, strict=True))
+                numbers = (value.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
+                error = standard_errors.get(row.quantity.name, 0.0)
+                judged.append((row, judge(row.quantity, *numbers, row.reading, error)))
+        # Unknown ones last.
+        judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
+        if judged or not use.is_optional:
+            found.append(JudgedUse(use, judged))
+    return found
+
+
+def _is_named(name: str, pattern: str) -> bool:
+    """Whether a name is a pattern, in which a star stands for any text."""
+    begin, star, end = pattern.partition("*")
+    return name.startswith(begin) and name.endswith(end) if star else name == pattern

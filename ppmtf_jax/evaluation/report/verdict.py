@@ -1,0 +1,208 @@
+"""The verdict: for which uses traces are fit, at what risk, and what would serve better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ppmtf_jax.evaluation.fitness import FIT, WITH_CARE, YARDSTICKS, Fitness, Judged, JudgedUse, judge_uses
+from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
+from ppmtf_jax.evaluation.report.inputs import ReportData
+from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Row
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+
+KEPT_SHARE = 0.75
+"""A k is called possible if at least this share of the traces passes: fewer are not representative."""
+ATTACKS = ("identity", "membership", "copies")
+"""The sections whose findings tell the risk."""
+N_RISKS = 3
+ORDER = (Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
+COLUMN_TITLES = {"released": "the released traces", "all": "all traces, tested or not"}
+RULE = (
+    "Every number is held against that of the training users, who are real people as well, with what chance explains "
+    f"on both sides (two standard errors). Fit: no worse than that, or by at most {percent(FIT)} of the yardstick; with "
+    f"care: by at most {percent(WITH_CARE)}; not fit: by more. The worst number of a use decides."
+)
+
+
+def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
+    """Judge the uses of synthetic traces; the findings of `sections` tell the risk."""
+    judged = {column: _judged(data, column) for column in _candidates(data)}
+    uses = judged[data.column]
+    blocks = [
+        Text((_in_a_sentence(uses),)),
+        _uses_table(data, uses),
+        _risk_table(sections),
+        Text((f"Would something else serve better? {' '.join([*_better_systems(data, judged), *_better_k(data)])}",)),
+    ]
+    if len(judged) > 1:
+        blocks.append(_systems_table(data, judged))
+    numbers = Details("The numbers behind this verdict", (_numbers_table(data, uses),))
+    return Verdict(uses, [*blocks, numbers, Details("The rule, and the yardsticks", (Text((RULE,)), _yardsticks()))])
+
+
+def _candidates(data: ReportData) -> list[str]:
+    """The columns of synthetic traces, first that of the report."""
+    others = [each for each in data.evaluation.columns if each not in (*RESERVED, data.column)]
+    return [data.column, *others]
+
+
+def _judged(data: ReportData, column: str) -> list[JudgedUse]:
+    evaluation = data.evaluation
+    return judge_uses(evaluation.rows(), evaluation.columns, column, data.standard_errors)
+
+
+def _in_a_sentence(uses: Sequence[JudgedUse]) -> str:
+    words = {
+        Fitness.FIT: "These traces are fit for",
+        Fitness.WITH_CARE: "Use them with care for",
+        Fitness.NOT_FIT: "Do not use them for",
+        Fitness.NOT_KNOWN: "It is not known whether they are fit for",
+    }
+    titles = {each: [_small(use.use.title) for use in uses if use.fitness is each] for each in words}
+    said = [f"{begin} {'; '.join(titles[each])}." for each, begin in words.items() if titles[each]]
+    return " ".join(said)
+
+
+def _small(title: str) -> str:
+    return title[:1].lower() + title[1:]
+
+
+def _uses_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
+    rows = [(each.use.title, each.fitness, _why(data, each), _advice(each)) for each in uses]
+    headings = ("Use", "Verdict", "Why", "So")
+    return Table("For which uses these traces are fit", headings, rows, n_words=len(headings))
+
+
+def _why(data: ReportData, use: JudgedUse) -> str:
+    """The number that decides, beside that of real people, in words."""
+    if not use.numbers:
+        return "Not measured: the evaluation has no number that tells."
+    row, judged = use.numbers[0]
+    if judged.fitness is Fitness.NOT_KNOWN:
+        return f"Not measured. {row.quantity.title}: {_small(judged.reason.rstrip('.'))}."
+    value, training, chance = _printed(data, row, judged)
+    how = "far worse than real people"
+    if judged.error == 0:
+        how = "as good as real people, within what chance explains"
+    elif judged.fitness is Fitness.FIT:
+        how = "worse than real people by so little that it hardly matters"
+    elif judged.fitness is Fitness.WITH_CARE:
+        how = "worse than real people, by more than chance explains"
+    n = sum(math.isfinite(each.error) for _, each in use.numbers)
+    of_several = f" It is the worst of {n} numbers." if n > 1 else ""
+    return f"{row.quantity.title} is {value}; of real people it is {training}{chance}: {how}.{of_several}"
+
+
+def _advice(use: JudgedUse) -> str:
+    return {
+        Fitness.FIT: use.use.examples,
+        Fitness.WITH_CARE: f"{use.use.examples} Check an answer before you rely on it.",
+        Fitness.NOT_FIT: use.use.otherwise,
+        Fitness.NOT_KNOWN: "Do not rely on it.",
+    }[use.fitness]
+
+
+def _printed(data: ReportData, row: Row, judged: Judged) -> tuple[str, str, str]:
+    """The number of the synthetic traces, that of real people, and what chance explains, as text."""
+    value = dict(zip(data.evaluation.columns, row.values, strict=True))[data.column]
+    quantity, best = row.quantity, judged.best
+    # Losses have a sign of their own.
+    real = -best if quantity.direction == "higher" else best
+    chance = f" ± {quantity.text(judged.noise)}" if judged.noise > 0 else ""
+    return quantity.text(value), quantity.text(real), chance
+
+
+def _risk_table(sections: Sequence[Section]) -> Block:
+    found = [finding for each in sections if each.name in ATTACKS for finding in each.findings]
+    rows = [(finding.question, finding.status, finding.answer) for finding in found]
+    if not rows:
+        return Text(("At what risk: no attack was made.",))
+    headings = ("Question", "Light", "What the strongest attack found")
+    return Table("At what risk", headings, rows, n_words=len(headings))
+
+
+def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> list[str]:
+    own, *others = judged
+    if not others:
+        return ["No other system was compared: `[[compare]]` in a job, or `ppmtf compare`, does so."]
+    found = []
+    for use in judged[own]:
+        fitness = {name: {each.use: each.fitness for each in uses}.get(use.use) for name, uses in judged.items()}
+        if use.fitness not in ORDER or use.fitness is Fitness.FIT:
+            continue
+        better = [each for each in others if fitness[each] in ORDER[: ORDER.index(use.fitness)]]
+        if better:
+            names = " or ".join(COLUMN_TITLES.get(each, each) for each in better)
+            found.append(f"For {_small(use.use.title)}: {names}.")
+    if not found:
+        return ["Of the systems compared, none would serve a use better."]
+    return [*found, "Look at their attacks too before you choose."]
+
+
+def _better_k(data: ReportData) -> list[str]:
+    """Which k most traces would pass with."""
+    verdicts = data.verdicts
+    if verdicts is None:
+        return ["No privacy test is known, so nothing can be said of its k."]
+    k, largest = verdicts.settings.k, largest_k(verdicts)
+    if largest is None:
+        return [f"Whether another k than {k} would do is not known: the test stopped counting (see `count_all`)."]
+    share = percent(KEPT_SHARE)
+    if largest > k:
+        return [f"A k of up to {largest:,} in place of {k} would protect more, and {share} of the traces still pass."]
+    if largest == k:
+        return [f"A k of {k} is the largest with which {share} of the traces pass."]
+    if largest == 0:
+        return [f"With no k do {share} of the traces pass."]
+    return [f"With a k of {largest:,} in place of {k}, {share} of the traces would pass, protected less."]
+
+
+def largest_k(verdicts: PlausibleDeniability) -> int | None:
+    """The largest k that enough traces pass, at the settings of the test; None if the counts do not tell."""
+    settings = verdicts.settings
+    if settings.noise_epsilon is not None:
+        return None
+    known = verdicts.counted_to
+    last = int(min(known, verdicts.plausible_users.max(initial=1)))
+    enough = np.flatnonzero(verdicts.pass_rates(np.arange(1, last + 1)) >= KEPT_SHARE)
+    largest = int(enough[-1]) + 1 if len(enough) else 0
+    # Where counting stopped at a k, more traces may pass with a larger k.
+    return None if largest >= known else largest
+
+
+def _systems_table(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> Table:
+    risks = [row for row in data.evaluation.rows() if row.kind == "privacy" and row.quantity.better][-N_RISKS:]
+    rows = []
+    for column, uses in judged.items():
+        counts = [str(sum(each.fitness is fitness for each in uses)) for fitness in ORDER]
+        values = (dict(zip(data.evaluation.columns, row.values, strict=True))[column] for row in risks)
+        numbers = [row.quantity.text(value) for row, value in zip(risks, values, strict=True)]
+        rows.append([COLUMN_TITLES.get(column, column), *counts, *numbers])
+    headings = ("Traces", *(f"Uses: {each.word.lower()}" for each in ORDER), *(row.quantity.title for row in risks))
+    return Table("What was compared: number of uses, and attacks (lower is better)", headings, rows)
+
+
+def _numbers_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
+    rows = []
+    for use in uses:
+        for row, judged in use.numbers:
+            value, training, chance = _printed(data, row, judged)
+            uniform = dict(zip(data.evaluation.columns, row.values, strict=True))[UNIFORM]
+            error = percent(judged.error) if math.isfinite(judged.error) else "-"
+            cells = (value, training + chance, row.quantity.text(uniform), error)
+            rows.append((use.use.title, row.quantity.title, judged.fitness, judged.reason, *cells))
+    caption = "All numbers of the uses. Error: what is beyond real people and chance, as a share of the yardstick"
+    headings = ("Use", "Number", "Verdict", "Remark", "Synthetic", f"{TRAINING.title()} ± chance", "Random", "Error")
+    return Table(caption, headings, rows, n_words=4)
+
+
+def _yardsticks() -> Table:
+    rows = [
+        (", ".join(each.units), "random places" if math.isinf(each.length) else f"{each.length:g}", each.reason)
+        for each in YARDSTICKS
+    ]
+    return Table("Yardsticks", ("Unit", "Yardstick", "Reason"), rows, n_words=3)
+
