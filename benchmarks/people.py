@@ -9,9 +9,10 @@
 
 `table` adds a row for each data set, system and seed; rows that the file has already are not made again, so that what
 was stopped goes on with the same call. All numbers are from `evaluate`, which compares windows of the length of a
-synthetic trace, and thins complete synthetic traces to the instants of real windows. Each system runs in a process of
-its own: `peak_mb` is the most memory of fit, synthesis and test beyond that of the libraries, and seconds are of each
-of them, compilation included. The privacy test has k = 10 and eta = 1.
+synthetic trace, and thins complete synthetic traces to the instants of real windows. TP-TV of traces with gaps is that
+of all traces together: `evaluate` has it of one trace a user, which has few events at a place and slot. Each system
+runs in a process of its own: `peak_mb` is the most memory of fit, synthesis and test, libraries included, and seconds
+are of each of them, compilation included. The privacy test has k = 10 and eta = 1.
 
 Data:
 
@@ -266,10 +267,11 @@ def register_window_radius() -> None:
 
 def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
     """Rows of a system, of training traces and of uniform places, computed in this process."""
-    from ppmtf_jax import evaluate
+    from ppmtf_jax import EvaluationSettings, evaluate
     from ppmtf_jax.runtime.devices import use_all_cores
 
     use_all_cores()
+    utility = EvaluationSettings(attacks=False)
     register_window_radius()
     train, test = DATA[data].read(Path(shared), seed)
     made, about = SYSTEMS[system](DATA[data], train, seed)
@@ -279,8 +281,17 @@ def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
     for column in found.columns:
         name = column if column == system else column.capitalize()
         rows[name] = {metric: round(found.value(metric, column), 5) for metric in known}
+    if "events_w1" in found.metrics:
+        rows[system]["tp_tv"] = round(evaluate(of_people(made), train, test, utility)["tp_tv"], 5)
     rows[system] |= about | {"traces": len(made.trace_table()[0]), "evaluate_s": took["seconds"]}
     return rows
+
+
+def of_people(traces: Any) -> Any:
+    """The same traces, each of a person of its own, so that the population is that of all of them together."""
+    people = traces.trace_of_event()
+    ids = np.arange(int(people[-1]) + 1)
+    return replace(traces, user=people, trace=np.zeros_like(people), user_ids=ids, friendships=None, of_nobody=True)
 
 
 def print_table(path: Path) -> None:
@@ -311,7 +322,7 @@ def attack_rows(arguments: argparse.Namespace) -> Iterator[Row]:
     train, test = people_flow(arguments.shared)
     for seed in arguments.seeds:
         for system in ("chains", "bridge"):
-            choice = " ".join(["bridge", *(f"{name}={value}" for name, value in BRIDGES[system].items())])
+            choice = " ".join(["bridge", *(f'{name}="{value}"' for name, value in BRIDGES[system].items())])
             for row in attacked(choice, train, test, arguments.shadows, seed, arguments.keep):
                 yield {"system": system, "seed": seed, **row}
 
