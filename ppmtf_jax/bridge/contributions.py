@@ -28,6 +28,11 @@ STRETCH_S = 7200
 """Length of a stretch of time in seconds. All slots that begin within the same two hours form one stretch; a slot
 longer than two hours is its own stretch."""
 
+CHECKIN_WINDOWS = 12
+"""Number of windows of days that a user weighs at most in what the model learns about check-ins."""
+CHECKIN_RETURNS = 5
+"""Number of returns to a place that a user weighs at most in the rate of returns to this place."""
+
 RULES = (
     "no user weighs more than the second most active user. The model counts each user's events at a place, her stays "
     "at it, her steps away from it and her moves from it to another place. Each of these numbers is limited to the "
@@ -46,6 +51,18 @@ RULES = (
     "in this count. This holds whatever the data of the added user are",
 )
 """The rules in words, each without its first capital letter and its last full stop."""
+CHECKIN_RULES = (
+    "where traces come with gaps, the model learns when people check in, how often they return and how far they go. "
+    f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows, and her events at "
+    "most as much as the events of the user who has the second most. In a cluster's shares of slow and fast users, and "
+    "in the shares of stays, returns and distances that simulated people must have, no user weighs more than the user "
+    "who has the second most",
+    f"the rate at which people return to a place counts at most {CHECKIN_RETURNS} returns of each user, and at most "
+    f"those of the user who has the second most. A place with fewer than {STEP_USERS} users who could return to it has "
+    "the rate of all places. If u users could return to it, the model multiplies the difference between its returns "
+    f"and those expected by (u-{STEP_USERS - 1})/u",
+)
+"""The rules for numbers that only models of check-ins with gaps learn; they hold beside `RULES`."""
 NO_RULE = (
     "who is in which cluster, which settings were chosen, where the ranges of distances end, when somebody was at a "
     "place within a stretch of time in which others were there too, and that a cluster has few users at a place. The "

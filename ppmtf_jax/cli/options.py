@@ -24,7 +24,7 @@ from ppmtf_jax.streams import check_seed
 
 MANY = "Several processes or machines"
 # Longer lists of choices leave no room for the help in a narrow terminal; then the sentence of the help names them.
-MAX_WORDS = 10
+MAX_WORDS = 8
 
 
 def option(name: str, text: str, **more: Any) -> Any:

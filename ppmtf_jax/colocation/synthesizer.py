@@ -33,8 +33,8 @@ from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
+from ppmtf_jax.synthesizers.gaps import completion_problems
 from ppmtf_jax.synthesizers.tpm import TPMSettings, fit_with_noise
-from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
 
 RELATION = (
@@ -387,10 +387,7 @@ def _check_model(model: FittedModel | None, traces: Traces) -> None:
     if model is None:
         return
     problems: list[Problem | str] = []
-    if not isinstance(model.trace_model, ScoredTraceModel):
-        way_out = "Completion weighs whole traces: take another system"
-        problems.append(Problem("a model whose traces have a likelihood", model.system, way_out=way_out))
-    problems += grid_problems(model, traces)
+    problems += completion_problems(model) + grid_problems(model, traces)
     if problems:
         raise InputError("model", problems)
 

@@ -107,6 +107,23 @@ class TimeGrid:
         numbered = np.unique(slots, return_inverse=True)[1]
         return replace(grid, slot_of_instant=numbered, period=min(period_s // step_s, n_instants))
 
+    @classmethod
+    def weekly(cls, start: str, step_s: int, n_instants: int, *, slot_s: int, time_zone: str = "UTC") -> TimeGrid:
+        """Slots of `slot_s` seconds of a weekday, and others of Saturday and Sunday, that repeat every week.
+
+        Examples
+        --------
+        >>> grid = TimeGrid.weekly("2024-01-01T00:00:00", 3600, 24 * 14, slot_s=7200)  # a Monday
+        >>> grid.n_slots, grid.period, grid.slot_of_instant[[0, 24, 5 * 24, 7 * 24]].tolist()
+        (24, 168, [0, 0, 12, 0])
+        """
+        daily = cls.cyclic(start, step_s, n_instants, slot_s=slot_s, time_zone=time_zone)
+        is_weekend = (datetime.fromisoformat(start).weekday() + daily.day()) % 7 >= 5
+        slots = daily.since_midnight_s() % DAY_S // slot_s + DAY_S // slot_s * is_weekend
+        # A grid shorter than a week may not have every slot.
+        numbered = np.unique(slots, return_inverse=True)[1]
+        return replace(daily, slot_of_instant=numbered, period=min(7 * DAY_S // step_s, n_instants))
+
     def one_period(self) -> TimeGrid:
         """The first period of the grid: what one synthetic trace covers."""
         return replace(self, slot_of_instant=self.slot_of_instant[: self.period])
@@ -124,6 +141,44 @@ class TimeGrid:
         if start is not None:
             begin = datetime.combine(start, datetime.fromisoformat(begin).time()).isoformat()
         return replace(self, start=begin, slot_of_instant=np.tile(self.slot_of_instant[: self.period], n_periods))
+
+    def whole_days(self, most: int) -> TimeGrid:
+        """The first whole days of the grid: at most `most` days; whole weeks if there are at least seven days.
+
+        The result begins at `first_midnight`. Slots that it does not have are left out of its numbers.
+
+        Raises
+        ------
+        InputError
+            The step does not divide a day, or the grid has no whole day.
+
+        Examples
+        --------
+        >>> grid = TimeGrid.cyclic("2024-01-01T21:00:00", 3600, 20 * 24, slot_s=7200)
+        >>> print(grid.whole_days(28).summary()["time"])
+        336 instants of 1 h from 2024-01-02 00:00 to 2024-01-15 23:00, UTC
+        """
+        per_day, first = DAY_S // self.step_s, self.first_midnight()
+        n_days = min(most, (self.n_instants - first) // max(per_day, 1))
+        n_days -= n_days % 7 if n_days > 7 else 0
+        if DAY_S % self.step_s or n_days < 1:
+            expected = "a step that divides a day, and a whole day of instants"
+            raise InputError("time grid", [Problem(expected, self.summary()["time"])])
+        slots = self.slot_of_instant[first : first + n_days * per_day]
+        numbered = np.unique(slots, return_inverse=True)[1]
+        start = self.time_of(first).isoformat()
+        return replace(self, start=start, slot_of_instant=numbered, period=min(self.period, len(slots)))
+
+    def first_midnight(self) -> int:
+        """First instant of the first day that the grid has from its beginning; `n_instants` if there is none.
+
+        Examples
+        --------
+        >>> TimeGrid.each_instant("2024-01-01T21:30:00", 3600, 24).first_midnight()  # at half past midnight
+        3
+        """
+        begins = np.flatnonzero(self.since_midnight_s() % DAY_S < self.step_s)
+        return int(begins[0]) if len(begins) else self.n_instants
 
     def time_of(self, instant: int) -> datetime:
         """Local wall-clock time of an instant."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
 
 MAX_INSTANTS = 10_000_000
+Period = Literal["day", "week"]
 SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
 
 
@@ -54,13 +55,16 @@ class Discretization(Settings, subject="discretization"):
     slot_s : int or None
         Length in seconds of the slots, which repeat every day: 7200 gives the twelve slots 0-2 h to 22-24 h.
         None: each instant is a slot of its own, for data within a fixed window.
+    period : "day" or "week"
+        What a synthetic trace covers: a day, or a week from the weekday of the first day of the data. In a week,
+        Saturday and Sunday have slots of their own.
     slot_of_instant : function or sequence of int, optional
         Any other map, in place of `slot_s`. A function gets the local times at which the instants begin, a
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first
         instants and is repeated over the rest. Slots are renumbered 0, 1, ... in their order, without gaps.
     period_s : int, optional
         Seconds after which the function's slots repeat, a multiple of the step; a synthetic trace lasts one period.
-        None: the whole grid is one period. Slots of `slot_s` repeat every day, slots of a sequence after its length.
+        None: the whole grid is one period. Slots of a sequence repeat after its length.
     max_gap_s : float, optional
         A new trace begins where more than these seconds of true time lie between consecutive events of a user. Only
         consecutive instants of one trace make a transition, so this bounds the time that a transition can span.
@@ -94,6 +98,7 @@ class Discretization(Settings, subject="discretization"):
     places: GridPlaces | MostVisited = MostVisited(1000)
     step_s: Count = 3600
     slot_s: Count | None = 7200
+    period: Period = "day"
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
     period_s: Count | None = None
     max_gap_s: Annotated[Number, Gt(0)] | None = None
@@ -109,6 +114,9 @@ class Discretization(Settings, subject="discretization"):
         elif DAY_S % slot_s or slot_s % self.step_s:
             expected = f"slots in whole seconds that divide a day and are multiples of the step of {self.step_s} s"
             problems.append(Problem(expected, f"{self.slot_s} s"))
+        if self.period == "week" and (self.slot_s is None or self.slot_of_instant is not None):
+            way_out = "For other weeks, give slot_of_instant and period_s"
+            problems.append(Problem("slots of slot_s for a period of a week", "other slots", 0, (), way_out))
         if self.period_s is not None and not callable(self.slot_of_instant):
             problems.append(Problem("period_s only where slot_of_instant is a function", f"{self.period_s!r} s"))
         elif self.period_s is not None and self.period_s % self.step_s:
@@ -135,7 +143,8 @@ class Discretization(Settings, subject="discretization"):
         if slot_of_instant is None and self.slot_s is None:
             return TimeGrid.each_instant(start, step_s, n_instants, time_zone)
         if slot_of_instant is None:
-            return TimeGrid.cyclic(start, step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
+            repeated = TimeGrid.weekly if self.period == "week" else TimeGrid.cyclic
+            return repeated(start, step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
         if callable(slot_of_instant):
             slots = np.asarray(slot_of_instant(day.astype("datetime64[s]") + step_s * np.arange(n_instants)))
             period = n_instants if self.period_s is None else self.period_s // step_s

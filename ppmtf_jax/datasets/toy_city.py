@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_args
 
 import numpy as np
 from annotated_types import Ge
@@ -22,6 +22,7 @@ from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretization import Period
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, split_users
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
@@ -161,6 +162,7 @@ def toy_city(
     n_places: int = 100,
     n_days: int = 7,
     missing: float = 0.2,
+    period: str = "day",
     seed: int = 0,
     progress: bool = False,
 ) -> ToyCity:
@@ -175,6 +177,9 @@ def toy_city(
         The first day is a Monday.
     missing : float
         Probability in [0, 1) that an event is absent, as in check-ins. Every user keeps at least one event.
+    period : "day" or "week"
+        What a synthetic trace will cover: the two-hour slots repeat every day, or those of weekdays and weekends differ
+        and repeat every week.
     seed : int
         At least 0.
     progress : bool
@@ -195,7 +200,9 @@ def toy_city(
     """
     pieces = []
     with progress_bar("simulating", n_users, show=progress, waits_for="") as advance:
-        for piece in toy_city_pieces(n_users, n_places=n_places, n_days=n_days, missing=missing, seed=seed):
+        for piece in toy_city_pieces(
+            n_users, n_places=n_places, n_days=n_days, missing=missing, period=period, seed=seed
+        ):
             pieces.append(piece)
             advance(piece.traces.n_users)
     if len(pieces) == 1:
@@ -216,7 +223,13 @@ def toy_city(
 
 
 def toy_city_pieces(
-    n_users: int, *, n_places: int = 100, n_days: int = 7, missing: float = 0.2, seed: int = 0
+    n_users: int,
+    *,
+    n_places: int = 100,
+    n_days: int = 7,
+    missing: float = 0.2,
+    period: str = "day",
+    seed: int = 0,
 ) -> Iterator[ToyCity]:
     """The same city as `toy_city`, in pieces of `BLOCK_USERS` users, so that only one piece is in memory.
 
@@ -230,9 +243,13 @@ def toy_city_pieces(
             problems.append(Problem(f"{name} as a whole number of at least {minimum}", repr(value)))
     if not 0 <= missing < 1:
         problems.append(Problem("missing as a probability of at least 0 and less than 1", repr(missing)))
+    if period not in get_args(Period):
+        problems.append(Problem(f"period among {', '.join(get_args(Period))}", repr(period)))
     if problems:
         raise InputError("toy city", problems)
-    return _pieces(n_users, n_places, n_days, missing, seed)
+    grid_of = TimeGrid.weekly if period == "week" else TimeGrid.cyclic
+    time_grid = grid_of(START, 3600, 24 * n_days, slot_s=7200)
+    return _pieces(n_users, n_places, n_days, missing, time_grid, seed)
 
 
 @dataclass(frozen=True)
@@ -247,6 +264,8 @@ class ToyCitySettings(Settings, subject="import"):
         How many places it has.
     n_days : int
         How many days are simulated.
+    period : "day" or "week"
+        What a synthetic trace covers: "day", or "week", in which Saturday and Sunday have slots of their own.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
     """
@@ -254,11 +273,12 @@ class ToyCitySettings(Settings, subject="import"):
     n_users: Annotated[int, Ge(2)] = 400
     n_places: Annotated[int, Ge(len(CATEGORIES))] = 100
     n_days: Count = 7
+    period: Period = "day"
     train_fraction: Share = 0.8
 
 
 def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
-    size = {"n_places": settings.n_places, "n_days": settings.n_days}
+    size = {"n_places": settings.n_places, "n_days": settings.n_days, "period": settings.period}
     traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
     report = (
         f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events\n"
@@ -278,9 +298,10 @@ DATA_SETS.register(
 )
 
 
-def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int) -> Iterator[ToyCity]:
+def _pieces(
+    n_users: int, n_places: int, n_days: int, missing: float, time_grid: TimeGrid, seed: int
+) -> Iterator[ToyCity]:
     city = _City(n_places, np.random.default_rng([seed, PLACE_STREAM]))
-    time_grid = TimeGrid.cyclic(START, 3600, 24 * n_days, slot_s=7200)
     for block in range(-(-n_users // BLOCK_USERS)):
         first = block * BLOCK_USERS
         n_block = min(BLOCK_USERS, n_users - first)

@@ -149,15 +149,18 @@ class _Job:
             train, checkpoint = self.private / "data" / "train", self.stamps / f"fit-{self.fingerprints[fit][:16]}.npz"
             return "\n".join(fit_model(train, model, system, settings, checkpoint=checkpoint, **self.how).summary())
 
+        # Traces of other systems are as long as these systems make them.
+        wanted = replace(config.synthesizing, days=None, start=None) if suffix else config.synthesizing
+
         def synthesize_it() -> None:
-            synthesize_traces(model, synthetic, config.synthesizing, **self.how)
+            synthesize_traces(model, synthetic, wanted, **self.how)
 
         def test_it() -> str:
             passed = run_privacy_test(model, synthetic, verdicts, config.testing, **self.how).passed
             return f"{int(passed.sum())} of {len(passed)} traces passed"
 
         self._do(fit, fit_it, (system, settings), ["import"], [model])
-        self._do(synthesize, synthesize_it, config.synthesizing, [fit], [synthetic])
+        self._do(synthesize, synthesize_it, wanted, [fit], [synthetic])
         self._do(test, test_it, config.testing, [synthesize], [verdicts])
 
     def _do(

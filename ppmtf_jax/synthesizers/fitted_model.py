@@ -272,8 +272,7 @@ class FittedModel:
         if grid != own.of_periods(grid.n_instants // own.period, begins.date()):
             return [Problem("traces on the model's time grid", "another time grid")]
         problems = []
-        goes_on = isinstance(self.trace_model, PersonModel) and self.trace_model.goes_on
-        if grid.n_instants != own.n_instants and not goes_on:
+        if grid.n_instants != own.n_instants and not self.trace_model.goes_on:
             length, asked = (duration(each.n_instants * each.step_s) for each in (own, grid))
             way_out = "Leave the number of days out, or take a model whose people remember from day to day"
             problems.append(

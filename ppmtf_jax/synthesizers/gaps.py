@@ -18,6 +18,7 @@ from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
+from ppmtf_jax.trace_models.persons import PersonModel
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ def complete(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Fill the gaps of each trace under the model's chain for its user.
+    """Fill the gaps of each trace under the model's chain for its user: a presence at every instant.
+
+    A completed trace says where a chain would put the user when nothing was recorded. It is no record, and its user
+    goes back to earlier places less often than people do, since a chain has no memory.
 
     Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
     known events stay as they are. A period without any event stays empty, since nothing is known about it. As in
@@ -52,7 +56,7 @@ def complete(
     Parameters
     ----------
     model : FittedModel
-        A model with likelihoods, learned from the users of `traces`.
+        A chain with likelihoods, learned from the users of `traces`, such as the bridge with `memory="none"`.
     traces : Traces
         Traces with the model's time grid and places.
     settings : CompletionSettings, optional
@@ -72,7 +76,8 @@ def complete(
     Raises
     ------
     InputError
-        The traces have another grid, another place table or unknown users; the model has no likelihoods; known events
+        The traces have another grid, another place table or unknown users; the model has no likelihoods, or its people
+        remember earlier places, so that its traces cannot be drawn given known events; known events
         are impossible under the model (under sgd, for example, moves that nobody made); or memory is too small (see
         `trace_models.completion`).
 
@@ -87,10 +92,8 @@ def complete(
     """
     chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
     trace_model = model.trace_model
-    if not isinstance(trace_model, ScoredTraceModel):
-        way_out = "Completion weighs whole traces: take another system"
-        problem = Problem("a model whose traces have a likelihood", model.system, way_out=way_out)
-        raise InputError("model", [problem])
+    if problems := completion_problems(model):
+        raise InputError("model", problems)
     if problems := grid_problems(model, traces):
         raise InputError("traces to complete", problems)
 
@@ -130,6 +133,18 @@ def complete(
     columns |= {"user": np.repeat(user, n_instants), "trace": np.repeat(trace, n_instants)}
     # Completed traces have no origin, since they are not a model's draw.
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
+
+
+def completion_problems(model: FittedModel) -> list[Problem]:
+    """A problem if the model cannot complete traces."""
+    if isinstance(model.trace_model, PersonModel):
+        way_out = 'Fit the bridge with memory="none" and gaps="none" (--set memory=none --set gaps=none)'
+        found = f"{model.system} with a memory of earlier places"
+        return [Problem("a model whose next place depends on the last place alone", found, 0, (), way_out)]
+    if not isinstance(model.trace_model, ScoredTraceModel):
+        way_out = "Completion weighs whole traces: take another system"
+        return [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)]
+    return []
 
 
 @jax.jit

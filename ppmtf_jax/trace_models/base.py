@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,9 @@ class TraceModel(abc.ABC):
         class Places(TraceModel):
             first: Float[Array, " place"] = stored(lambda n: StoredArray((n.places,), low=0, high=1))
     """
+
+    goes_on: ClassVar[bool] = False
+    """Whether a trace may last any number of periods; otherwise it lasts as long as `grid_of_trace`."""
 
     @abc.abstractmethod
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,9 +17,6 @@ class PersonModel(TraceModel):
     Each trace begins with the draw of a synthetic person (such as her home), who is nobody. `sample_trace` may return
     `ABSENT` for an instant without an event, but every trace has at least one event.
     """
-
-    goes_on: ClassVar[bool] = False
-    """Whether a trace may last any number of periods; otherwise it lasts as long as `grid_of_trace`."""
 
     @abc.abstractmethod
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:

@@ -431,6 +431,27 @@ def test_seeds_decide(copied):
     assert not frames[3].equals(frames[4])
 
 
+def test_people_days_and_dates(copied):
+    said = works("synthesize", "model", "--people", 5, "--days", 1, "--start", "2031-05-06", "--out", "people")
+    made = Traces.load("people")
+    assert "5 traces with 120 events" in said
+    assert (len(made.trace_table()[0]), made.time_grid.start, made.origin.dated) == (5, "2031-05-06T00:00:00", True)
+    for wrong, message in (
+        (["--days", 2], "traces of 1 day, as this model makes them"),
+        (["--start", "soon"], "start as a date"),
+        (["--traces-per-user", 1, "--people", 3], "either --traces-per-user or --people|traces_per_user or people"),
+    ):
+        found = " ".join(refused("synthesize", "model", *wrong, "--out", "no").split())
+        assert re.search(message, found)
+
+
+def test_weeks_are_imported(copied):
+    works("import", "toy-city", "--users", 20, "--places", 12, "--days", 14, "--period", "week", "--out", "weeks")
+    grid = Traces.load("weeks/train").time_grid
+    assert (grid.period, grid.n_slots) == (168, 24)
+    assert "week" in refused("import", "toy-city", "--period", "month", "--out", "months")
+
+
 def test_settings_reach_the_system(copied):
     works("fit", "city/train", "--system", "sgd", "--set", "n-copied=3", "--seed", 5, "--out", "sgd")
     model = FittedModel.load("sgd")

@@ -14,6 +14,7 @@ from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.to_traces import discretize
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from tests.support import every_place
 
@@ -394,3 +395,43 @@ def test_time_going_backwards_within_a_given_trace():
 def test_unknown_time_zone_is_listed_with_the_rest():
     with pytest.raises(InputError, match=r"2 problems[\s\S]*found 'Mars/Phobos'"):
         discretize(checkins([(None, "2024-01-01", "a")]), every_place(), time_zone="Mars/Phobos")
+
+
+# Weeks
+
+
+@pytest.mark.parametrize("step_s", [900, 3600, 7200])
+@pytest.mark.parametrize("first", ["2024-01-03T07:30", "2024-01-06T23:59"])
+def test_slots_of_a_week_are_those_of_weekdays_and_weekends(first, step_s):
+    """A Wednesday, and a Saturday; the grid begins at midnight of that day."""
+    settings = Discretization(step_s=step_s, slot_s=7200, period="week")
+    grid = settings.time_grid(np.datetime64(first), np.datetime64("2024-01-20T12:00"), "Asia/Tokyo")
+    assert grid.period == 7 * 86_400 // step_s
+    assert grid.start == f"{first[:10]}T00:00:00"
+    for instant in range(0, grid.n_instants, 5):
+        time = grid.time_of(instant)
+        slot = time.hour // 2 + 12 * (time.weekday() >= 5)
+        assert grid.slot_of_instant[instant] == slot
+    assert grid.n_slots == 24
+    assert Discretization(step_s=step_s).time_grid(np.datetime64(first), np.datetime64(first), "UTC").n_slots == 12
+
+
+def test_less_than_a_week_has_fewer_slots():
+    grid = Discretization(period="week").time_grid(np.datetime64("2024-01-05"), np.datetime64("2024-01-06"), "UTC")
+    assert (grid.n_instants, grid.period, grid.n_slots) == (48, 48, 24)
+    alone = Discretization(period="week").time_grid(np.datetime64("2024-01-06"), np.datetime64("2024-01-07"), "UTC")
+    assert (alone.period, alone.n_slots) == (48, 12)
+
+
+def test_a_week_is_for_slots_of_a_day():
+    for other in ({"slot_s": None}, {"slot_of_instant": [0, 1]}):
+        with pytest.raises(InputError, match="slots of slot_s for a period of a week; found other slots"):
+            Discretization(period="week", **other)
+
+
+def test_a_toy_city_by_weeks():
+    days, weeks = (toy_city(20, n_days=9, period=period).traces for period in ("day", "week"))
+    assert (days.time_grid.period, weeks.time_grid.period) == (24, 168)
+    np.testing.assert_array_equal(days.place, weeks.place)
+    with pytest.raises(InputError, match="period among day, week; found 'month'"):
+        toy_city(20, period="month")

@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import plots
@@ -29,7 +31,9 @@ from ppmtf_jax.jobs.steps import fit_resumably, kept_seed
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
+from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 from tests.faults import files_of_at_most, parquet_fails
+from tests.trace_models.persons import registered_persons
 
 STEPS = ["import", "fit", "synthesize", "test", "release", "evaluate", "pictures"]
 OUTPUTS = [
@@ -740,3 +744,27 @@ def test_settings_list_their_problems():
         PrivacyTestSettings(k=0, eta=float("nan"), n_verifiers=0)
     assert len(caught.value.problems) == 3
     assert all(isinstance(problem, Problem) for problem in caught.value.problems)
+
+
+# Persons
+
+
+def test_a_job_makes_people_of_some_days(tmp_path):
+    """Dated as TOML writes dates; systems compared with them make traces as long as they can."""
+    more = '[synthesize]\npeople = 50\ndays = 3\nstart = 2031-05-06\n[[compare]]\nsystem = "sgd"\n'
+    with registered_persons():
+        config = configured(tmp_path, 'system = "persons"\nkind = "Travellers"')
+        file = tmp_path / "job.toml"
+        file.write_text(file.read_text() + more)
+        config = JobConfig.load(file)
+        assert config.synthesizing == SynthesisSettings(people=50, days=3, start=date(2031, 5, 6))
+        result = run(config)
+        assert result.n_traces == 50
+        private = config.out / "private"
+        made = Traces.load(private / "synthetic")
+        assert (made.time_grid.start, made.time_grid.n_instants) == ("2031-05-06T00:00:00", 72)
+        assert made.n_events < 50 * 72
+        compared = Traces.load(private / "compared" / "sgd" / "synthetic")
+        assert (len(compared.trace_table()[0]), compared.time_grid.n_instants) == (50, 24)
+        assert Traces.load(config.out / "release").time_grid.start == "2031-05-06T00:00:00"
+        assert run(config).skipped

@@ -12,6 +12,7 @@ import pytest
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places, grid_problems
+from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.base import ABSENT
 from tests.trace_models.examples import GRID, IDS, INSTANTS, PLACES, TABLE, USERS, random_chains
@@ -190,3 +191,9 @@ def test_a_synthesizer_may_return_one_of_several_models(tmp_path, random_train):
         assert type(again.trace_model).__name__ == kind
         assert again.checksum == model.checksum
         assert synthesize(again, seed=1).digest == synthesize(model, seed=1).digest
+
+
+def test_completion_says_that_it_needs_a_chain(random_train):
+    model = fit(random_train, "persons", seed=0)
+    with pytest.raises(InputError, match=r"found persons with a memory .* Fit the bridge with memory=\"none\""):
+        complete(model, random_train)

@@ -249,9 +249,10 @@ def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed
     Raises `InputError` if no trace passes.
     """
     model = fit(train, settings.system, settings.system_settings, seed=seed)
-    of_user = wanted.of_user
+    # A model that was learned from half of the users may make traces of another kind.
+    of_user, days = wanted.of_user, wanted.days if model.trace_model.goes_on else None
     for _ in range(ROUNDS):
-        made = synthesize(model, traces_per_user=of_user, days=wanted.days, seed=seed)
+        made = synthesize(model, traces_per_user=of_user, days=days, seed=seed)
         passed = np.ones(len(made.trace_table()[0]), bool)
         if settings.test_settings is not None:
             passed = plausible_deniability_test(model, made, seed=seed, **settings.test_settings).passed

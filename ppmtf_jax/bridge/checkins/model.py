@@ -1,25 +1,41 @@
-"""Trace model of check-ins: windows of several days in which people check in now and then, at old places and new ones.
-
-When people check in depends on the pace of the person's window, the time of the week, the hours since the last check-in
-and the person's habits. Where they check in depends on the hours since the last check-in: an old place again, or a new
-place near an old one. All people of a cluster follow one law.
-"""
+"""Trace model of check-ins: its law, with the sampler and the likelihood."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import jax
-from jaxtyping import Array, Int
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.trace_models.base import StoredArray, stored
-from ppmtf_jax.trace_models.persons import PersonModel
+from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
+from ppmtf_jax.bridge.checkins.likelihood import log_windows
+from ppmtf_jax.bridge.checkins.sampling import sample_window
+from ppmtf_jax.data.time_grid import TimeGrid
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class CheckinBridge(PersonModel):
-    """Fields: see the specification."""
+class CheckinBridge(CheckinLaw):
+    """Traces of people who check in now and then; see `CheckinLaw` for the arrays."""
 
-    cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
-    n_present: Int[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), "int", 0))
+    @classmethod
+    def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:
+        """At most `MOST_DAYS` whole days from midnight on; see `TimeGrid.whole_days`."""
+        return grid.whole_days(MOST_DAYS)
+
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        """The users' clusters: every trace is equally probable for all users of a cluster."""
+        return np.asarray(self.cluster)[:n_users]
+
+    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        return sample_window(self, key, self.cluster[user], n_instants)
+
+    def log_traces(
+        self,
+        places: Int[np.ndarray, "trace instant"],
+        classes: Int[np.ndarray, " class"],
+        *,
+        progress: bool = False,
+    ) -> Float[np.ndarray, "trace class"]:
+        return log_windows(self, places, classes, progress=progress)

@@ -33,8 +33,10 @@ from ppmtf_jax.trace_models.sparse_rows import find_in_row
 N_ROUNDS = 6
 PEOPLE, LEAST_PEOPLE, MOST_PEOPLE = 8000, 100, 400
 """Simulated people of all clusters, and least and most of one cluster."""
-SCALINGS, CORRECTIONS, HALVINGS = 15, 3, 30
-"""Iterations for the pulls, for the places that are not new, and for the odds of staying."""
+TOLERANCE, MOST_SCALINGS = 1e-3, 30
+"""The pulls are found if the total variation from what they should bring is at most this; most iterations for them."""
+CORRECTIONS, HALVINGS = 6, 30
+"""Iterations for the places that are not new, and for the odds of staying."""
 LEAST_SHARE = 0.02
 """Least share of a place's people who come by stays and new moves, where returns already bring too many."""
 LEAST_LEFT = 0.02
@@ -222,15 +224,15 @@ class _Kernel:
         """Sum over a of u(a) K(a, b)."""
         return self.cells.to_next(u.T).T if self.dense is None else u @ self.dense
 
-    def between(self, place: Int[Array, " person"], others: Int[Array, "person other"]) -> Float[Array, "person other"]:
+    def between(self, place: Int[Array, " person"], other: Int[Array, " person"]) -> Float[Array, " person"]:
         """K(a, b) for some pairs of different places."""
         if self.dense is not None:
-            return self.dense[place[:, None], others]
-        law, near = self.law, self.law.between[self.law.cell[place][:, None], self.law.cell[others]]
-        gravity = law.leaving[self.slot, place][:, None] * near * law.arriving[self.slot, others]
-        row = law.move_start[place][:, None], law.move_start[place + 1][:, None]
-        at, found = jnp.vectorize(find_in_row, excluded=[0], signature="(),(),()->(),()")(law.next_place, *row, others)
-        return gravity + jnp.where(found, law.seen[self.slot, at], 0)
+            return self.dense[place, other]
+        law, near = self.law, self.law.between[self.law.cell[place], self.law.cell[other]]
+        begin, end = law.move_start[place], law.move_start[place + 1]
+        at, found = jax.vmap(find_in_row, (None, 0, 0, 0))(law.next_place, begin, end, other)
+        seen = jnp.where(found, law.seen[self.slot, at], 0)
+        return seen + law.leaving[self.slot, place] * near * law.arriving[self.slot, other]
 
 
 def _expect(
@@ -261,17 +263,23 @@ def _expect(
         part = before / jnp.maximum(stay * scaling[:, None, None] + leave * going[:, None, None], TINY)
         return part * stay, part * leave
 
-    def iterate(_: int, scaling: Array) -> Array:
+    def iterate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        scaling, _, number = state
         going = kernel.from_next(scaling)
         stays, leaves = flows(scaling, going)
         leaves = leaves.sum(axis=(1, 2))
         moves = jnp.sum(leaves * going + anchored, axis=1)[:, None]
         needed = jnp.maximum(people * target - returning * moves * target, LEAST_SHARE * people * target + TINY)
         arriving = stays.sum(axis=(1, 2)) + (1 - returning) * kernel.to_next(leaves + anchored / going)
+        apart = jnp.abs(scaling * arriving - needed).sum(axis=1) / jnp.maximum(needed.sum(axis=1), TINY)
         scaling = needed / jnp.maximum(arriving, TINY)
-        return scaling / scaling.mean(axis=1, keepdims=True)
+        return scaling / scaling.mean(axis=1, keepdims=True), apart.max() / 2, number + 1
 
-    scaling = jax.lax.fori_loop(0, SCALINGS, iterate, times.scaling[instant])
+    def is_open(state: tuple[Array, Array, Array]) -> Array:
+        return (state[1] > TOLERANCE) & (state[2] < MOST_SCALINGS)
+
+    start = times.scaling[instant], jnp.array(jnp.inf), jnp.array(0)
+    scaling, *_ = jax.lax.while_loop(is_open, iterate, start)
     going = kernel.from_next(scaling)
     stays, leaves = flows(scaling, going)
     stays *= scaling[:, None, None]
@@ -313,10 +321,16 @@ def _corrected(
     `leaves`: probability that a person makes a move to a place elsewhere.
     """
     cluster, place = people.cluster, people.place
-    known = jnp.concatenate([people.visited, people.home[:, None], people.second[:, None]], axis=1)
-    is_excluded = (known != ABSENT) & (known != place[:, None])
+    known = jnp.concatenate([people.home[None], people.second[None], people.visited.T])
+    # Only some of the rows are used: most people know few places.
+    n_known = 2 + jnp.max(jnp.sum(people.visited != ABSENT, axis=1))
+    is_excluded = (known != ABSENT) & (known != place)
     known = jnp.maximum(known, 0)
-    weight = jnp.where(is_excluded, kernel.between(place, known), 0)
+
+    def weigh(row: Array, weights: Array) -> Array:
+        return weights.at[row].set(jnp.where(is_excluded[row], kernel.between(place, known[row]), 0))
+
+    weight = jax.lax.fori_loop(0, n_known, weigh, jnp.zeros(known.shape))
     origin = cluster * scaling.shape[1] + place
 
     def from_places(value: Array) -> Array:
@@ -324,13 +338,22 @@ def _corrected(
 
     wanted = scaling * kernel.to_next(from_places(leaves / going[cluster, place]))
     least = 1e-3 * wanted.mean(axis=1, keepdims=True) + TINY
-    pull = scaling
-    for _ in range(CORRECTIONS):
+
+    def correct(_: Array, pull: Array) -> Array:
         possible = kernel.from_next(pull)[cluster, place]
-        excluded = jnp.sum(weight * pull[cluster[:, None], known], axis=1)
-        part = leaves / jnp.maximum(possible - excluded, LEAST_LEFT * possible)
-        lost = jnp.zeros_like(pull).at[cluster[:, None], known].add(part[:, None] * weight)
-        found = pull * jnp.maximum(kernel.to_next(from_places(part)) - lost, 0)
+
+        def exclude(row: Array, left: Array) -> Array:
+            return left - weight[row] * pull[cluster, known[row]]
+
+        left = jax.lax.fori_loop(0, n_known, exclude, possible)
+        part = leaves / jnp.maximum(left, LEAST_LEFT * possible)
+
+        def lose(row: Array, arriving: Array) -> Array:
+            return arriving.at[cluster, known[row]].add(-part * weight[row])
+
+        arriving = jax.lax.fori_loop(0, n_known, lose, kernel.to_next(from_places(part)))
+        found = pull * jnp.maximum(arriving, 0)
         pull = pull * jnp.clip((wanted + least) / (found + least), 1 / MOST_CHANGE, MOST_CHANGE)
-        pull /= pull.mean(axis=1, keepdims=True)
-    return pull
+        return pull / pull.mean(axis=1, keepdims=True)
+
+    return jax.lax.fori_loop(0, CORRECTIONS, correct, scaling)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from ppmtf_jax.bridge.space import Space
 
 QUANTILES = np.append(np.arange(1, 12) / 12, [0.94, 0.96, 0.98, 0.99])
-"""Where bins end, as quantiles of the distances of pairs; the long distances, which are rare, have bins of their own."""
+"""Where bins end, as quantiles of the distances of pairs; the rare long distances have bins of their own."""
 
 
 def distance_bins(

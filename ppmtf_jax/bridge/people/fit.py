@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother

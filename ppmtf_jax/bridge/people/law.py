@@ -11,6 +11,7 @@ follow one law, so every trace is equally probable for all users of a cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +98,7 @@ class PersonLaw(PersonModel):
     longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of seen moves from a place
     # Anchors: None without. Probabilities of the home, and of a second place if the home is not drawn yet. A second
     # place w given the home h, and a home given the second place, have the weights anchor_between[cell(h), cell(w)]
-    # times `second_pull` (of w) or `home_pull` (of h), for w not h and not visited elsewhere.
+    # times `second_pull` (of w) or `home_pull` (of h). Places visited before are excluded.
     home: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     second: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     home_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
@@ -117,3 +118,13 @@ class PersonLaw(PersonModel):
         period = len(self.slot_of_phase)
         last = len(self.stay_at_time) // period - 1
         return jnp.minimum(instant // period, last) * period + instant % period
+
+    def anchor(self, layer: int) -> tuple[Array, Array, Array]:
+        """Arrays of the home or second place: probabilities alone, pulls beside the other one, factors of distance.
+
+        The factors have the cell of this anchor first, then that of the other. Only for a law with anchors.
+        """
+        arrays: tuple[Any, Any, Any] = (self.home, self.home_pull, self.anchor_between)
+        if layer == SECOND:
+            arrays = (self.second, self.second_pull, jnp.swapaxes(self.anchor_between, 0, 1))  # type: ignore[arg-type]
+        return arrays

@@ -1,4 +1,4 @@
-"""Trace model of the remembering bridge: its law, with the sampler."""
+"""Trace model of the remembering bridge: the law, its sampler and its exact probabilities."""
 
 from __future__ import annotations
 
@@ -9,18 +9,48 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.bridge.people.law import PersonLaw
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.likelihood import log_traces
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
+from ppmtf_jax.data.description import counted
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.trace_models.base import ABSENT
+
+ANCHORS = ("home", "second", "home_pull", "second_pull", "anchor_between")
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class RememberingBridge(PersonLaw):
-    """Traces of people who remember; see `PersonLaw` for the arrays and `steps` for the sampler."""
+    """Traces of synthetic people who remember where they were; see `PersonLaw` for the arrays."""
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> RememberingBridge:
-        longest = max(1, int(np.diff(arrays["move_start"]).max()))
+        clusters, slots, cells = len(arrays["n_present"]), len(arrays["stay"]), len(arrays["between"])
+        for name, n_known in (("cluster", clusters), ("slot_of_phase", slots), ("cell", cells)):
+            if arrays[name].max() >= n_known:
+                raise ValueError(f"{name} beyond the last")
+        start, next_place = arrays["move_start"], arrays["next_place"]
+        if start[0] != 0 or start[-1] >= len(next_place):
+            raise ValueError("moves that end beyond the last")
+        of_place = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        if (np.diff(of_place * len(start) + next_place[: len(of_place)]) <= 0).any():
+            raise ValueError("moves from a place that do not ascend")
+        times, phases = len(arrays["stay_at_time"]), len(arrays["slot_of_phase"])
+        if times == 0 or times % phases:
+            raise ValueError(f"{times} times, which are not whole periods of {phases} instants")
+        layers = arrays["layer_first"].sum(axis=(0, 1)) > 0
+        first = {ELSEWHERE: "first_elsewhere"}
+        if present := [name for name in ANCHORS if name in arrays]:
+            if len(present) < len(ANCHORS):
+                raise ValueError(f"of the arrays of anchors only {', '.join(present)}")
+            first |= {HOME: "home", SECOND: "second"}
+        elif layers[[HOME, SECOND]].any() or arrays["layer_next"][..., ELSEWHERE, :ELSEWHERE].any():
+            raise ValueError("people at home or at a second place, but no arrays of anchors")
+        for layer, name in first.items():
+            if layers[layer] and not arrays[name].any(axis=1).all():
+                raise ValueError(f"clusters without any place in {name!r}")
+        longest = max(1, int(np.diff(start).max()))
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
@@ -43,4 +73,23 @@ class RememberingBridge(PersonLaw):
         *,
         progress: bool = False,
     ) -> Float[np.ndarray, "trace class"]:
-        raise NotImplementedError
+        """Exact log-probability of each complete trace; `likelihood.log_traces` takes traces with gaps too."""
+        if has_gaps := int((places == ABSENT).any(axis=1).sum()):
+            raise InputError("traces", [Problem("complete traces", f"{has_gaps:,} traces with gaps")])
+        return log_traces(self, places, classes, progress=progress)
+
+    def summary(self) -> list[str]:
+        sizes = np.sort(np.asarray(self.n_present))
+        least = int(sizes[0])
+        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
+        if len(sizes) == 1:
+            users = f"all {counted(least, 'user')}"
+        remembered = "Each trace is that of a new synthetic person, who remembers the places where she was"
+        if self.home is not None:
+            share = 100 * float(np.average(np.asarray(self.second_share), weights=np.maximum(self.n_present, 1)))
+            remembered += f"; she has a home and, in {share:.0f} % of the cases, a second place"
+        return [
+            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
+            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
+            remembered,
+        ]

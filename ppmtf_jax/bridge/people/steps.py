@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-AT_A_TIME = 8
-"""Number of people for whom `for_those` computes at a time: of a tile of people, few need a new place at an instant."""
+AT_A_TIME, MOST_AT_A_TIME = 1 / 8, 256
+"""Share and greatest number of people for whom `for_those` computes at a time: few need a new place at an instant."""
 
 
 class PersonState(NamedTuple):
@@ -93,8 +94,9 @@ def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: In
     if law.home is not None:
         nowhere = jnp.full((), ABSENT, jnp.int32)
         draws_home, draws_second = (layer == HOME) & (home == ABSENT), (layer == SECOND) & (second == ABSENT)
-        home = jnp.where(draws_home, for_those(draws_home, nowhere, _new_home, law, step, state), home)
-        second = jnp.where(draws_second, for_those(draws_second, nowhere, _new_second, law, step, state), second)
+        new_home = for_those(draws_home, nowhere, partial(_new_anchor, HOME), law, step, state)
+        new_second = for_those(draws_second, nowhere, partial(_new_anchor, SECOND), law, step, state)
+        home, second = jnp.where(draws_home, new_home, home), jnp.where(draws_second, new_second, second)
         place = jnp.stack([home, second, place])[layer]
     found = place != ABSENT
     layer, place = jnp.where(found, layer, state.layer), jnp.where(found, place, state.place)
@@ -114,30 +116,36 @@ def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: In
     )
 
 
-def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], law: PersonLaw, *person: Any) -> Any:
-    """`function(law, *person)` for the people who need it, and `others` for the others.
+def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], common: Any, *person: Any) -> Any:
+    """`function(common, *person)` for the people who need it, and `others` for the others.
 
     Under `vmap` over people, `jax.lax.cond` would compute the function for all of them. Here it is computed only for
-    those who need it, `AT_A_TIME` people at a time.
+    those who need it, some people at a time.
     """
 
+    # JAX also makes a tree of truth values of the arguments, which a dataclass with checks of types would refuse.
+    arrays, tree = jax.tree.flatten(common)
+
+    def of_person(arrays: list[Array], *person: Any) -> Any:
+        return function(jax.tree.unflatten(tree, arrays), *person)
+
     @jax.custom_batching.custom_vmap
-    def of_one(law: PersonLaw, needed: Array, others: Any, person: Any) -> Any:
-        return jax.lax.cond(needed, lambda: function(law, *person), lambda: others)
+    def of_one(arrays: list[Array], needed: Array, others: Any, person: Any) -> Any:
+        return jax.lax.cond(needed, lambda: of_person(arrays, *person), lambda: others)
 
     @of_one.def_vmap
-    def of_many(n_people: int, in_batched: Any, law: PersonLaw, needed: Array, others: Any, person: Any) -> Any:
+    def of_many(n_people: int, in_batched: Any, arrays: list[Array], needed: Array, others: Any, person: Any) -> Any:
         def for_each(value: Any, is_batched: bool) -> Array:
             return value if is_batched else jnp.broadcast_to(value, (n_people, *jnp.shape(value)))
 
         needed, others, person = jax.tree.map(for_each, (needed, others, person), tuple(in_batched[1:]))
-        order, n_at_a_time = jnp.argsort(~needed), min(AT_A_TIME, n_people)
+        order, n_at_a_time = jnp.argsort(~needed), min(math.ceil(AT_A_TIME * n_people), MOST_AT_A_TIME)
 
         def compute_some(state: tuple[Array, Any]) -> tuple[Array, Any]:
             begin, results = state
             # A slice that would pass the end is shifted to the left.
             rows = jax.lax.dynamic_slice(order, (begin,), (n_at_a_time,))
-            of_rows = jax.vmap(partial(function, law))(*jax.tree.map(lambda values: values[rows], person))
+            of_rows = jax.vmap(partial(of_person, arrays))(*jax.tree.map(lambda values: values[rows], person))
 
             def put(values: Array, new: Array) -> Array:
                 is_needed = needed[rows].reshape(-1, *(1,) * (new.ndim - 1))
@@ -148,7 +156,7 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
         results = jax.lax.while_loop(lambda state: state[0] < needed.sum(), compute_some, (0, others))[1]
         return results, jax.tree.map(lambda _: True, results)
 
-    return of_one(law, needed, others, person)
+    return of_one(arrays, needed, others, person)
 
 
 def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:
@@ -195,17 +203,12 @@ def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""
     return jnp.where(drawn < law.n_places, drawn, moved)
 
 
-def _new_home(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The home, when the person is there first: near the second place if that is drawn already."""
-    near = law.anchor_between[law.cell, law.cell[state.second]] * law.home_pull[state.cluster]
-    weight = jnp.where(state.second == ABSENT, law.home[state.cluster], near)
-    return _draw(step.uniform[4], weight * _never_visited(law, state))
-
-
-def _new_second(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The second place, when the person is there first: near the home if that is drawn already."""
-    near = law.anchor_between[law.cell[state.home]][law.cell] * law.second_pull[state.cluster]
-    weight = jnp.where(state.home == ABSENT, law.second[state.cluster], near)
+def _new_anchor(layer: int, law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
+    """The home or second place, when the person is there first: near the other one if that is drawn already."""
+    alone, pull, between = law.anchor(layer)
+    other = state.second if layer == HOME else state.home
+    beside = between[law.cell, law.cell[other]] * pull[state.cluster]
+    weight = jnp.where(other == ABSENT, alone[state.cluster], beside)
     return _draw(step.uniform[4], weight * _never_visited(law, state))
 
 

@@ -30,7 +30,7 @@ def random_arrays(
     place, next_place = np.nonzero(is_seen)
 
     def shares(*shape: int) -> np.ndarray:
-        return rng.dirichlet(np.ones(shape[-1]), shape[:-1]) if len(shape) > 1 else rng.dirichlet(np.ones(shape[0]))
+        return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
 
     def weights(*shape: int) -> np.ndarray:
         return np.exp(rng.normal(size=shape))
@@ -85,6 +85,19 @@ def random_arrays(
     return {name: value.astype(np.float32) for name, value in arrays.items()} | {
         name: value.astype(np.int32) for name, value in whole.items()
     }
+
+
+def with_zeros(arrays: dict[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
+    """Half of the weights of places and moves become 0, so that people often have no place to go to."""
+    rng = np.random.default_rng(seed)
+    changed = {}
+    for name in ("pull", "seen", "between", "arriving", "population", "home_pull", "second_pull", "home", "second"):
+        if name in arrays:
+            keep = rng.random(arrays[name].shape) < 0.5
+            if name in ("home", "second"):
+                keep[:, 0] = True
+            changed[name] = np.where(keep, arrays[name], 0)
+    return arrays | changed
 
 
 def random_law(**options: object) -> RememberingBridge:

@@ -1,0 +1,189 @@
+"""Calibration: for each gap, simulated people stay, return and go as far as observed people.
+
+Each step of the model is learned given what observed people did before. People who are simulated from it are other
+people: they have other places behind them, so that some shares come out different. Here people are simulated at the
+observed times, and the weights of staying, of new places and of distances change until these shares are as observed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+from scipy.special import logit
+
+from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES, bins_of_instants
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
+from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.bridge.checkins.sampling import sample_places
+from ppmtf_jax.bridge.contributions import bounded, sums
+from ppmtf_jax.data.runs import joined_ranges
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
+from ppmtf_jax.trace_models.sampling import TILE, sample_index
+
+N_ROUNDS, N_REPEATS = 8, 4
+# Part of a difference of log-odds that a round takes away, and the greatest difference it sees.
+STEP, MOST_CHANGE = 0.7, 1.0
+DISTANCE_POWER, MOST_FACTOR = 0.6, 2.0
+# Pseudo-events, distributed like all events; pseudo-share of each bin of distance.
+MASS, LEAST_SHARE = 10.0, 0.01
+
+
+class Moments(NamedTuple):
+    """Weighted numbers of events after the first of their window."""
+
+    events: Float[np.ndarray, " gap"]
+    stays: Float[np.ndarray, " gap"]  # events at the last place
+    returns: Float[np.ndarray, " gap"]  # events at another place of the window
+    moves: Float[np.ndarray, "gap_class bin"]  # events at another place than the last, by distance
+
+    @classmethod
+    def of(
+        cls,
+        windows: ObservedWindows,
+        weight: Float[np.ndarray, " window"],
+        model: CheckinBridge,
+    ) -> Moments:
+        """Count; in each number, no user weighs more than the second heaviest one."""
+        place, n_gaps, n_bins = windows.place, len(GAP_FROM_H), len(DISTANCE_FROM_KM)
+        later = np.flatnonzero(windows.is_later)
+        gaps = bins_of_instants(GAP_FROM_H, model.per_day, windows.grid.n_instants)
+        gap = gaps[windows.instant[later] - windows.instant[later - 1]]
+        is_new = np.zeros(len(place), bool)
+        is_new[np.unique(windows.window.astype(np.int64) * model.n_places + place, return_index=True)[1]] = True
+        moved = place[later] != place[later - 1]
+        returned = moved & ~is_new[later]
+        of_event, who = weight[windows.window[later]], windows.user_of_event[later]
+
+        def count(group: Int[np.ndarray, " row"], keep: Bool[np.ndarray, " row"], n: int) -> Float[np.ndarray, " n"]:
+            return sums(group[keep], bounded(who[keep], group[keep], n, of_event[keep])[0], n)
+
+        cell, distance_bin = np.asarray(model.cell), np.asarray(model.distance_bin)
+        bins = distance_bin[cell[place[later - 1]], cell[place[later]]]
+        moves = count(GAP_CLASS[gap] * n_bins + bins, moved, N_GAP_CLASSES * n_bins).reshape(N_GAP_CLASSES, n_bins)
+        everything = np.ones(len(later), bool)
+        return cls(count(gap, everything, n_gaps), count(gap, ~moved, n_gaps), count(gap, returned, n_gaps), moves)
+
+    @property
+    def of_distance(self) -> Float[np.ndarray, "gap_class bin"]:
+        """Shares of the bins of distance among moves, away from 0."""
+        return self.moves / np.maximum(self.moves.sum(axis=1, keepdims=True), 1) + LEAST_SHARE
+
+    def stay_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
+        """Shares of stays among events, shrunk to a mean."""
+        return (self.stays + MASS * mean) / (self.events + MASS)
+
+    def return_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
+        """Shares of returns among events that are no stays, shrunk to a mean."""
+        return (self.returns + MASS * mean) / (self.events - self.stays + MASS)
+
+
+def calibrate(
+    model: CheckinBridge,
+    windows: ObservedWindows,
+    cluster: Int[np.ndarray, " window"],
+    pace: Float[np.ndarray, "window pace"],
+    key: Key[Array, ""],
+    *,
+    progress: bool = False,
+) -> CheckinBridge:
+    """Simulate people at the times of the windows, compare, and change weights; eight times.
+
+    `cluster`, `pace`: of each window, its person's cluster and the probabilities of the paces.
+    """
+    weight = windows.weights()
+    observed = Moments.of(windows, weight, model)
+    with progress_bar("check-ins of simulated people", N_ROUNDS, show=progress) as advance:
+        for number in range(N_ROUNDS):
+            total = []
+            for repeat in range(N_REPEATS):
+                own_key = jax.random.fold_in(key, number * N_REPEATS + repeat)
+                total.append(Moments.of(simulate_places(model, windows, cluster, pace, own_key), weight, model))
+            model = _corrected(model, observed, Moments._make(sum(parts) for parts in zip(*total, strict=True)))
+            advance(1)
+    return model
+
+
+def simulate_places(
+    model: CheckinBridge,
+    windows: ObservedWindows,
+    cluster: Int[np.ndarray, " window"],
+    pace: Float[np.ndarray, "window pace"],
+    key: Key[Array, ""],
+) -> ObservedWindows:
+    """Windows of new people of the same clusters, who check in at the same times, with types and ranges drawn anew."""
+    place = np.empty(len(windows.place), np.int32)
+    begin = np.searchsorted(windows.window, np.arange(windows.n_windows + 1))
+    # Windows with similar numbers of events are simulated together: the longest one of a tile determines the time.
+    order = np.argsort(np.diff(begin), kind="stable")
+    tiles = np.resize(order, (-(-len(order) // TILE), TILE))
+    local_copy = on_each_device(model)
+
+    def simulate(tile: Int[np.ndarray, " window"]) -> tuple[np.ndarray, np.ndarray]:
+        rows, number = _rows_of(tile, begin)
+        happens = np.zeros((TILE, windows.grid.n_instants), bool)
+        happens[number, windows.instant[rows]] = True
+        own_pace = jnp.asarray(pace[tile], jnp.float32)
+        found = _simulate_tile(
+            local_copy(), key, jnp.asarray(tile), jnp.asarray(happens), jnp.asarray(cluster[tile]), own_pace
+        )
+        return rows, np.asarray(found)[number, windows.instant[rows]]
+
+    for rows, found in map_in_threads(simulate, tiles):
+        place[rows] = found
+    return replace(windows, place=place)
+
+
+def _rows_of(tile: Int[np.ndarray, " window"], begin: Int[np.ndarray, " begin"]) -> tuple[np.ndarray, np.ndarray]:
+    """Events of the windows of a tile, and the number within the tile of the window of each event."""
+    length = begin[tile + 1] - begin[tile]
+    return joined_ranges(begin[tile], length), np.repeat(np.arange(len(tile)), length)
+
+
+@jax.jit
+def _simulate_tile(
+    model: CheckinBridge,
+    key: Key[Array, ""],
+    window: Int[Array, " window"],
+    happens: Bool[Array, "window instant"],
+    cluster: Int[Array, " window"],
+    pace: Float[Array, "window pace"],
+) -> Int[Array, "window instant"]:
+    def simulate(window: Array, happens: Array, cluster: Array, pace: Array) -> Array:
+        own_key = jax.random.fold_in(key, window)
+        uniforms = jax.random.uniform(jax.random.fold_in(own_key, 0), 2)
+        kind = sample_index(uniforms[0], pace @ model.type_share)
+        reach = sample_index(uniforms[1], model.range_share)
+        return sample_places(model, jax.random.fold_in(own_key, 1), happens, cluster, kind, reach)
+
+    return jax.vmap(simulate)(window, happens, cluster, pace)
+
+
+def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> CheckinBridge:
+    """The model with other weights of staying, of new places and of distances from the last place."""
+    # The means are away from 0 and 1, so that the log-odds are finite.
+    stays, events = observed.stays.sum(), observed.events.sum()
+    mean_stay, mean_return = (stays + 1) / (events + 2), (observed.returns.sum() + 1) / (events - stays + 2)
+    wanted = observed.return_shares(mean_return)
+    more_stays = _step(observed.stay_shares(mean_stay), simulated.stay_shares(mean_stay))
+    more_returns = _step(wanted, simulated.return_shares(mean_return))
+    # Fewer new places also leave more to the last place, but its share is corrected on its own.
+    last = np.asarray(model.last) + more_stays - more_returns * (1 - wanted)
+    factor = np.clip(observed.of_distance / simulated.of_distance, 1 / MOST_FACTOR, MOST_FACTOR) ** DISTANCE_POWER
+    changed = {
+        "last": np.clip(last, -MOST_LOG, MOST_LOG),
+        "strength": np.clip(np.asarray(model.strength) - more_returns, -MOST_LOG, MOST_LOG),
+        "near_last": np.asarray(model.near_last) * factor,
+    }
+    return replace(model, **{name: jnp.asarray(each, jnp.float32) for name, each in changed.items()})
+
+
+def _step(wanted: Float[np.ndarray, " gap"], found: Float[np.ndarray, " gap"]) -> Float[np.ndarray, " gap"]:
+    """What a round adds to log-odds."""
+    return STEP * np.clip(logit(wanted) - logit(found), -MOST_CHANGE, MOST_CHANGE)

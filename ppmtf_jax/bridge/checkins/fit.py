@@ -1,0 +1,72 @@
+"""Fit of the trace model of check-ins to training traces with given clusters."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from ppmtf_jax.bridge.checkins.calibration import calibrate
+from ppmtf_jax.bridge.checkins.history import History
+from ppmtf_jax.bridge.checkins.law import distance_bins
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
+from ppmtf_jax.bridge.checkins.new_places import fit_new_places
+from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.bridge.checkins.returns import fit_returns
+from ppmtf_jax.bridge.checkins.when import fit_paces
+from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.data.time_grid import DAY_S
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.runtime.devices import of_first_process
+from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
+
+# Upper bounds for what is learned from: instants of all windows, and pairs of an event and an earlier event of the same
+# window. With more, what is learned changes less than with another seed.
+MOST_INSTANTS, MOST_PAIRS = 2**24, 2**21
+
+
+def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool = False) -> CheckinBridge:
+    """Learn when people check in, where they return, and which new places they go to; then calibrate on simulations."""
+    grid = CheckinBridge.grid_of_trace(train.time_grid)
+    windows = _some(ObservedWindows.of(train, grid), numpy_stream(seed, Stage.FIT, 1))
+    space, weight, cluster = space_of(train.places), windows.weights(), clusters.of_user[windows.user]
+    bins = distance_bins(space.km)
+    # The window may lack some slots of the grid; it numbers its own.
+    first = train.time_grid.first_midnight()
+    slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
+    visits = clusters.visits[:, slots]
+    paces = fit_paces(windows, weight, cluster, len(clusters.share))
+    history = History.of(windows)
+    returns = fit_returns(history, windows, weight, paces.of_window, bins, space.cell)
+    new = fit_new_places(history, weight, cluster, grid.slot_of_instant, visits, bins, space.cell)
+    learned = {
+        "pace_share": paces.share,
+        "log_odds": paces.log_odds,
+        **returns._asdict(),
+        **new._asdict(),
+        "visits": visits,
+    }
+    whole = {
+        "cluster": clusters.of_user,
+        "n_present": np.bincount(clusters.of_user[np.unique(train.user)], minlength=len(clusters.share)),
+        "slot_of_instant": grid.slot_of_instant,
+        "distance_bin": bins,
+        "cell": space.cell,
+    }
+    model = CheckinBridge(
+        per_day=DAY_S // grid.step_s,
+        **{name: jnp.asarray(of_first_process(np.asarray(each)), jnp.float32) for name, each in learned.items()},
+        **{name: jnp.asarray(each, jnp.int32) for name, each in whole.items()},
+    )
+    return calibrate(model, windows, cluster, paces.of_window, jax_stream(seed, Stage.FIT, 2), progress=progress)
+
+
+def _some(windows: ObservedWindows, random: np.random.Generator) -> ObservedWindows:
+    """The windows of random users, as many as the upper bounds allow."""
+    size = np.bincount(windows.window, minlength=windows.n_windows)
+    order = random.permutation(int(windows.user.max()) + 1)
+    pairs = np.cumsum(np.bincount(windows.user, size * (size - 1) // 2)[order])
+    instants = np.cumsum(np.bincount(windows.user)[order]) * windows.grid.n_instants
+    fits = (pairs <= MOST_PAIRS) & (instants <= MOST_INSTANTS)
+    fits[0] = True
+    return windows if fits.all() else windows.of_users(np.sort(order[fits]))

@@ -1,0 +1,108 @@
+"""What people have behind them when they check in again: the gap, and the places of the window so far."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ppmtf_jax.bridge.checkins.law import (
+    GAP_FROM_H,
+    HOURS_A_DAY,
+    MOST_REMEMBERED,
+    OTHER_TIME_H,
+    SAME_TIME_H,
+    bins_of_instants,
+    hour_of_instants,
+)
+from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.data.runs import joined_ranges, rank_in_run, run_begins
+from ppmtf_jax.data.time_grid import DAY_S
+
+NO_PLACE = -1
+
+
+class Visited(NamedTuple):
+    """Places with earlier events of the window, one row for each event and place; rows are sorted by event."""
+
+    event: Int[np.ndarray, " row"]  # index among the events of `History`
+    place: Int[np.ndarray, " row"]
+    n_events: Int[np.ndarray, " row"]
+    # Shares of the earlier events there that are near in the time of day, at the same hour, and far.
+    match: Float[np.ndarray, "row 3"]
+    log_hours: Float[np.ndarray, " row"]  # since the last event there; at least 0
+    is_last: Bool[np.ndarray, " row"]  # whether the event before was there
+    is_previous: Bool[np.ndarray, " row"]  # whether the stay before that of the last place was there
+    is_next: Bool[np.ndarray, " row"]  # whether the event is there
+
+    def where(self, keep: Bool[np.ndarray, " row"]) -> Visited:
+        """The rows for which `keep` is true."""
+        return Visited._make(column[keep] for column in self)
+
+
+class History(NamedTuple):
+    """The events that follow another event of their window, and the places visited before each of them.
+
+    Events of people who visited `MOST_REMEMBERED` places or more before are left out.
+    """
+
+    window: Int[np.ndarray, " event"]
+    instant: Int[np.ndarray, " event"]
+    place: Int[np.ndarray, " event"]
+    last_place: Int[np.ndarray, " event"]
+    gap: Int[np.ndarray, " event"]  # bin of `GAP_FROM_H`
+    n_visited: Int[np.ndarray, " event"]
+    is_new: Bool[np.ndarray, " event"]
+    visited: Visited
+
+    @classmethod
+    def of(cls, windows: ObservedWindows) -> History:
+        """Look back from each event to all earlier events of its window."""
+        window, instant, place, grid = windows.window, windows.instant, windows.place, windows.grid
+        rank = rank_in_run(window)
+        later = np.flatnonzero(rank > 0)
+        per_day, last = DAY_S // grid.step_s, later - 1
+        gap = bins_of_instants(GAP_FROM_H, per_day, grid.n_instants)[instant[later] - instant[last]]
+        visited = _visited(later, rank[later], windows)
+        n_visited = np.bincount(visited.event, minlength=len(later))
+        is_new = np.bincount(visited.event, visited.is_next, len(later)) == 0
+        history = cls(window[later], instant[later], place[later], place[last], gap, n_visited, is_new, visited)
+        return history.where(n_visited < MOST_REMEMBERED)
+
+    def where(self, keep: Bool[np.ndarray, " event"]) -> History:
+        """The events for which `keep` is true, and their visited places."""
+        visited = self.visited.where(keep[self.visited.event])
+        visited = visited._replace(event=(np.cumsum(keep) - 1)[visited.event])
+        return History._make([*(column[keep] for column in self[:-1]), visited])
+
+
+def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], windows: ObservedWindows) -> Visited:
+    """The places of all events before each of the events `later`, which have ranks in their windows."""
+    instant, place, grid = windows.instant, windows.place, windows.grid
+    event, earlier = np.repeat(np.arange(len(later)), rank), joined_ranges(later - rank, rank)
+    n_places = int(place.max(initial=0)) + 1
+    code, row = np.unique(event * n_places + place[earlier], return_inverse=True)
+    of_row, at = np.divmod(code, n_places)
+    count = np.bincount(row, minlength=len(code))
+    per_day = DAY_S // grid.step_s
+    hour = hour_of_instants(per_day, grid.n_instants)[instant]
+    apart = np.abs(hour[earlier] - hour[later[event]])
+    apart = np.minimum(apart, HOURS_A_DAY - apart)
+    close = (apart <= SAME_TIME_H, apart == 0, apart >= OTHER_TIME_H)
+    match = np.stack([np.bincount(row, each, len(code)) / np.maximum(count, 1) for each in close], axis=1)
+    last_there = np.zeros(len(code), np.int64)
+    np.maximum.at(last_there, row, instant[earlier])
+    hours = (instant[later[of_row]] - last_there) * HOURS_A_DAY / per_day
+    is_last, previous = at == place[later - 1][of_row], _previous(later, windows)[of_row]
+    is_next = at == place[later[of_row]]
+    return Visited(of_row, at, count, match, np.log(np.maximum(hours, 1)), is_last, at == previous, is_next)
+
+
+def _previous(later: Int[np.ndarray, " later"], windows: ObservedWindows) -> Int[np.ndarray, " later"]:
+    """The place before the last place, or `NO_PLACE` if all events of the window so far were at the last place."""
+    begins = run_begins(windows.window, windows.place)
+    begin_of_run = np.flatnonzero(begins)[np.cumsum(begins) - 1][later - 1]
+    before = begin_of_run - 1
+    in_window = (before >= 0) & (windows.window[before] == windows.window[later])
+    return np.where(in_window, windows.place[before], NO_PLACE)

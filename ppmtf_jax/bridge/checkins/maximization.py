@@ -1,0 +1,42 @@
+"""Maximum of a smooth function of several arrays, by L-BFGS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize
+
+from ppmtf_jax.errors import NumericalError
+
+MOST_LOG = 30.0
+"""Bound of the logarithms that the trace model stores; float32 has the exponential of sums of some of them."""
+
+
+class Maximizer:
+    """Maximizes `value(parameters, data)`; the program is compiled once for all data of the same shapes.
+
+    It computes in float64, so it must be made and used under `jax.enable_x64(True)`.
+    """
+
+    def __init__(self, value: Callable[[Any, Any], jax.Array], start: Any):
+        flat, self.unflatten = ravel_pytree(start)
+        self.start = np.asarray(flat, np.float64)
+        self.gradient = jax.jit(jax.value_and_grad(lambda x, data: -value(self.unflatten(x), data)))
+
+    def maximize(self, data: Any, most_steps: int, start: Any = None) -> Any:
+        """The parameters, as NumPy arrays, at which at most `most_steps` steps arrive."""
+        data = jax.device_put(data)
+
+        def descend(x: np.ndarray) -> tuple[float, np.ndarray]:
+            loss, gradient = self.gradient(x, data)
+            return float(loss), np.asarray(gradient, np.float64)
+
+        x = self.start if start is None else np.asarray(ravel_pytree(start)[0], np.float64)
+        found = minimize(descend, x, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
+        if not np.isfinite(found.fun):
+            raise NumericalError("the likelihood of the check-ins is not finite")
+        return jax.tree.map(np.asarray, self.unflatten(found.x))

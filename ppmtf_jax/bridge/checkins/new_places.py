@@ -1,0 +1,181 @@
+"""Which new place people go to: near the last place, near one of their own places, or anywhere.
+
+The weights are those of `CheckinBridge`; they are learned by maximum likelihood from all events at new places, given
+the distributions of the clusters. A window has a *range*, which says how near to its own places its person keeps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ppmtf_jax.bridge.checkins.history import History, Visited
+from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES
+from ppmtf_jax.bridge.checkins.maximization import Maximizer
+from ppmtf_jax.data.runs import joined_ranges
+
+N_RANGES = 3
+MOST_STEPS = 250
+# Precisions of the normal priors: of differences between neighbouring bins of distance, of factors after the longest
+# gaps, when the last place says little, and of all parameters.
+SMOOTH_PRECISION, LONG_GAP_PRECISION, PRECISION = 2.0, 20.0, 0.04
+LEAST_MASS = 1e-12
+PAIRS_AT_A_TIME = 2**20
+
+
+class NewPlaces(NamedTuple):
+    """Parameters of new places: fields of `CheckinBridge`."""
+
+    range_share: Float[np.ndarray, " range"]
+    reference: Float[np.ndarray, "range gap 3"]
+    near_last: Float[np.ndarray, "gap_class bin"]
+    near_own: Float[np.ndarray, " bin"]
+
+
+def fit_new_places(
+    history: History,
+    weight: Float[np.ndarray, " window"],
+    cluster: Int[np.ndarray, " window"],
+    slot_of_instant: Int[np.ndarray, " instant"],
+    visits: Float[np.ndarray, "cluster slot place"],
+    distance_bin: Int[np.ndarray, "cell cell"],
+    cell: Int[np.ndarray, " place"],
+) -> NewPlaces:
+    """Learn all parameters at once; `weight`, `cluster`: of each window; the rest as in `CheckinBridge`."""
+    new = history.where(history.is_new)
+    of_event = cluster[new.window], slot_of_instant[new.instant]
+    arrivals = _Arrivals.of(new, weight, of_event, visits, distance_bin, cell)
+    with jax.enable_x64(True):
+        found = Maximizer(_log_posterior, _Factors.start()).maximize(arrivals, MOST_STEPS)
+        shares = np.exp(np.asarray(found.log_references()))
+        ranges = np.asarray(jax.nn.softmax(found.range_logits))
+    return NewPlaces(ranges, shares.transpose(1, 0, 2), np.exp(found.near_last), np.exp(found.near_own))
+
+
+def unvisited_mass(
+    visited: Visited,
+    group: tuple[Int[np.ndarray, " event"], Int[np.ndarray, " event"]],
+    visits: Float[np.ndarray, "cluster slot place"],
+    distance_bin: Int[np.ndarray, "cell cell"],
+    cell: Int[np.ndarray, " place"],
+) -> Float[np.ndarray, "row bin"]:
+    """Around each visited place, the shares of all places that are not visited, by bin of distance.
+
+    `group`: cluster and slot of each event.
+    """
+    n_cells, n_bins = len(distance_bin), len(DISTANCE_FROM_KM)
+    row_group = np.ravel_multi_index(group, visits.shape[:2])[visited.event]
+    groups, number = np.unique(row_group, return_inverse=True)
+    flat = visits.reshape(-1, visits.shape[2])[groups].astype(np.float64)
+    in_cell = np.stack([np.bincount(cell, each, n_cells) for each in flat], axis=1) if len(flat) else flat
+    at = cell[visited.place]
+    mass = np.zeros((len(at), n_bins))
+    for each in range(n_bins):
+        mass[:, each] = ((distance_bin == each) @ in_cell)[at, number] if len(at) else 0
+    # The places that are visited by then, around each of them.
+    begin = np.searchsorted(visited.event, np.arange(len(group[0]) + 1))
+    size = np.diff(begin)[visited.event]
+    stops = np.searchsorted(np.cumsum(size), np.arange(PAIRS_AT_A_TIME, size.sum() + PAIRS_AT_A_TIME, PAIRS_AT_A_TIME))
+    first = 0
+    for stop in np.unique(np.minimum(stops + 1, len(size))):
+        rows = np.arange(first, stop)
+        row, other = np.repeat(rows, size[rows]), joined_ranges(begin[visited.event[rows]], size[rows])
+        bins = distance_bin[at[row], at[other]].astype(np.int64)
+        taken = np.bincount((row - first) * n_bins + bins, flat[number[row], visited.place[other]], len(rows) * n_bins)
+        mass[first:stop] -= taken.reshape(-1, n_bins)
+        first = stop
+    return np.maximum(mass, 0)
+
+
+class _Arrivals(NamedTuple):
+    """Events at new places, and the visited places around which they can be."""
+
+    gap: Int[np.ndarray, " event"]
+    window: Int[np.ndarray, " event"]
+    weight: Float[np.ndarray, " window"]
+    last_row: Int[np.ndarray, " event"]
+    # Of each visited place: its event, its share of the events so far, the bin of its distance from the new place, and
+    # `unvisited_mass`.
+    event: Int[np.ndarray, " row"]
+    share: Float[np.ndarray, " row"]
+    bin: Int[np.ndarray, " row"]
+    mass: Float[np.ndarray, "row bin"]
+
+    @classmethod
+    def of(
+        cls,
+        new: History,
+        weight: Float[np.ndarray, " window"],
+        group: tuple[Int[np.ndarray, " event"], Int[np.ndarray, " event"]],
+        visits: Float[np.ndarray, "cluster slot place"],
+        distance_bin: Int[np.ndarray, "cell cell"],
+        cell: Int[np.ndarray, " place"],
+    ) -> _Arrivals:
+        visited = new.visited
+        total = np.bincount(visited.event, visited.n_events, len(new.gap))
+        return cls(
+            gap=new.gap,
+            window=new.window,
+            weight=weight,
+            last_row=np.flatnonzero(visited.is_last),
+            event=visited.event,
+            share=visited.n_events / total[visited.event],
+            bin=distance_bin[cell[visited.place], cell[new.place[visited.event]]].astype(np.int64),
+            mass=unvisited_mass(visited, group, visits, distance_bin, cell),
+        )
+
+
+class _Factors(NamedTuple):
+    """Logarithms of factors of distance, and log-odds of references and ranges."""
+
+    near_last: Array  # (gap class, bin)
+    near_own: Array  # (bin,)
+    reference: Array  # (gap, 2): of the last place and of an own place, against anywhere
+    own_of_range: Array
+    range_logits: Array
+
+    @classmethod
+    def start(cls) -> _Factors:
+        """Near places are likelier."""
+        falling = -0.3 * np.arange(len(DISTANCE_FROM_KM))
+        near_last = np.tile(falling, (N_GAP_CLASSES, 1))
+        return cls(near_last, falling, np.zeros((len(GAP_FROM_H), 2)), np.linspace(-1, 1, N_RANGES), np.zeros(N_RANGES))
+
+    def log_references(self) -> Float[Array, "gap range 3"]:
+        """Logarithms of the shares of `ANYWHERE`, `NEAR_LAST` and `NEAR_OWN`."""
+        last = jnp.broadcast_to(self.reference[:, :1], (len(GAP_FROM_H), N_RANGES))
+        own = self.reference[:, 1:] + self.own_of_range
+        return jax.nn.log_softmax(jnp.stack([jnp.zeros_like(own), last, own], axis=-1), axis=-1)
+
+
+def _log_ranges(factors: _Factors, arrivals: _Arrivals) -> Float[Array, "window range"]:
+    """Joint log-probability of the new places and the range of each window.
+
+    The probability of each new place is divided by the place's share in the cluster and slot.
+    """
+    n_events = len(arrivals.gap)
+    mass_of_last = arrivals.mass[arrivals.last_row]
+    log_last = factors.near_last[jnp.asarray(GAP_CLASS)[arrivals.gap]]
+    last = jnp.exp(jnp.take_along_axis(log_last, arrivals.bin[arrivals.last_row][:, None], axis=1)[:, 0])
+    last /= (mass_of_last * jnp.exp(log_last)).sum(axis=1) + LEAST_MASS
+    own = arrivals.share * jnp.exp(factors.near_own[arrivals.bin])
+    own /= arrivals.mass @ jnp.exp(factors.near_own) + LEAST_MASS
+    own = jax.ops.segment_sum(own, arrivals.event, n_events, indices_are_sorted=True)
+    anywhere = 1 / (mass_of_last.sum(axis=1) + LEAST_MASS)
+    ratio = jnp.stack([anywhere, last, own], axis=-1)
+    of_event = jax.scipy.special.logsumexp(factors.log_references()[arrivals.gap], axis=-1, b=ratio[:, None])
+    of_window = jax.ops.segment_sum(of_event, arrivals.window, len(arrivals.weight), indices_are_sorted=True)
+    return of_window + jax.nn.log_softmax(factors.range_logits)
+
+
+def _log_posterior(factors: _Factors, arrivals: _Arrivals) -> Float[Array, ""]:
+    """Log-likelihood of the weighted windows up to a constant, plus the log of the normal priors."""
+    of_window = jax.scipy.special.logsumexp(_log_ranges(factors, arrivals), axis=1)
+    rough = (jnp.diff(factors.near_last, axis=1) ** 2).sum() + (jnp.diff(factors.near_own) ** 2).sum()
+    penalty = SMOOTH_PRECISION * rough + LONG_GAP_PRECISION * (factors.near_last[-1] ** 2).sum()
+    penalty += PRECISION * sum(jnp.sum(each**2) for each in factors)
+    return of_window @ arrivals.weight - 0.5 * penalty

@@ -1,0 +1,269 @@
+"""When people check in: classes of pace, and the odds of an event at an instant.
+
+The log-odds of an event at an instant, for a window of pace c, are alpha_c + hour of the day (weekend or not) + day of
+the week + time since the last event + habit + what pace c adds by time since the last event, and by hour. EM
+alternates between the pace of each window and the log-odds, by maximum likelihood with weak normal priors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy.sparse import csr_array, vstack
+from scipy.special import logsumexp
+
+from ppmtf_jax.bridge.checkins.law import (
+    HOURS_A_DAY,
+    N_HABITS,
+    N_SINCE,
+    NONE_YET,
+    NONE_YET_LATER,
+    SINCE_FROM_H,
+    bins_of_instants,
+    habit_bin,
+    hour_of_instants,
+)
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
+from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.bridge.contributions import bounded, sums
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+
+DAYS_A_WEEK, SATURDAY = 7, 5
+N_PACES = 6
+# Minimum number of windows of a pace.
+PACE_WINDOWS = 50
+MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 80, 20
+# EM stops when a round gains less than this, in nats a window.
+LEAST_GAIN = 1e-4
+# Pseudo-windows of each cluster, distributed over paces like all windows.
+PACE_MASS = 10.0
+# Precisions of the normal priors: of what all paces share, and of what one pace adds.
+SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
+INSTANTS_AT_A_TIME = 2**20
+
+
+class Paces(NamedTuple):
+    """Classes of windows by pace; `log_odds` and `share` are those of `CheckinBridge`."""
+
+    log_odds: Float[np.ndarray, "pace time since habit"]
+    share: Float[np.ndarray, "cluster pace"]
+    of_window: Float[np.ndarray, "window pace"]  # probability of each pace given the times of a window
+
+
+class TimeCells(NamedTuple):
+    """Numbers of instants and of events of each window, by weekday, hour, time since the last event, and habit."""
+
+    instants: csr_array
+    events: csr_array
+    # Of each column: ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit.
+    code: Int[np.ndarray, " cell"]
+
+    @classmethod
+    def of(cls, windows: ObservedWindows) -> TimeCells:
+        """Count in blocks of windows, so that no table of all windows x instants is made."""
+        instants, events = [], []
+        at_a_time = max(1, INSTANTS_AT_A_TIME // windows.grid.n_instants)
+        begin = np.searchsorted(windows.window, np.arange(windows.n_windows + 1))
+        for first in range(0, windows.n_windows, at_a_time):
+            last = min(first + at_a_time, windows.n_windows)
+            own = slice(begin[first], begin[last])
+            code = _codes(windows.window[own] - first, windows.instant[own], last - first, windows.grid)
+            instants.append(_counts(np.repeat(np.arange(last - first), code.shape[1]), code.ravel(), last - first))
+            row = windows.window[own] - first
+            events.append(_counts(row, code[row, windows.instant[own]], last - first))
+        # Most codes do not occur; without them, the columns are few.
+        used = np.unique(np.concatenate([each.indices for each in instants]))
+        counts = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
+        return cls(*(each[:, used] for each in counts), used)  # type: ignore[call-overload]
+
+
+def fit_paces(
+    windows: ObservedWindows,
+    weight: Float[np.ndarray, " window"],
+    cluster: Int[np.ndarray, " window"],
+    n_clusters: int,
+) -> Paces:
+    """Find the classes of pace by EM, from windows of equal numbers of events.
+
+    `weight`: of each window, see `ObservedWindows.weights`. `cluster`: of the user of each window.
+    """
+    cells = TimeCells.of(windows)
+    size = np.bincount(windows.window, minlength=windows.n_windows)
+    n_paces = int(np.clip(windows.n_windows // PACE_WINDOWS, 1, N_PACES))
+    # Each class begins with windows of a range of sizes; the ranges have equal lengths on a logarithmic scale.
+    level = np.searchsorted(np.geomspace(1, size.max() + 1, n_paces + 1)[1:-1], size, side="right")
+    level = np.unique(level, return_inverse=True)[1]
+    n_paces = int(level.max()) + 1
+    of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
+    rate = np.log(np.bincount(level, size) / np.bincount(level) / windows.grid.n_instants)
+    at = _Fields.of(cells.code)
+    at, before_first = _Fields.of(cells.code), _Fields.of(_codes_before_first(windows.grid))
+    with jax.enable_x64(True):
+        maximizer, effects, before = Maximizer(_log_posterior, _Effects.start(rate)), None, -np.inf
+        for number in range(MOST_ROUNDS):
+            weighted = of_window * weight[:, None]
+            instants, events = ((counts.T @ weighted).T for counts in (cells.instants, cells.events))
+            data = _Weighted(at, instants, events, before_first, weighted.sum(axis=0))
+            effects = maximizer.maximize(data, STEPS if number else FIRST_STEPS, effects)
+            share = _shares(weighted, windows.user, cluster, n_clusters)
+            log_any = np.asarray(_log_any(effects, before_first))
+            joint = _log_likelihoods(cells, np.asarray(effects.log_odds(at))) - log_any + np.log(share)[cluster]
+            total = logsumexp(joint, axis=1)
+            of_window = np.exp(joint - total[:, None])
+            if total @ weight - before < weight.sum() * LEAST_GAIN:
+                break
+            before = total @ weight
+        # These are the shares of windows with an event; the shares of all windows follow.
+        share = share / np.exp(log_any)
+        return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), of_window)
+
+
+def _codes(
+    window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
+) -> Int[np.ndarray, "window instant"]:
+    """Code of each instant of each window, see `TimeCells.code`."""
+    n_instants, per_day = grid.n_instants, DAY_S // grid.step_s
+    happens = np.zeros((n_windows, n_instants), bool)
+    happens[window, instant] = True
+    at = np.arange(n_instants)
+    last = np.maximum.accumulate(np.where(happens, at, -1), axis=1)
+    last = np.concatenate([np.full((n_windows, 1), -1), last[:, :-1]], axis=1)
+    none_yet = np.where(at < per_day, NONE_YET, NONE_YET_LATER)
+    since = np.where(last < 0, none_yet, bins_of_instants(SINCE_FROM_H, per_day, n_instants + 1)[at - last])
+    before = np.cumsum(happens, axis=1) - happens
+    near = _near_on_days_before(window, instant, n_windows, grid)[
+        :, at // per_day, hour_of_instants(per_day, n_instants)
+    ]
+    return (_hour_of_week(grid) * N_SINCE + since) * N_HABITS + np.asarray(habit_bin(near, before))
+
+
+def _codes_before_first(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
+    """Code of each instant of a window without events."""
+    nothing = np.zeros(0, np.int64)
+    return _codes(nothing, nothing, 1, grid)[0]
+
+
+def _near_on_days_before(
+    window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
+) -> Int[np.ndarray, "window day hour"]:
+    """Number of events on earlier days at this hour, the hour before and the hour after."""
+    per_day = DAY_S // grid.step_s
+    n_days = grid.n_instants // per_day
+    happens = np.zeros((n_windows, n_days, HOURS_A_DAY), np.int32)
+    np.add.at(happens, (window, instant // per_day, hour_of_instants(per_day, grid.n_instants)[instant]), 1)
+    earlier = np.cumsum(happens, axis=1) - happens
+    return earlier + np.roll(earlier, 1, axis=2) + np.roll(earlier, -1, axis=2)
+
+
+def _hour_of_week(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
+    """Weekday x 24 + hour of the day of each instant of a window; Monday is 0."""
+    per_day = DAY_S // grid.step_s
+    weekday = (np.arange(grid.n_instants) // per_day + grid.time_of(0).weekday()) % DAYS_A_WEEK
+    return weekday * HOURS_A_DAY + hour_of_instants(per_day, grid.n_instants)
+
+
+class _Fields(NamedTuple):
+    """What the log-odds of a cell depend on; `hour` is that of the day, and other hours for weekends."""
+
+    hour: Int[np.ndarray, " cell"]
+    weekday: Int[np.ndarray, " cell"]
+    since: Int[np.ndarray, " cell"]
+    habit: Int[np.ndarray, " cell"]
+
+    @classmethod
+    def of(cls, code: Int[np.ndarray, " cell"]) -> _Fields:
+        rest, habit = np.divmod(code, N_HABITS)
+        hour_of_week, since = np.divmod(rest, N_SINCE)
+        weekday, hour = np.divmod(hour_of_week, HOURS_A_DAY)
+        return cls(hour + HOURS_A_DAY * (weekday >= SATURDAY), weekday, since, habit)
+
+
+class _Effects(NamedTuple):
+    """What is added up to the log-odds."""
+
+    pace: Float[Array, " pace"]
+    hour: Float[Array, " hour"]
+    weekday: Float[Array, " weekday"]
+    since: Float[Array, " since"]
+    habit: Float[Array, " habit"]
+    since_of_pace: Float[Array, "pace since"]
+    hour_of_pace: Float[Array, "pace hour"]
+
+    @classmethod
+    def start(cls, log_odds: Float[np.ndarray, " pace"]) -> _Effects:
+        """Paces that differ only in their rate."""
+        n, hours = len(log_odds), 2 * HOURS_A_DAY
+        zeros = [np.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
+        return cls(np.asarray(log_odds, np.float64), *zeros)
+
+    def log_odds(self, at: _Fields) -> Float[Array, "pace cell"]:
+        """Log-odds of an event in each cell."""
+        shared = self.hour[at.hour] + self.weekday[at.weekday] + self.since[at.since] + self.habit[at.habit]
+        return self.pace[:, None] + shared + self.since_of_pace[:, at.since] + self.hour_of_pace[:, at.hour]
+
+
+class _Weighted(NamedTuple):
+    """What the likelihood needs of all windows, which are weighted by the probabilities of their paces."""
+
+    at: _Fields  # of each cell
+    instants: Float[np.ndarray, "pace cell"]
+    events: Float[np.ndarray, "pace cell"]
+    before_first: _Fields  # of each instant of a window without events
+    windows: Float[np.ndarray, " pace"]
+
+
+def _log_any(effects: _Effects, before_first: _Fields) -> Float[Array, " pace"]:
+    """Log-probability that a window has an event at all."""
+    log_none = -jnp.logaddexp(0, effects.log_odds(before_first)).sum(axis=1)
+    return jnp.log(-jnp.expm1(log_none))
+
+
+def _log_posterior(effects: _Effects, data: _Weighted) -> Float[Array, ""]:
+    """Log-likelihood of windows given that each has an event, plus the log of the normal priors."""
+    log_odds = effects.log_odds(data.at)
+    likelihood = (data.events * log_odds - data.instants * jnp.logaddexp(0, log_odds)).sum()
+    likelihood -= data.windows @ _log_any(effects, data.before_first)
+    shared = sum(jnp.sum(each**2) for each in (effects.hour, effects.weekday, effects.since, effects.habit))
+    of_pace = sum(jnp.sum(each**2) for each in (effects.since_of_pace, effects.hour_of_pace))
+    return likelihood - 0.5 * (SHARED_PRECISION * shared + PACE_PRECISION * of_pace)
+
+
+def _log_likelihoods(cells: TimeCells, log_odds: Float[np.ndarray, "pace cell"]) -> Float[np.ndarray, "window pace"]:
+    return cells.events @ log_odds.T - cells.instants @ np.logaddexp(0, log_odds).T
+
+
+def _shares(
+    weighted: Float[np.ndarray, "window pace"],
+    user: Int[np.ndarray, " window"],
+    cluster: Int[np.ndarray, " window"],
+    n_clusters: int,
+) -> Float[np.ndarray, "cluster pace"]:
+    """Shares of the paces in each cluster, shrunk to those of all windows; in each, no user weighs most alone."""
+    n_paces = weighted.shape[1]
+    group = cluster[:, None] * n_paces + np.arange(n_paces)
+    weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weighted.ravel())[0]
+    counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)
+    total = weighted.sum(axis=0)
+    shares = counts + PACE_MASS * total / total.sum()
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def _table(effects: _Effects, grid: TimeGrid) -> Float[np.ndarray, "pace time since habit"]:
+    """Log-odds of all cells at each instant of the first week of a window."""
+    n_instants = min(grid.n_instants, DAYS_A_WEEK * DAY_S // grid.step_s)
+    cell = np.arange(N_SINCE * N_HABITS)
+    code = _hour_of_week(grid)[:n_instants, None] * len(cell) + cell
+    table = np.asarray(effects.log_odds(_Fields.of(code.ravel())))
+    return np.clip(table, -MOST_LOG, MOST_LOG).reshape(-1, n_instants, N_SINCE, N_HABITS)
+
+
+def _counts(row: Int[np.ndarray, " entry"], code: Int[np.ndarray, " entry"], n_rows: int) -> csr_array:
+    """Number of entries of each row and code."""
+    n_codes = DAYS_A_WEEK * HOURS_A_DAY * N_SINCE * N_HABITS
+    counts = csr_array((np.ones(len(row)), (row, code)), shape=(n_rows, n_codes))
+    counts.sum_duplicates()
+    return counts
