@@ -18,7 +18,7 @@ from common import Row, command_line, measured, people_flow, record
 
 from ppmtf_jax import Traces, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.calibration import Shadows
+from ppmtf_jax.attacks.membership.calibration import LEAST_SHADOWS, Shadows
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, Target, Wanted, learn_shadows, made_like
@@ -33,15 +33,19 @@ OTHERS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
 COLUMNS = ["system", "measured", "attack", "shadows", "traces", "auc", "auc_low", "auc_high", "found_at_1_percent"]
 COLUMNS += ["found_low", "found_high", "seconds"]
 NUMBERS = (6, 8, 12, 16, 20, 30)
+FEWEST = LEAST_SHADOWS + 2
+"""Held-out shadow models are attacked without their pair, and enough others must remain."""
 
 
 def main() -> None:
     parser = command_line(__doc__, shared=True)
     parser.add_argument("--systems", nargs="+", default=("bridge", "ppmtf"))
-    parser.add_argument("--shadows", type=int, default=16, help="even")
+    parser.add_argument("--shadows", type=int, default=16, help=f"even, at least {FEWEST}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder in which finished shadow models are kept, to go on from")
     arguments = parser.parse_args()
+    if arguments.shadows < FEWEST or arguments.shadows % 2:
+        parser.error(f"--shadows: an even number of at least {FEWEST}")
     train, test = people_flow(arguments.shared)
     rows = (
         {"system": system, **row}
@@ -60,7 +64,7 @@ def attacked(system: str, train: Traces, test: Traces, n_shadows: int, seed: int
     n_traces = len(released.trace_table()[0])
     settings = ShadowModelSettings(entry.name, model.settings, TEST, n_shadows)
     target, wanted = Target.of(released, train, test, seed=seed), Wanted(n_traces, TRACES_PER_USER)
-    kept = None if keep is None else ShadowCheckpoint(keep / f"{entry.name}.npz", f"{system} {seed}")
+    kept = None if keep is None else ShadowCheckpoint(keep / f"{system} {seed}.npz", f"{system} {seed}")
     shadows, took = measured(
         learn_shadows,
         target,
