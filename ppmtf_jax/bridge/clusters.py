@@ -15,6 +15,7 @@ from ppmtf_jax.bridge.products import one_thread, row_begins, sparse_product
 from ppmtf_jax.bridge.raking import rake
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import VisitCounts
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.runtime.devices import gather_rows, of_first_process, own_share
 from ppmtf_jax.runtime.progress import progress_bar
@@ -82,6 +83,19 @@ def clusters_of_users(visits: VisitCounts, smoother: ClusterSmoother, of_user: I
         theta, share = smoother.theta(counts)[0], _shares(of_user)
         raked = rake(theta.T.reshape(-1, *smoother.population.shape), share, smoother.population)
     return Clusters(of_user, share, of_first_process(raked))
+
+
+def cluster_sentences(n_present: Int[np.ndarray, " cluster"]) -> list[str]:
+    """Sentences about the numbers of users with events in the clusters, for the summary of a model."""
+    sizes = np.sort(n_present)
+    least = int(sizes[0])
+    users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
+    if len(sizes) == 1:
+        users = f"all {counted(least, 'user')}"
+    return [
+        f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
+        f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
+    ]
 
 
 def log_likelihoods(visits: VisitCounts, clusters: Clusters) -> Float[np.ndarray, "user cluster"]:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import is_complete
 from ppmtf_jax.settings import Settings
 
 Result = TypeVar("Result")
@@ -190,6 +191,9 @@ class Measurement:
         Frozen dataclass; every setting has a default.
     per_trace_number : bool
         Whether the traces of each trace number are measured separately, and the numbers averaged.
+    pools_gaps : bool
+        Whether synthetic traces with gaps are measured together also if complete traces are measured by trace number:
+        they have few events each.
     reading : callable, optional
         From a `Comparison` of the training set and settings to an `Interpretation` for each quantity.
     check : callable, optional
@@ -214,9 +218,14 @@ class Measurement:
     uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
     settings: type = NoSettings
     per_trace_number: bool = False
+    pools_gaps: bool = False
     reading: Callable[[Comparison, Any], Sequence[Interpretation]] | None = None
     check: Callable[[Comparison], None] | None = None
     applies: Callable[[Comparison], bool] | None = None
+
+    def is_by_number(self, traces: Traces) -> bool:
+        """Whether the traces of each trace number are measured separately."""
+        return self.per_trace_number and (is_complete(traces) or not self.pools_gaps)
 
     def described(self, settings: Any) -> list[MetricInfo]:
         """The quantities at some settings."""

@@ -70,8 +70,8 @@ class BridgeSettings(Settings):
         place. By default it is chosen by the likelihood of held-out training users.
     gaps : {"auto", "as-observed", "none"}
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
-        ("none"). By default traces have gaps if the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`) and
-        `memory` is not given.
+        ("none"). By default traces have gaps if the training traces are sparse, see
+        `bridge.checkins.sparsity.Sparsity`, and `memory` is not given.
     """
 
     min_cluster_users: Count = 20
@@ -112,20 +112,16 @@ def fit_trace_model(
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    if _has_gaps(train, settings):
-        return fit_checkins(train, clusters, seed=seed, progress=progress)
+    facts = Sparsity.of(train) if settings.gaps == "auto" and settings.memory == "auto" else None
+    if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
+        model = fit_checkins(train, clusters, seed=seed, progress=progress)
+        return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None
     if memory == "auto":
         score = partial(_score, choice=choice, seed=seed)
         memory, gain = choose_memory(train, clusters.of_user, score, numpy_stream(seed, Stage.MEMORY), progress)
     model = _fit_memory(memory, train, clusters.of_user, choice, seed, progress)
     return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
-
-
-def _has_gaps(train: Traces, settings: BridgeSettings) -> bool:
-    if settings.gaps == "auto":
-        return settings.memory == "auto" and Sparsity.of(train).is_sparse
-    return settings.gaps == "as-observed"
 
 
 def _fit_memory(

@@ -10,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.chains import TOLERANCE, Chains
-from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.clusters import Clusters, cluster_sentences
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import PopulationSmoothing
-from ppmtf_jax.data.description import counted
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -71,8 +70,8 @@ class ClusterBridge(ScoredTraceModel):
     tried: Int[Array, " number"] = stored(lambda n: StoredArray(("numbers",), "int", 1))
     gain: Float[Array, " number"] = stored(lambda n: StoredArray(("numbers",)))
     marginal_error: Float[Array, ""] = stored(lambda n: StoredArray((), low=0))
-    # For each of `bridge.people.choice.MEMORIES`: gain in log-probability (nats) of an event of a held-out training user
-    # over people who remember nothing; None if the settings say what people remember.
+    # For each of `bridge.people.choice.MEMORIES`: gain in log-probability (nats) of an event of a held-out training
+    # user over people who remember nothing; None if the settings say what people remember.
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
     )
@@ -194,15 +193,7 @@ class ClusterBridge(ScoredTraceModel):
         return jnp.log(self.pull[pair, cluster, next_place]) - self.log_total[pair, cluster, place]
 
     def summary(self) -> list[str]:
-        sizes = np.sort(np.asarray(self.n_present))
-        least = int(sizes[0])
-        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
-        if len(sizes) == 1:
-            users = f"all {counted(least, 'user')}"
-        lines = [
-            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
-            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
-        ]
+        lines = cluster_sentences(np.asarray(self.n_present))
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)
         if len(tried):
             chosen = int(np.asarray(self.chosen)[CHOSEN.index("clusters n clusters")])

@@ -72,14 +72,14 @@ SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
     """Refuse a fitted model whose class is not registered, or that JAX or a model folder cannot hold."""
     subject, found = f"synthesizer {synthesizer.name!r}", type(trace_model)
-    if found.__name__ not in synthesizer.models or not isinstance(trace_model, TraceModel):
+    if found.__name__ not in synthesizer.models or not issubclass(found, TraceModel):
         expected = " or ".join(f"a {name}" for name in synthesizer.models)
         raise InputError(subject, [Problem(f"{expected}, as registered, from its fit", found.__name__)])
     if jax.tree_util.all_leaves([trace_model]):
         way_out = f"Decorate class {found.__name__} with @jax.tree_util.register_dataclass"
         problem = Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out)
         raise InputError(subject, [problem])
-    if is_dataclass(found) and found.from_arrays.__func__ is TraceModel.from_arrays.__func__:
+    if found.from_arrays.__func__ is TraceModel.from_arrays.__func__ and is_dataclass(found):
         required = [each for each in fields(found) if each.default is MISSING]
         if unstored := [each.name for each in required if "stored" not in each.metadata]:
             way_out = "Declare them by `stored`, or override to_arrays, from_arrays and stored_arrays"

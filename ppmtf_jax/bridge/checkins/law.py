@@ -125,6 +125,8 @@ class CheckinLaw(PersonModel):
     )
     cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
     visits: Float[Array, "cluster slot place"] = stored(lambda n: _weights("clusters", n.slots, n.places))
+    # Facts of the training traces, in the order of `sparsity.Sparsity`; None if the settings ask for gaps.
+    facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
 
     @property
     def n_places(self) -> int:

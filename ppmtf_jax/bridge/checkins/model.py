@@ -12,6 +12,7 @@ from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
 from ppmtf_jax.data.description import counted
+from ppmtf_jax.bridge.clusters import cluster_sentences
 from ppmtf_jax.data.time_grid import TimeGrid
 
 DAYS_A_WEEK = 7
@@ -64,18 +65,16 @@ class CheckinBridge(CheckinLaw):
         return log_windows(self, places, classes, progress=progress)
 
     def summary(self) -> list[str]:
-        sizes = np.sort(np.asarray(self.n_present))
-        least = int(sizes[0])
-        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
-        if len(sizes) == 1:
-            users = f"all {counted(least, 'user')}"
         days = counted(len(self.slot_of_instant) // self.per_day, "day")
+        why = "as the settings say"
+        if self.facts is not None:
+            events, share, steps = np.asarray(self.facts).tolist()
+            why = (
+                f"since the training traces are sparse: {events:.2g} events on a day with events ({100 * share:.2g} % "
+                f"of its instants), and {100 * steps:.2g} % of the events follow an event at the instant before"
+            )
         return [
-            f"A trace has the check-ins of a synthetic person in {days}, with gaps like those of people; it does not "
-            "tell where she is between two check-ins",
-            "Where people check in depends on the places of their check-ins before, and on the time since the last "
-            f"one; people differ in how often they check in ({self.log_odds.shape[0]} classes), and in how often they "
-            f"go back to a place ({self.type_share.shape[1]} classes)",
-            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
-            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
+            *cluster_sentences(np.asarray(self.n_present)),
+            f"A trace has the check-ins of a synthetic person in {days}, with gaps, {why}. It does not tell where she "
+            "is between two check-ins",
         ]

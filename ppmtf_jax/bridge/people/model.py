@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.bridge.clusters import cluster_sentences
+from ppmtf_jax.bridge.people.choice import Memory, memory_sentence
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.likelihood import log_traces
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
-from ppmtf_jax.data.description import counted
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.trace_models.base import ABSENT
 
@@ -79,17 +80,10 @@ class RememberingBridge(PersonLaw):
         return log_traces(self, places, classes, progress=progress)
 
     def summary(self) -> list[str]:
-        sizes = np.sort(np.asarray(self.n_present))
-        least = int(sizes[0])
-        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
-        if len(sizes) == 1:
-            users = f"all {counted(least, 'user')}"
-        remembered = "Each trace is that of a new synthetic person, who remembers the places where she was"
+        memory: Memory = "places" if self.home is None else "anchors"
+        lines = cluster_sentences(np.asarray(self.n_present))
+        lines.append(memory_sentence(memory, self.memory_gain))
         if self.home is not None:
             share = 100 * float(np.average(np.asarray(self.second_share), weights=np.maximum(self.n_present, 1)))
-            remembered += f"; she has a home and, in {share:.0f} % of the cases, a second place"
-        return [
-            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
-            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
-            remembered,
-        ]
+            lines.append(f"{share:.0f} % of the people have a second place")
+        return lines

@@ -84,5 +84,6 @@ register_utility(
     uniform=_uniform,
     settings=PopulationSettings,
     per_trace_number=True,
+    pools_gaps=True,
     reading=_reading,
 )

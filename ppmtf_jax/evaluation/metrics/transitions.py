@@ -129,5 +129,6 @@ register_utility(
     uniform=_uniform,
     settings=TransitionSettings,
     per_trace_number=True,
+    pools_gaps=True,
     reading=_reading,
 )
