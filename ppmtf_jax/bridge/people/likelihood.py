@@ -54,6 +54,8 @@ def log_traces(
     places = np.asarray(places)
     if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
         raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
+    if not len(places):
+        return np.zeros((0, len(clusters)))
     # Traces with similar numbers of distinct places are computed together, since the others are padded.
     order = np.argsort(_n_distinct(places), kind="stable")
     blocks = np.split(order, np.arange(TRACES_AT_A_TIME, len(order), TRACES_AT_A_TIME))
@@ -403,8 +405,8 @@ class _Exact:
         return np.where(is_old, (arrivals - self.discount) * np.exp(log_factor), 0)
 
     def _weight(
-        self, slot: Int[np.ndarray, "*shape"], place: Int[np.ndarray, "*shape"], other: Int[np.ndarray, "*shape"]
-    ) -> Float[np.ndarray, "*shape"]:
+        self, slot: Int[np.ndarray, "*#shape"], place: Int[np.ndarray, "*#shape"], other: Int[np.ndarray, "*#shape"]
+    ) -> Float[np.ndarray, "*#shape"]:
         """K of the moves from places to other places."""
         gravity = self.leaving[slot, place] * self.between[self.cell[place], self.cell[other]]
         wanted = place * self.n_places + other
@@ -445,7 +447,7 @@ class _Exact:
         is_needed = (number != ABSENT) & ((number == known) | (known >= self._n_open[time]))
         for one_time in np.unique(time[is_needed]):
             trace, step = np.nonzero(is_needed & (time == one_time))
-            slot = self.slot_of_phase[one_time % self.period]
+            slot = int(self.slot_of_phase[one_time % self.period])
             weight = self._weights_from(slot, events.place[trace, step]) * free[trace, known[trace, step]]
             pull = self.pull[one_time].astype(np.float64)
             total = weight @ pull.T
