@@ -44,11 +44,30 @@ def log_traces(
 ) -> Float[np.ndarray, "trace cluster"]:
     """Log-probability of each trace under the law of each of some clusters.
 
-    A trace may have gaps (`ABSENT`). The result is then the logarithm of the product, over the events, of the
-    probability of the event given the events before it, as follows. The layer goes on through the gap. Who was
-    elsewhere stayed at her place through the gap with the product of the probabilities of staying; otherwise she left
-    it during the gap, and went to where she is now, as in one step from her last place to which she may also return.
-    The first event is as at instant 0, with the layer's probabilities of its instant.
+    A complete trace has its exact probability. With gaps, the result is the logarithm of the product, over the events,
+    of a probability of the event given the events before it; these sum to one over the places of each event:
+
+    - The layer goes on through the gap, by the product of its transitions. At the first event it is as if the trace had
+      begun at instant 0; the first place elsewhere has its distribution of instant 0.
+    - Who was elsewhere may have stayed at her place: the product of the probabilities of staying, at every instant of
+      the gap. Otherwise she left it, and is where a single step from her last place leads, or is back there.
+
+    Parameters
+    ----------
+    law : PersonLaw
+    places : int array, shape (traces, instants)
+        Index of the place at each instant from instant 0 on, `ABSENT` where there is no event.
+    clusters : int array, shape (clusters,)
+
+    Returns
+    -------
+    float array, shape (traces, clusters)
+        In nats; minus infinity if the law never makes the trace.
+
+    Raises
+    ------
+    InputError
+        Places that do not exist.
     """
     exact = _Exact(law, clusters)
     places = np.asarray(places)
@@ -76,10 +95,23 @@ def held_out(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, " user"]:
-    """Log-probability of all traces of each user, whose cluster is unknown: the larger, the better the model predicts.
+    """Log-probability of the traces of each user, whose cluster is unknown: large if the law predicts them well.
 
-    `places`: traces with or without gaps; see `log_traces` for the gaps. The probability of a cluster is its share of
-    the training users. All traces of a user have the same cluster, and each begins anew.
+    The probability of each cluster is its share of the training users. All traces of a user have the same cluster;
+    apart from that, each is the trace of a new person.
+
+    Parameters
+    ----------
+    law : PersonLaw
+    places : int array, shape (traces, instants)
+        Traces with or without gaps, see `log_traces`.
+    user : int array, shape (traces,)
+        User of each trace: 0, 1, and so on.
+
+    Returns
+    -------
+    float array, shape (users,)
+        In nats.
     """
     n_present = np.asarray(law.n_present, np.float64)
     clusters = np.flatnonzero(n_present)

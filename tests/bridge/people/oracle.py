@@ -102,9 +102,8 @@ class Oracle:
         name = "home" if layer == HOME else "second"
         weight = a[name][k]
         if other is not None:
-            cell = a["cell"]
-            between = a["anchor_between"]
-            near = between[cell, cell[other]] if layer == HOME else between[cell[other], cell]
+            between = a["anchor_between"][a["cell"]][:, a["cell"]]
+            near = between[:, other] if layer == HOME else between[other]
             weight = near * a[name + "_pull"][k]
         free = range(self.n_places) if self.bug == "home at a visited place" else self.unvisited(person)
         return shares({place: weight[place] for place in free})
