@@ -28,7 +28,7 @@ class Oracle:
 
     def __init__(self, law: PersonLaw, cluster: int, bug: str = "", most_remembered: int = 64) -> None:
         self.law, self.k, self.bug, self.most_remembered = law, cluster, bug, most_remembered
-        self.a = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
+        self.a: dict[str, np.ndarray] = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
         for name in ("cell", "move_start", "next_place", "slot_of_phase"):
             self.a[name] = np.asarray(getattr(law, name))
         for name in ("class_share", "layer_first", "layer_next", "first_elsewhere"):
