@@ -42,11 +42,12 @@ def large() -> tuple[RememberingBridge, np.ndarray]:
 @pytest.mark.parametrize("name", LAWS)
 def test_all_traces_have_the_exact_probabilities_which_sum_to_one(name: str) -> None:
     law = LAWS[name]
-    traces = every_trace(law.n_places, 5)
+    n_instants = 4 if law.n_places == 4 else 5
+    traces = every_trace(law.n_places, n_instants)
     found = np.exp(log_traces(law, traces, BOTH))
     np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-12)
     for cluster in BOTH:
-        oracle = Oracle(law, cluster).traces(5)
+        oracle = Oracle(law, cluster).traces(n_instants)
         np.testing.assert_allclose(found[:, cluster], [oracle.get(tuple(x), 0) for x in traces.tolist()], atol=1e-14)
 
 
