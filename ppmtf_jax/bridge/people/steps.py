@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-AT_A_TIME = 8
-"""Number of people for whom `for_those` computes at a time: of a tile of people, few need a new place at an instant."""
+AT_A_TIME, MOST_AT_A_TIME = 1 / 8, 256
+"""Share and greatest number of people for whom `for_those` computes at a time: few need a new place at an instant."""
 
 
 class PersonState(NamedTuple):
@@ -115,30 +116,35 @@ def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: In
     )
 
 
-def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], law: PersonLaw, *person: Any) -> Any:
-    """`function(law, *person)` for the people who need it, and `others` for the others.
+def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], common: Any, *person: Any) -> Any:
+    """`function(common, *person)` for the people who need it, and `others` for the others.
 
     Under `vmap` over people, `jax.lax.cond` would compute the function for all of them. Here it is computed only for
-    those who need it, `AT_A_TIME` people at a time.
+    those who need it, some people at a time.
     """
+    # JAX also makes a tree of truth values of the arguments, which a dataclass with checks of types would refuse.
+    arrays, tree = jax.tree.flatten(common)
+
+    def of_person(arrays: list[Array], *person: Any) -> Any:
+        return function(jax.tree.unflatten(tree, arrays), *person)
 
     @jax.custom_batching.custom_vmap
-    def of_one(law: PersonLaw, needed: Array, others: Any, person: Any) -> Any:
-        return jax.lax.cond(needed, lambda: function(law, *person), lambda: others)
+    def of_one(arrays: list[Array], needed: Array, others: Any, person: Any) -> Any:
+        return jax.lax.cond(needed, lambda: of_person(arrays, *person), lambda: others)
 
     @of_one.def_vmap
-    def of_many(n_people: int, in_batched: Any, law: PersonLaw, needed: Array, others: Any, person: Any) -> Any:
+    def of_many(n_people: int, in_batched: Any, arrays: list[Array], needed: Array, others: Any, person: Any) -> Any:
         def for_each(value: Any, is_batched: bool) -> Array:
             return value if is_batched else jnp.broadcast_to(value, (n_people, *jnp.shape(value)))
 
         needed, others, person = jax.tree.map(for_each, (needed, others, person), tuple(in_batched[1:]))
-        order, n_at_a_time = jnp.argsort(~needed), min(AT_A_TIME, n_people)
+        order, n_at_a_time = jnp.argsort(~needed), min(math.ceil(AT_A_TIME * n_people), MOST_AT_A_TIME)
 
         def compute_some(state: tuple[Array, Any]) -> tuple[Array, Any]:
             begin, results = state
             # A slice that would pass the end is shifted to the left.
             rows = jax.lax.dynamic_slice(order, (begin,), (n_at_a_time,))
-            of_rows = jax.vmap(partial(function, law))(*jax.tree.map(lambda values: values[rows], person))
+            of_rows = jax.vmap(partial(of_person, arrays))(*jax.tree.map(lambda values: values[rows], person))
 
             def put(values: Array, new: Array) -> Array:
                 is_needed = needed[rows].reshape(-1, *(1,) * (new.ndim - 1))
@@ -149,7 +155,7 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
         results = jax.lax.while_loop(lambda state: state[0] < needed.sum(), compute_some, (0, others))[1]
         return results, jax.tree.map(lambda _: True, results)
 
-    return of_one(law, needed, others, person)
+    return of_one(arrays, needed, others, person)
 
 
 def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:

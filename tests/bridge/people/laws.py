@@ -87,5 +87,18 @@ def random_arrays(
     }
 
 
+def with_zeros(arrays: dict[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
+    """Half of the weights of places and moves become 0, so that people often have no place to go to."""
+    rng = np.random.default_rng(seed)
+    changed = {}
+    for name in ("pull", "seen", "between", "arriving", "population", "home_pull", "second_pull", "home", "second"):
+        if name in arrays:
+            keep = rng.random(arrays[name].shape) < 0.5
+            if name in ("home", "second"):
+                keep[:, 0] = True
+            changed[name] = np.where(keep, arrays[name], 0)
+    return arrays | changed
+
+
 def random_law(**options: object) -> RememberingBridge:
     return RememberingBridge.from_arrays(random_arrays(**options))  # type: ignore[arg-type]

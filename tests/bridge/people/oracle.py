@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, MOST_ATTRACTION, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, LEAST_WEIGHT, MOST_ATTRACTION, SECOND, PersonLaw
 
 
 class Person(NamedTuple):
@@ -28,7 +28,7 @@ class Oracle:
 
     def __init__(self, law: PersonLaw, cluster: int, bug: str = "", most_remembered: int = 64) -> None:
         self.law, self.k, self.bug, self.most_remembered = law, cluster, bug, most_remembered
-        self.a = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
+        self.a: dict[str, np.ndarray] = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
         for name in ("cell", "move_start", "next_place", "slot_of_phase"):
             self.a[name] = np.asarray(getattr(law, name))
         for name in ("class_share", "layer_first", "layer_next", "first_elsewhere"):
@@ -38,28 +38,39 @@ class Oracle:
 
     def traces(self, n_instants: int) -> dict[tuple[int, ...], float]:
         """Probability of each trace that the law makes."""
+        paths = {((person.place,), person): p for person, p in self.people()}
+        for instant in range(1, n_instants):
+            longer: dict[tuple[tuple[int, ...], Person], float] = defaultdict(float)
+            for (trace, person), p in paths.items():
+                for following, q in self.steps(person, instant):
+                    longer[(*trace, following.place), following] += p * q
+            paths = longer
         found: dict[tuple[int, ...], float] = defaultdict(float)
-
-        def go_on(person: Person, trace: tuple[int, ...], p: float) -> None:
-            if len(trace) == n_instants:
-                found[trace] += p
-                return
-            for following, q in self.steps(person, len(trace)):
-                if q > 0:
-                    go_on(following, (*trace, following.place), p * q)
-
-        for person, p in self.people():
-            go_on(person, (person.place,), p)
+        for (trace, _), p in paths.items():
+            found[trace] += p
         return found
+
+    def probability(self, trace: tuple[int, ...]) -> float:
+        """Probability of one trace, of any law."""
+        people = {person: p for person, p in self.people() if person.place == trace[0]}
+        for instant, place in enumerate(trace[1:], start=1):
+            following: dict[Person, float] = defaultdict(float)
+            for person, p in people.items():
+                for other, q in self.steps(person, instant):
+                    if other.place == place:
+                        following[other] += p * q
+            people = following
+        return sum(people.values())
 
     def people(self) -> Iterator[tuple[Person, float]]:
         a, k = self.a, self.k
         for has_second, p in enumerate((1 - a["second_share"][k], a["second_share"][k])):
             for mobility, q in enumerate(a["class_share"][k]):
                 for layer, r in enumerate(a["layer_first"][has_second, k]):
+                    name = ("home", "second", "first_elsewhere")[layer]
                     if p * q * r == 0:
                         continue
-                    first = a[("home", "second", "first_elsewhere")[layer]][k]
+                    first = a[name][k]
                     for place, share in enumerate(first / first.sum()):
                         arrivals = ((place, 1),) if layer == ELSEWHERE else ()
                         home, second = (place if layer == each else None for each in (HOME, SECOND))
@@ -75,7 +86,7 @@ class Oracle:
             ways = self.elsewhere(person, instant) if layer == ELSEWHERE else self.anchor(person, layer)
             for place, q in ways.items():
                 yield self.arrived(person, layer, place), p * q
-            barred += p * (1 - sum(ways.values())) if not ways else 0
+            barred += 0 if ways else p
         if barred:
             yield self.arrived(person, person.layer, person.place), barred
 
@@ -91,9 +102,8 @@ class Oracle:
         name = "home" if layer == HOME else "second"
         weight = a[name][k]
         if other is not None:
-            cell = a["cell"]
-            between = a["anchor_between"]
-            near = between[cell, cell[other]] if layer == HOME else between[cell[other], cell]
+            between = a["anchor_between"][a["cell"]][:, a["cell"]]
+            near = between[:, other] if layer == HOME else between[other]
             weight = near * a[name + "_pull"][k]
         free = range(self.n_places) if self.bug == "home at a visited place" else self.unvisited(person)
         return shares({place: weight[place] for place in free})
@@ -113,7 +123,8 @@ class Oracle:
         returns = {}
         for place, n in person.arrivals:
             if place != here:
-                attraction = np.log(self.weight(slot, here, place) / a["population"][slot, place])
+                weights = self.weight(slot, here, place), a["population"][slot, place]
+                attraction = np.subtract(*(np.log(max(each, LEAST_WEIGHT)) for each in weights))
                 factor = a["back"] * (place == person.before) + a["by_lift"] * a["lift"][slot, place]
                 factor += a["near"] * np.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
                 discount = 0 if self.bug == "discount forgotten" else a["discount"]
