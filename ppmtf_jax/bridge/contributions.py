@@ -67,8 +67,8 @@ PEOPLE_RULES = (
     "a user weighs one in the number of users with a home at a place, and one in the number of users with a second "
     f"place there. Such a number counts only if it is at least {PLACE_USERS}. Of u users, the model counts u-n, where "
     f"n is {PLACE_USERS - 1} or more. The rest is spread over all places as visits are, so that the home of a single "
-    "user is no likelier as a home than as a visited place. A user also weighs one in the number of users with a second "
-    "place, and in the number of users of each class of mobility",
+    "user is no likelier as a home than as a visited place. A user also weighs one in the number of users with a "
+    "second place, and in the number of users of each class of mobility",
     "in the numbers of events at home, at the second place and elsewhere, and of steps between these, at each instant "
     "of the period, no user of a cluster weighs more than the user who has the second most. The same holds for stays "
     "and steps elsewhere, from which the model learns how staying depends on the time at the place; for moves, from "

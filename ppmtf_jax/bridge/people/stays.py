@@ -79,7 +79,7 @@ def fit_stays(
 
 def _classes(
     user: Int[np.ndarray, " step"], surplus: Float[np.ndarray, " step"], n_users: int
-) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " user"]]:
+) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
     """Class of each user, and the users who have steps elsewhere: only these have a class."""
     steps = np.bincount(user, minlength=n_users)
     has_steps = np.flatnonzero(steps)

@@ -68,7 +68,7 @@ def test_people_are_where_they_should_be(traces, plain, places):
 
 
 def test_people_go_back_and_stay_as_often_as_users(traces, plain, places):
-    """The last change of the strength was found with 800 people, some 3,000 moves: standard error .01, five of it."""
+    """The strength was found with 800 people, who have some 3,000 moves: standard error .01, five of it."""
     everywhere, weight = np.ones(places.shape, bool), np.ones(len(places))
     wanted = return_share(windows_of(traces, 1))
     assert _return_share(places, everywhere, weight) == pytest.approx(wanted, abs=0.05)
