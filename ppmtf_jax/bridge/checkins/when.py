@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array, vstack
-from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.checkins.law import (
     HOURS_A_DAY,
@@ -113,7 +112,7 @@ def fit_paces(
             share = _shares(weighted, windows.user, cluster, n_clusters)
             log_any = np.asarray(_log_any(effects, before_first))
             joint = _log_likelihoods(cells, np.asarray(effects.log_odds(at))) - log_any + np.log(share)[cluster]
-            total = logsumexp(joint, axis=1)
+            total = np.logaddexp.reduce(joint, axis=1)
             of_window = np.exp(joint - total[:, None])
             if total @ weight - before < weight.sum() * LEAST_GAIN:
                 break

@@ -12,6 +12,7 @@ from ppmtf_jax.bridge.checkins.calibration import Moments, simulate_places
 from ppmtf_jax.bridge.checkins.fit import fit_checkins
 from ppmtf_jax.bridge.checkins.history import History
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from tests.bridge.checkins.worlds import N_PLACES, N_WINDOWS, PLACES, WINDOW, clusters_of, law, traces_of, windows_of
 
@@ -143,6 +144,8 @@ def test_calibration_takes_a_planted_error_away(windows, true):
 
 def test_the_fit_is_a_model_of_the_window(uncalibrated, true):
     arrays = uncalibrated.to_arrays()
+    # It checks that shares sum to one, and that weights are positive.
+    assert (CheckinBridge.from_arrays(arrays).visits == uncalibrated.visits).all()
     assert all(np.isfinite(array).all() for array in arrays.values())
     assert arrays["pace_share"].sum(axis=1) == pytest.approx(1)
     assert (np.asarray(uncalibrated.cluster) == np.asarray(true.cluster)).all()

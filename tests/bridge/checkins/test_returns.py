@@ -24,7 +24,8 @@ def sums_by_loop(user, place, observed, expected, of_place, without=None):
     second = sorted(weight.values())[-2] if len(weight) > 1 else 0
     scaled = {each: both / max(both) * min(weight[each], second) for each, both in sums.items()}
     share = max(len(sums) - STEP_USERS + 1, 0) / max(len(sums), 1)
-    return share, *sum(both for each, both in scaled.items() if each != without)
+    total = sum((both for each, both in scaled.items() if each != without), np.zeros(2))
+    return share, total[0], total[1]
 
 
 def rate_by_loop(*arguments, **named):
