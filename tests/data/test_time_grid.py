@@ -190,3 +190,32 @@ def test_a_grid_is_shown_on_a_line(n):
     last = {1: "09:00", 30: "18:40"}[n]
     instants = {1: "1 instant", 30: "30 instants"}[n]
     assert shown == f"TimeGrid: {instants} of 20 min from 2024-01-01 09:00 to 2024-01-01 {last}, Asia/Tokyo; slots: {n}"
+
+
+# Whole days
+
+
+@pytest.mark.parametrize(
+    ("n_instants", "n_days"), [(3 + 24, 1), (3 + 6 * 24 + 23, 6), (3 + 13 * 24, 7), (3 + 20 * 24, 14), (900 * 24, 28)]
+)
+def test_whole_days_are_weeks_where_there_are_weeks(n_instants, n_days):
+    grid = TimeGrid.cyclic("2024-01-01T21:00:00", 3600, n_instants, slot_s=7200).whole_days(28)
+    assert (grid.start, grid.n_instants, grid.period) == ("2024-01-02T00:00:00", n_days * 24, 24)
+    assert grid.slot_of_instant[:24].tolist() == np.repeat(np.arange(12), 2).tolist()
+
+
+def test_slots_of_other_days_are_left_out():
+    week = TimeGrid.cyclic("2024-01-01T12:00:00", 43_200, 9, slot_s=43_200, period_s=7 * DAY_S)
+    grid = week.whole_days(2)
+    assert (grid.slot_of_instant.tolist(), grid.period) == ([0, 1, 2, 3], 4)
+
+
+def test_a_day_may_begin_after_midnight():
+    grid = TimeGrid.each_instant("2024-01-01T00:10:00", 1800, 60)
+    assert (grid.first_midnight(), grid.whole_days(28).n_instants, grid.whole_days(28).start) == (0, 48, grid.start)
+
+
+@pytest.mark.parametrize(("step_s", "n_instants"), [(25_200, 40), (3600, 23), (7 * DAY_S, 5), (3600, 1)])
+def test_a_grid_without_whole_days(step_s, n_instants):
+    (problem,) = problems_of(TimeGrid.each_instant("2024-01-01T00:00:00", step_s, n_instants).whole_days, 28)
+    assert "a step that divides a day, and a whole day of instants" in problem

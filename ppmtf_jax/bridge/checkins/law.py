@@ -32,14 +32,14 @@ NONE_YET, NONE_YET_LATER = len(SINCE_FROM_H), len(SINCE_FROM_H) + 1
 N_SINCE = len(SINCE_FROM_H) + 2
 GAP_FROM_H = np.array([0, 1, 2, 3, 4, 7, 13, 25, 49])
 """Edges in hours of the bins of the gap between an event and the event before, for the place of the event."""
-GAP_CLASS = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
+GAP_CLASS = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3], np.int32)
 """Coarser bins of gaps: class of each bin of `GAP_FROM_H`."""
 N_GAP_CLASSES = 4
 N_HABITS = 7
 """Number of bins of habits; see `habit_bin`."""
 DISTANCE_FROM_KM = np.array([0, 0.25, 0.4, 0.63, 1, 1.6, 2.5, 4, 7, 12, 20, 32, 80, 200])
 """Edges in km of the bins of distance."""
-DISTANCE_CLASS = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 4, 4])
+DISTANCE_CLASS = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 4, 4], np.int32)
 """Coarser bins of distance: class of each bin of `DISTANCE_FROM_KM`."""
 N_DISTANCE_CLASSES = 5
 ANYWHERE, NEAR_LAST, NEAR_OWN = 0, 1, 2
@@ -137,8 +137,8 @@ class CheckinLaw(PersonModel):
 
     def log_first_event(self, n_instants: int) -> tuple[Float[Array, "pace instant"], Float[Array, " pace"]]:
         """Log-probabilities that the first event is at an instant, and that there is an event at all."""
-        instants = np.arange(n_instants)
-        since = np.where(instants < self.per_day, NONE_YET, NONE_YET_LATER)
+        instants = np.arange(n_instants, dtype=np.int32)
+        since = np.where(instants < self.per_day, NONE_YET, NONE_YET_LATER).astype(np.int32)
         log_odds = self.log_odds[:, instants % self.log_odds.shape[1], since, 0]
         log_none = jnp.cumsum(jax.nn.log_sigmoid(-log_odds), axis=1)
         log_none_before = jnp.pad(log_none[:, :-1], ((0, 0), (1, 0)))
@@ -174,7 +174,8 @@ class CheckinLaw(PersonModel):
 
     def gap_bin(self, gap: Int[Array, ""]) -> Int[Array, ""]:
         """Bin of `GAP_FROM_H` of a gap in instants."""
-        return jnp.searchsorted(jnp.asarray(GAP_FROM_H * self.per_day), gap * HOURS_A_DAY, side="right") - 1
+        edges = (GAP_FROM_H * self.per_day).astype(np.int32)
+        return jnp.searchsorted(jnp.asarray(edges), gap * HOURS_A_DAY, side="right") - 1
 
     def slot(self, instant: Int[Array, ""]) -> Int[Array, ""]:
         """Slot of an instant."""
@@ -235,12 +236,13 @@ def bins_of_instants(from_h: Shaped[np.ndarray, " bin"], per_day: int, n_instant
     >>> bins_of_instants(np.array([0, 1, 3]), per_day=48, n_instants=8).tolist()  # steps of half an hour
     [0, 0, 1, 1, 1, 1, 2, 2]
     """
-    return np.searchsorted(from_h * per_day / HOURS_A_DAY, np.arange(n_instants), side="right") - 1
+    bins = np.searchsorted(from_h * per_day / HOURS_A_DAY, np.arange(n_instants), side="right") - 1
+    return bins.astype(np.int32)
 
 
 def hour_of_instants(per_day: int, n_instants: int) -> Int[np.ndarray, " instant"]:
     """Hour of the day, rounded down, of each instant of a window that begins at midnight."""
-    return np.arange(n_instants) % per_day * HOURS_A_DAY // per_day
+    return (np.arange(n_instants) % per_day * HOURS_A_DAY // per_day).astype(np.int32)
 
 
 def habit_bin(

@@ -109,14 +109,12 @@ def log_users(
 
 def _doubled(law: CheckinLaw) -> CheckinLaw:
     """The law in double precision; shares that were rounded to single precision sum to one again."""
-
-    def doubled(array: Array) -> Array:
-        return array.astype(jnp.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
-
-    # The distributions over places are in `_ClassTables`.
-    law = jax.tree.map(doubled, replace(law, visits=law.visits[:1, :1, :1]))
-    shares = {name: getattr(law, name) for name in ("pace_share", "type_share", "range_share", "reference")}
-    return replace(law, **{name: share / share.sum(axis=-1, keepdims=True) for name, share in shares.items()})
+    arrays = {name: jnp.asarray(array) for name, array in law.to_arrays().items() if array.dtype.kind == "f"}
+    # The distributions over places, which need most memory, are in `_ClassTables`.
+    doubled = {name: array.astype(jnp.float64) for name, array in arrays.items() if name != "visits"}
+    for name in ("pace_share", "type_share", "range_share", "reference"):
+        doubled[name] /= doubled[name].sum(axis=-1, keepdims=True)
+    return replace(law, **doubled)
 
 
 def _tables(law: CheckinLaw, classes: Int[np.ndarray, " class"]) -> _ClassTables:
@@ -244,9 +242,9 @@ def _log_new(law: CheckinLaw, tables: _ClassTables, arrivals: _Arrival) -> Float
     def of_arrival(arrival: _Arrival) -> Float[Array, "range class"]:
         gap, slot = law.gap_bin(arrival.gap), law.slot(arrival.instant)
         gap_class, cell, own = jnp.asarray(GAP_CLASS)[gap], law.cell[arrival.place], law.cell[arrival.visited]
-        n_events = arrival.n_events.astype(law.visits.dtype)
-        visited = tables.visits[slot, arrival.visited].astype(law.visits.dtype) * (n_events[:, None] > 0)
-        here = tables.visits[slot, arrival.place].astype(law.visits.dtype)
+        n_events = arrival.n_events.astype(law.place_rate.dtype)
+        visited = tables.visits[slot, arrival.visited].astype(law.place_rate.dtype) * (n_events[:, None] > 0)
+        here = tables.visits[slot, arrival.place].astype(law.place_rate.dtype)
 
         def among_rest(weight: Array, total: Array, of_visited: Array) -> Array:
             # Rounding of the difference must not make it less than one of its terms.

@@ -11,7 +11,12 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
+
+DAYS_A_WEEK = 7
+SHARE_TOLERANCE = 1e-4
+"""Greatest difference of a sum of shares from one, due to single precision."""
 
 
 @jax.tree_util.register_dataclass
@@ -23,6 +28,24 @@ class CheckinBridge(CheckinLaw):
     def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:
         """At most `MOST_DAYS` whole days from midnight on; see `TimeGrid.whole_days`."""
         return grid.whole_days(MOST_DAYS)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> CheckinBridge:
+        """The model of such arrays; raises ValueError if they do not fit each other."""
+        for name, n_known in (("cluster", len(arrays["visits"])), ("cell", len(arrays["distance_bin"]))):
+            if arrays[name].max() >= n_known:
+                raise ValueError(f"{name} beyond the last")
+        # Otherwise a person may have no place to go to, or no pace, type or range.
+        for name in ("visits", "near_last", "near_own"):
+            if arrays[name].min() <= 0:
+                raise ValueError(f"numbers in {name} that are not positive")
+        for name in ("pace_share", "type_share", "range_share", "reference"):
+            if np.abs(arrays[name].sum(axis=-1) - 1).max() > SHARE_TOLERANCE:
+                raise ValueError(f"shares in {name} that do not sum to one")
+        n_instants, week = len(arrays["slot_of_instant"]), DAYS_A_WEEK * int(arrays["per_day"])
+        if arrays["log_odds"].shape[1] != min(n_instants, week):
+            raise ValueError("log_odds of other times than those of a week")
+        return super().from_arrays(arrays)
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         """The users' clusters: every trace is equally probable for all users of a cluster."""
@@ -50,3 +73,20 @@ class CheckinBridge(CheckinLaw):
         """Computes all classes together, since these share most of the work."""
         classes, column = np.unique(own_class, return_inverse=True)
         return self.log_traces(places, classes, progress=progress)[np.arange(len(places)), column]
+
+    def summary(self) -> list[str]:
+        sizes = np.sort(np.asarray(self.n_present))
+        least = int(sizes[0])
+        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
+        if len(sizes) == 1:
+            users = f"all {counted(least, 'user')}"
+        days = counted(len(self.slot_of_instant) // self.per_day, "day")
+        return [
+            f"A trace has the check-ins of a synthetic person in {days}, with gaps like those of people; it does not "
+            "tell where she is between two check-ins",
+            "Where people check in depends on the places of their check-ins before, and on the time since the last "
+            f"one; people differ in how often they check in ({self.log_odds.shape[0]} classes), and in how often they "
+            f"go back to a place ({self.type_share.shape[1]} classes)",
+            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
+            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
+        ]
