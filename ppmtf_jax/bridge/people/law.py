@@ -48,8 +48,9 @@ def _anchored(*shape: int | str) -> StoredArray:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class PersonLaw(PersonModel):
-    """Arrays of the law. Sizes: `time` = calibrated days x instants of a period; see `time_of`.
+    """Arrays of the law of people who remember.
 
+    The axis `time` has the instants of the calibrated periods, one period after the other; see `time_of`.
     The weight of going from place a to a new place b at time t, in cluster k, is K_s(a, b) pull[t, k, b], where s is
     the slot of arrival and K_s(a, b) = leaving[s, a] between[cell(a), cell(b)] arriving[s, b] + seen[s, (a, b)], for
     every b never visited before.

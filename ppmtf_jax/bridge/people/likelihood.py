@@ -44,16 +44,37 @@ def log_traces(
 ) -> Float[np.ndarray, "trace cluster"]:
     """Log-probability of each trace under the law of each of some clusters.
 
-    A trace may have gaps (`ABSENT`). The result is then the logarithm of the product, over the events, of the
-    probability of the event given the events before it, as follows. The layer goes on through the gap. Who was
-    elsewhere stayed at her place through the gap with the product of the probabilities of staying; otherwise she left
-    it during the gap, and went to where she is now, as in one step from her last place to which she may also return.
-    The first event is as at instant 0, with the layer's probabilities of its instant.
+    A complete trace has its exact probability. With gaps, the result is the logarithm of the product, over the events,
+    of a probability of the event given the events before it; these sum to one over the places of each event:
+
+    - The layer goes on through the gap, by the product of its transitions. At the first event it is as if the trace had
+      begun at instant 0; the first place elsewhere has its distribution of instant 0.
+    - Who was elsewhere may have stayed at her place: the product of the probabilities of staying, at every instant of
+      the gap. Otherwise she left it, and is where a single step from her last place leads, or is back there.
+
+    Parameters
+    ----------
+    law : PersonLaw
+    places : int array, shape (traces, instants)
+        Index of the place at each instant from instant 0 on, `ABSENT` where there is no event.
+    clusters : int array, shape (clusters,)
+
+    Returns
+    -------
+    float array, shape (traces, clusters)
+        In nats; minus infinity if the law never makes the trace.
+
+    Raises
+    ------
+    InputError
+        Places that do not exist.
     """
     exact = _Exact(law, clusters)
     places = np.asarray(places)
     if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
         raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
+    if not len(places):
+        return np.zeros((0, len(clusters)))
     # Traces with similar numbers of distinct places are computed together, since the others are padded.
     order = np.argsort(_n_distinct(places), kind="stable")
     blocks = np.split(order, np.arange(TRACES_AT_A_TIME, len(order), TRACES_AT_A_TIME))
@@ -74,10 +95,23 @@ def held_out(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, " user"]:
-    """Log-probability of all traces of each user, whose cluster is unknown: the larger, the better the model predicts.
+    """Log-probability of the traces of each user, whose cluster is unknown: large if the law predicts them well.
 
-    `places`: traces with or without gaps; see `log_traces` for the gaps. The probability of a cluster is its share of
-    the training users. All traces of a user have the same cluster, and each begins anew.
+    The probability of each cluster is its share of the training users. All traces of a user have the same cluster;
+    apart from that, each is the trace of a new person.
+
+    Parameters
+    ----------
+    law : PersonLaw
+    places : int array, shape (traces, instants)
+        Traces with or without gaps, see `log_traces`.
+    user : int array, shape (traces,)
+        User of each trace: 0, 1, and so on.
+
+    Returns
+    -------
+    float array, shape (users,)
+        In nats.
     """
     n_present = np.asarray(law.n_present, np.float64)
     clusters = np.flatnonzero(n_present)
@@ -403,8 +437,8 @@ class _Exact:
         return np.where(is_old, (arrivals - self.discount) * np.exp(log_factor), 0)
 
     def _weight(
-        self, slot: Int[np.ndarray, "*shape"], place: Int[np.ndarray, "*shape"], other: Int[np.ndarray, "*shape"]
-    ) -> Float[np.ndarray, "*shape"]:
+        self, slot: Int[np.ndarray, "*#shape"], place: Int[np.ndarray, "*#shape"], other: Int[np.ndarray, "*#shape"]
+    ) -> Float[np.ndarray, "*#shape"]:
         """K of the moves from places to other places."""
         gravity = self.leaving[slot, place] * self.between[self.cell[place], self.cell[other]]
         wanted = place * self.n_places + other
@@ -445,7 +479,7 @@ class _Exact:
         is_needed = (number != ABSENT) & ((number == known) | (known >= self._n_open[time]))
         for one_time in np.unique(time[is_needed]):
             trace, step = np.nonzero(is_needed & (time == one_time))
-            slot = self.slot_of_phase[one_time % self.period]
+            slot = int(self.slot_of_phase[one_time % self.period])
             weight = self._weights_from(slot, events.place[trace, step]) * free[trace, known[trace, step]]
             pull = self.pull[one_time].astype(np.float64)
             total = weight @ pull.T

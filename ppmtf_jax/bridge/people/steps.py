@@ -122,7 +122,6 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
     Under `vmap` over people, `jax.lax.cond` would compute the function for all of them. Here it is computed only for
     those who need it, some people at a time.
     """
-
     # JAX also makes a tree of truth values of the arguments, which a dataclass with checks of types would refuse.
     arrays, tree = jax.tree.flatten(common)
 

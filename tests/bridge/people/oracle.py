@@ -28,7 +28,7 @@ class Oracle:
 
     def __init__(self, law: PersonLaw, cluster: int, bug: str = "", most_remembered: int = 64) -> None:
         self.law, self.k, self.bug, self.most_remembered = law, cluster, bug, most_remembered
-        self.a = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
+        self.a: dict[str, np.ndarray] = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
         for name in ("cell", "move_start", "next_place", "slot_of_phase"):
             self.a[name] = np.asarray(getattr(law, name))
         for name in ("class_share", "layer_first", "layer_next", "first_elsewhere"):
@@ -102,9 +102,8 @@ class Oracle:
         name = "home" if layer == HOME else "second"
         weight = a[name][k]
         if other is not None:
-            cell = a["cell"]
-            between = a["anchor_between"]
-            near = between[cell, cell[other]] if layer == HOME else between[cell[other], cell]
+            between = a["anchor_between"][a["cell"]][:, a["cell"]]
+            near = between[:, other] if layer == HOME else between[other]
             weight = near * a[name + "_pull"][k]
         free = range(self.n_places) if self.bug == "home at a visited place" else self.unvisited(person)
         return shares({place: weight[place] for place in free})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,8 +22,12 @@ N_TRACES, N_INSTANTS = 100_000, 5
 def sampled(law: RememberingBridge, n_instants: int = N_INSTANTS, n_traces: int = N_TRACES) -> np.ndarray:
     """Traces of user 0."""
     keys = jax.random.split(jax.random.key(0), n_traces).reshape(-1, min(n_traces, 1000))
-    sample = jax.vmap(lambda key: law.sample_trace(key, jnp.int32(0), n_instants))
-    return np.asarray(jax.jit(lambda keys: jax.lax.map(sample, keys))(keys)).reshape(n_traces, n_instants)
+    return np.asarray(_sampled(law, keys, n_instants)).reshape(n_traces, n_instants)
+
+
+@partial(jax.jit, static_argnames="n_instants")
+def _sampled(law: RememberingBridge, keys: jax.Array, n_instants: int) -> jax.Array:
+    return jax.lax.map(jax.vmap(lambda key: law.sample_trace(key, jnp.int32(0), n_instants)), keys)
 
 
 def deviation(traces: np.ndarray, probability: dict[tuple[int, ...], float]) -> float:
@@ -57,19 +62,15 @@ class TestFrequencies:
         law, traces = anchored
         assert deviation(traces, Oracle(law, 0, bug).traces(N_INSTANTS)) > 20
 
-    def test_without_anchors_over_several_calibrated_days(self) -> None:
-        law = random_law(n_places=3, period=2, n_days=2, anchors=False, seed=2)
-        assert abs(deviation(sampled(law), Oracle(law, 0).traces(N_INSTANTS))) < 5
-
     def test_who_cannot_go_anywhere_stays(self) -> None:
-        law = RememberingBridge.from_arrays(with_zeros(random_arrays(n_places=3, period=3, n_cells=2, seed=4)))
+        law = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
         assert abs(deviation(sampled(law), Oracle(law, 0).traces(N_INSTANTS))) < 5
 
     def test_who_remembers_as_many_places_as_she_can_goes_to_no_new_place(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(steps, "MOST_REMEMBERED", 2)
-        law = random_law(period=3, anchors=False, seed=3)
+        law = random_law(period=2, n_days=2, anchors=False, seed=3)
         traces = sampled(law)
         assert abs(deviation(traces, Oracle(law, 0, most_remembered=2).traces(N_INSTANTS))) < 5
         assert max(len(set(trace)) for trace in traces.tolist()) == 2

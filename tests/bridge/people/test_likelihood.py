@@ -1,0 +1,131 @@
+"""Probabilities of traces of people who remember against the law in plain Python."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from ppmtf_jax.bridge.people import likelihood
+from ppmtf_jax.bridge.people.likelihood import held_out, log_traces
+from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.trace_models.base import ABSENT
+from tests.bridge.people.laws import random_arrays, random_law, with_zeros
+from tests.bridge.people.oracle import Oracle
+
+BOTH = np.arange(2)
+LAWS = {
+    "anchors": random_law(n_places=3, period=3, seed=1),
+    "cells": random_law(n_places=4, period=2, n_days=2, n_cells=2, seed=2),
+    "no anchors": random_law(n_places=4, period=3, n_days=2, anchors=False, seed=3),
+    "no place left": RememberingBridge.from_arrays(with_zeros(random_arrays(n_places=3, period=3, seed=4))),
+    "one place": random_law(n_places=1, period=2, seed=5),
+}
+
+
+def every_trace(n_places: int, n_instants: int) -> np.ndarray:
+    return np.array(list(product(range(n_places), repeat=n_instants)))
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[RememberingBridge, np.ndarray]:
+    """A law of 30 places, and traces that go to and fro between a few of them."""
+    rng = np.random.default_rng(0)
+    own = rng.integers(30, size=(12, 5))
+    law = random_law(n_places=30, period=6, n_days=1, n_cells=7, seed=6)
+    return law, np.take_along_axis(own, rng.integers(5, size=(12, 9)), axis=1)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_all_traces_have_the_exact_probabilities_which_sum_to_one(name: str) -> None:
+    law = LAWS[name]
+    n_instants = 4 if law.n_places == 4 else 5
+    traces = every_trace(law.n_places, n_instants)
+    found = np.exp(log_traces(law, traces, BOTH))
+    np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-12)
+    for cluster in BOTH:
+        oracle = Oracle(law, cluster).traces(n_instants)
+        np.testing.assert_allclose(found[:, cluster], [oracle.get(tuple(x), 0) for x in traces.tolist()], atol=1e-14)
+
+
+@pytest.mark.parametrize("bug", ["discount forgotten", "visited places not excluded", "home at a visited place"])
+def test_a_planted_bug_changes_probabilities(bug: str) -> None:
+    law = LAWS["anchors"]
+    traces = every_trace(3, 4)
+    oracle = Oracle(law, 0, bug).traces(4)
+    found = np.exp(log_traces(law, traces, BOTH)[:, 0])
+    assert np.abs(found - [oracle.get(tuple(x), 0) for x in traces.tolist()]).sum() > 0.01
+
+
+def test_few_remembered_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likelihood, "MOST_REMEMBERED", 2)
+    oracle = Oracle(LAWS["no anchors"], 1, most_remembered=2).traces(5)
+    traces = every_trace(4, 5)
+    found = np.exp(log_traces(LAWS["no anchors"], traces, BOTH)[:, 1])
+    np.testing.assert_allclose(found, [oracle.get(tuple(x), 0) for x in traces.tolist()], atol=1e-14)
+
+
+def test_traces_of_a_larger_city(large: tuple[RememberingBridge, np.ndarray]) -> None:
+    law, traces = large
+    found = log_traces(law, traces, np.array([1]))[:, 0]
+    expected = [Oracle(law, 1).probability(tuple(trace)) for trace in traces.tolist()]
+    np.testing.assert_allclose(found, np.log(expected), rtol=1e-12)
+
+
+def test_blocks_of_traces_and_of_persons_change_nothing(
+    large: tuple[RememberingBridge, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law, traces = large
+    expected = log_traces(law, traces, BOTH)
+    monkeypatch.setattr(likelihood, "TRACES_AT_A_TIME", 5)
+    monkeypatch.setattr(likelihood, "NUMBERS_AT_A_TIME", 100)
+    np.testing.assert_allclose(log_traces(law, traces, BOTH), expected, rtol=1e-12)
+    assert log_traces(law, traces[:0], BOTH).shape == (0, 2)
+
+
+class TestGaps:
+    @pytest.mark.parametrize("present", [[0, 1, 1, 0, 1, 1], [1, 0, 0, 0, 0, 1], [0, 0, 0, 1, 0, 0]])
+    @pytest.mark.parametrize("name", ["anchors", "no place left", "no anchors"])
+    def test_probabilities_of_all_traces_with_the_same_gaps_sum_to_one(self, name: str, present: list[int]) -> None:
+        law = LAWS[name]
+        some = every_trace(law.n_places, sum(present))
+        traces = np.full((len(some), len(present)), ABSENT)
+        traces[:, np.flatnonzero(present)] = some
+        np.testing.assert_allclose(np.exp(log_traces(law, traces, BOTH)).sum(axis=0), 1, atol=1e-12)
+
+    def test_a_place_after_a_gap_in_a_law_without_moves(self) -> None:
+        """Nobody ever leaves: after a gap everybody is where she was."""
+        arrays = random_arrays(n_places=3, period=3, anchors=False, seed=7)
+        arrays["stay_at_time"] = np.full(3, 200, np.float32)
+        law = RememberingBridge.from_arrays(arrays)
+        first = law.first_elsewhere[0] / law.first_elsewhere[0].sum()
+        found = log_traces(law, np.array([[2, ABSENT, ABSENT, 2], [2, ABSENT, ABSENT, 1]]), np.array([0]))[:, 0]
+        assert found[0] == pytest.approx(np.log(first[2]), abs=1e-6)
+        assert found[1] < -100
+
+    def test_a_trace_without_events_is_certain(self) -> None:
+        np.testing.assert_allclose(log_traces(LAWS["anchors"], np.full((2, 4), ABSENT), BOTH), 0, atol=1e-12)
+
+
+class TestHeldOut:
+    def test_the_cluster_of_a_user_is_unknown_and_the_same_in_all_her_traces(self) -> None:
+        law = LAWS["anchors"]
+        traces = np.array([[0, 1, 1], [2, 2, 0], [1, ABSENT, 2]])
+        by_cluster = log_traces(law, traces, BOTH)
+        share = np.log(np.asarray(law.n_present) / np.asarray(law.n_present).sum())
+        expected = logsumexp(share + by_cluster[0] + by_cluster[2]), logsumexp(share + by_cluster[1])
+        np.testing.assert_allclose(held_out(law, traces, np.array([0, 1, 0])), expected)
+
+    def test_a_cluster_without_users_does_not_count(self) -> None:
+        arrays = random_arrays(n_places=3, period=3, seed=1) | {"n_present": np.array([0, 4], np.int32)}
+        law = RememberingBridge.from_arrays(arrays)
+        traces = np.array([[0, 1, 1]])
+        np.testing.assert_allclose(held_out(law, traces, np.array([0])), log_traces(law, traces, np.array([1]))[0])
+
+
+def test_places_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InputError, match="places from 0 to 2"):
+        log_traces(LAWS["anchors"], np.array([[0, 3]]), BOTH)
