@@ -23,6 +23,7 @@ from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.sampling import sample_places
 from ppmtf_jax.bridge.contributions import bounded, sums
 from ppmtf_jax.data.runs import joined_ranges
+from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.sampling import TILE, sample_index
@@ -181,7 +182,8 @@ def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> C
         "strength": np.clip(np.asarray(model.strength) - more_returns, -MOST_LOG, MOST_LOG),
         "near_last": np.asarray(model.near_last) * factor,
     }
-    return replace(model, **{name: jnp.asarray(each, jnp.float32) for name, each in changed.items()})
+    # Simulations on other processors may round differently.
+    return replace(model, **{name: jnp.asarray(of_first_process(each), jnp.float32) for name, each in changed.items()})
 
 
 def _step(wanted: Float[np.ndarray, " gap"], found: Float[np.ndarray, " gap"]) -> Float[np.ndarray, " gap"]:

@@ -26,7 +26,34 @@ MOST_INSTANTS, MOST_PAIRS = 2**24, 2**21
 
 
 def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool = False) -> CheckinBridge:
-    """Learn when people check in, where they return, and which new places they go to; then calibrate on simulations."""
+    """Learn when people check in, whether they return, and which new places they go to; then calibrate.
+
+    Parameters
+    ----------
+    train : Traces
+        Traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut.
+    clusters : Clusters
+        Clusters of all users, with their distributions over places in the slots of the time grid.
+    seed : int
+        Of the streams of `Stage.FIT`: which users are learned from if there are many, and the simulated people.
+    progress : bool
+        Whether to show the progress of the simulations.
+
+    Returns
+    -------
+    CheckinBridge
+
+    Raises
+    ------
+    InputError
+        The step does not divide a day; the grid has no whole day, or no event in one; or its slots do not repeat with
+        the windows.
+
+    Notes
+    -----
+    What one user weighs in each learned number is bounded; `contributions.CHECKIN_RULES` says how. The distributions
+    over places follow `contributions.RULES`.
+    """
     grid = CheckinBridge.grid_of_trace(train.time_grid)
     windows = _some(ObservedWindows.of(train, grid), numpy_stream(seed, Stage.FIT, 1))
     space, weight, cluster = space_of(train.places), windows.weights(), clusters.of_user[windows.user]

@@ -4,8 +4,9 @@ With the pace c, the type z and the range r of a person of cluster k, the probab
 
     first[k] sum_c pace_share[k, c] times[c] sum_z type_share[c, z] places[z] sum_r range_share[r] new[r, k] / any[k],
 
-where `times` is that of the instants of events, `places` that of going back or not, `new` that of the new places, and
-`any` that of at least one event. So the first three need no cluster or no place.
+where `first` is that of the first place, `times` that of the instants of events, `places` that of going back or not and
+where to, `new` that of which new places, and `any` that of at least one event. `times` and `places` are the same in all
+clusters.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
+from scipy import special
 
 from ppmtf_jax.bridge.checkins.law import (
     GAP_CLASS,
@@ -38,7 +40,7 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ABSENT
 
-PADDED = 8 * 4 ** np.arange(12)
+PADDED = 16 * 4 ** np.arange(12)
 """Lengths to which rows of events are filled up: with few lengths, few programs are compiled."""
 EVENTS_AT_A_TIME = 4096
 """About the sum of the lengths of the rows of a block."""
@@ -104,17 +106,17 @@ def log_users(
     log = log_windows(law, places, np.arange(len(share)), progress=progress)
     of_user = np.zeros((n_users, len(share)))
     np.add.at(of_user, user, log)
-    return np.logaddexp.reduce(of_user + np.log(share / share.sum()), axis=1)
+    return np.asarray(special.logsumexp(of_user, axis=1, b=share / share.sum()))
 
 
 def _doubled(law: CheckinLaw) -> CheckinLaw:
     """The law in double precision; shares that were rounded to single precision sum to one again."""
-    arrays = {name: jnp.asarray(array) for name, array in law.to_arrays().items() if array.dtype.kind == "f"}
+    arrays = {name: array.astype(np.float64) for name, array in law.to_arrays().items() if array.dtype.kind == "f"}
     # The distributions over places, which need most memory, are in `_ClassTables`.
-    doubled = {name: array.astype(jnp.float64) for name, array in arrays.items() if name != "visits"}
+    del arrays["visits"]
     for name in ("pace_share", "type_share", "range_share", "reference"):
-        doubled[name] /= doubled[name].sum(axis=-1, keepdims=True)
-    return replace(law, **doubled)
+        arrays[name] /= arrays[name].sum(axis=-1, keepdims=True)
+    return replace(law, **{name: jnp.asarray(array) for name, array in arrays.items()})
 
 
 def _tables(law: CheckinLaw, classes: Int[np.ndarray, " class"]) -> _ClassTables:
@@ -160,7 +162,8 @@ def _log_block(
         some = _Arrival(*(column[np.resize(rows, _size(most))] for column in arrivals))
         some = some._replace(visited=some.visited[:, :most], n_events=some.n_events[:, :most])
         np.add.at(log_new, window[rows], np.asarray(_log_new(law, tables, some))[: len(rows)])
-    return np.asarray(log + logsumexp(log_new, axis=1, b=law.range_share[:, None]))
+    of_range = np.asarray(law.range_share)[:, None]
+    return np.asarray(log) + np.asarray(special.logsumexp(log_new, axis=1, b=of_range))
 
 
 @partial(jax.jit, static_argnames="most_events")

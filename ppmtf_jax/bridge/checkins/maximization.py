@@ -28,7 +28,7 @@ class Maximizer:
         self.gradient = jax.jit(jax.value_and_grad(lambda x, data: -value(self.unflatten(x), data)))
 
     def maximize(self, data: Any, most_steps: int, start: Any = None) -> Any:
-        """The parameters, as NumPy arrays, at which at most `most_steps` steps arrive."""
+        """The parameters at which at most `most_steps` steps arrive."""
         data = jax.device_put(data)
 
         def descend(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -39,4 +39,4 @@ class Maximizer:
         found = minimize(descend, x, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
         if not np.isfinite(found.fun):
             raise NumericalError("the likelihood of the check-ins is not finite")
-        return jax.tree.map(np.asarray, self.unflatten(found.x))
+        return self.unflatten(found.x)

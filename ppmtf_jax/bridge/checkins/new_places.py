@@ -141,14 +141,14 @@ class _Factors(NamedTuple):
     @classmethod
     def start(cls) -> _Factors:
         """Near places are likelier."""
-        falling = -0.3 * np.arange(len(DISTANCE_FROM_KM))
-        near_last = np.tile(falling, (N_GAP_CLASSES, 1))
-        return cls(near_last, falling, np.zeros((len(GAP_FROM_H), 2)), np.linspace(-1, 1, N_RANGES), np.zeros(N_RANGES))
+        falling = -0.3 * jnp.arange(len(DISTANCE_FROM_KM))
+        near_last, reference = jnp.tile(falling, (N_GAP_CLASSES, 1)), jnp.zeros((len(GAP_FROM_H), 2))
+        return cls(near_last, falling, reference, jnp.linspace(-1, 1, N_RANGES), jnp.zeros(N_RANGES))
 
     def log_references(self) -> Float[Array, "gap range 3"]:
         """Logarithms of the shares of `ANYWHERE`, `NEAR_LAST` and `NEAR_OWN`."""
-        last = jnp.broadcast_to(self.reference[:, :1], (len(GAP_FROM_H), N_RANGES))
         own = self.reference[:, 1:] + self.own_of_range
+        last = jnp.broadcast_to(self.reference[:, :1], own.shape)
         return jax.nn.log_softmax(jnp.stack([jnp.zeros_like(own), last, own], axis=-1), axis=-1)
 
 

@@ -77,7 +77,7 @@ def fit_returns(
         scale = weight[history.window[events.visited.event]]
         rate, without = rates_of_places(user, place, returned * scale, expected * scale, len(cell))
         events = events._replace(rate=without)
-        urn = maximizer.maximize(events, MOST_STEPS, urn._replace(by_rate=np.array(1.0)))
+        urn = maximizer.maximize(events, MOST_STEPS, urn._replace(by_rate=jnp.array(1.0)))
         return urn.parameters(rate)
 
 
@@ -96,7 +96,7 @@ def rates_of_places(
     """
     which, pair = np.unique(user.astype(np.int64) * n_places + place, return_inverse=True)
     user_of, place_of = np.divmod(which, n_places)
-    both = np.stack([np.bincount(pair, each, len(which)) for each in (observed, expected)])
+    both = np.stack([sums(pair, each, len(which)) for each in (observed, expected)])
     greatest = np.maximum(both.max(axis=0), 1e-9)
     both *= np.minimum(1, CHECKIN_RETURNS / greatest)
     greatest = np.minimum(greatest, CHECKIN_RETURNS)
@@ -176,9 +176,9 @@ class _Urn(NamedTuple):
     @classmethod
     def start(cls, n_paces: int) -> _Urn:
         """Types that differ in how often they go to new places."""
-        zero, gaps, three = np.array(0.0), np.zeros(len(GAP_FROM_H)), np.zeros(3)
-        distance, types = np.zeros((N_GAP_CLASSES, N_DISTANCE_CLASSES)), np.zeros(N_TYPES)
-        of_type, logits = np.linspace(1.5, -1.5, N_TYPES), np.zeros((n_paces, N_TYPES))
+        zero, gaps, three = jnp.array(0.0), jnp.zeros(len(GAP_FROM_H)), jnp.zeros(3)
+        distance, types = jnp.zeros((N_GAP_CLASSES, N_DISTANCE_CLASSES)), jnp.zeros(N_TYPES)
+        of_type, logits = jnp.linspace(1.5, -1.5, N_TYPES), jnp.zeros((n_paces, N_TYPES))
         return cls(zero - 1, gaps + 1, of_type, gaps, types, three, three, zero, zero, distance, zero, logits)
 
     @property

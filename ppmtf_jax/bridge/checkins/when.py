@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array, vstack
-from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.checkins.law import (
     HOURS_A_DAY,
@@ -44,6 +43,7 @@ PACE_MASS = 10.0
 # Precisions of the normal priors: of what all paces share, and of what one pace adds.
 SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
 INSTANTS_AT_A_TIME = 2**20
+TINY = 1e-12
 
 
 class Paces(NamedTuple):
@@ -112,7 +112,7 @@ def fit_paces(
             share = _shares(weighted, windows.user, cluster, n_clusters)
             log_any = np.asarray(_log_any(effects, before_first))
             joint = _log_likelihoods(cells, np.asarray(effects.log_odds(at))) - log_any + np.log(share)[cluster]
-            total = logsumexp(joint, axis=1)
+            total = np.logaddexp.reduce(joint, axis=1)
             of_window = np.exp(joint - total[:, None])
             if total @ weight - before < weight.sum() * LEAST_GAIN:
                 break
@@ -197,8 +197,8 @@ class _Effects(NamedTuple):
     def start(cls, log_odds: Float[np.ndarray, " pace"]) -> _Effects:
         """Paces that differ only in their rate."""
         n, hours = len(log_odds), 2 * HOURS_A_DAY
-        zeros = [np.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
-        return cls(np.asarray(log_odds, np.float64), *zeros)
+        zeros = [jnp.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
+        return cls(jnp.asarray(log_odds), *zeros)
 
     def log_odds(self, at: _Fields) -> Float[Array, "pace cell"]:
         """Log-odds of an event in each cell."""
@@ -245,7 +245,9 @@ def _shares(
     """Shares of the paces in each cluster, shrunk to those of all windows; in each, no user weighs most alone."""
     n_paces = weighted.shape[1]
     group = cluster[:, None] * n_paces + np.arange(n_paces)
-    weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weighted.ravel())[0]
+    # A probability can be rounded to 0.
+    weight = np.maximum(weighted.ravel(), TINY)
+    weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weight)[0]
     counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)
     total = weighted.sum(axis=0)
     shares = counts + PACE_MASS * total / total.sum()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +13,12 @@ from ppmtf_jax.bridge.checkins import law as law_module
 from ppmtf_jax.bridge.checkins.law import MOST_REMEMBERED, bins_of_instants, distance_bins, hour_of_instants
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.base import ABSENT, Sizes, array_problems
 from tests.bridge.checkins.laws import random_arrays
 from tests.bridge.checkins.test_likelihood import every_window
+from tests.support import places_in_line
 from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
 
 ARRAYS = random_arrays(3, per_day=2, n_days=3)
@@ -97,6 +102,18 @@ def test_arrays_survive():
     assert CheckinBridge.from_arrays(arrays).per_day == 2
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_a_model_folder_keeps_the_law(tmp_path, monkeypatch):
+    bridge = replace(SYNTHESIZERS["bridge"], other_models=(CheckinBridge,))
+    monkeypatch.setitem(SYNTHESIZERS._entries, "bridge", bridge)
+    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 43_200, 6, slot_s=43_200)
+    law = CheckinBridge.from_arrays(ARRAYS)
+    FittedModel("bridge", {}, 0, np.arange(2), places_in_line(3), grid, law).save(tmp_path / "model")
+    loaded = FittedModel.load(tmp_path / "model").trace_model
+    assert isinstance(loaded, CheckinBridge)
+    for name, array in law.to_arrays().items():
+        np.testing.assert_array_equal(loaded.to_arrays()[name], array)
 
 
 @pytest.mark.parametrize(

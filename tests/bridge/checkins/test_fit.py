@@ -1,0 +1,192 @@
+"""Fit of the whole model to people of a known law; the likelihood is that of the trace model, which has other tests."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppmtf_jax.bridge.checkins import calibration, new_places, returns, when
+from ppmtf_jax.bridge.checkins.calibration import Moments, simulate_places
+from ppmtf_jax.bridge.checkins.fit import fit_checkins
+from ppmtf_jax.bridge.checkins.history import History
+from ppmtf_jax.bridge.checkins.likelihood import log_windows
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
+from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from tests.bridge.checkins.worlds import N_PLACES, N_WINDOWS, PLACES, WINDOW, clusters_of, law, traces_of, windows_of
+
+N_USERS = 60
+# Fields of the law that are parameters of returns as they are.
+SAME_IN_BOTH = (
+    *("strength", "strength_of_type", "last", "last_of_type", "last_match", "match", "recency", "previous"),
+    "distance",
+)
+
+
+def double(array) -> jax.Array:
+    return jnp.asarray(np.asarray(array, np.float64))
+
+
+@pytest.fixture(scope="module")
+def true():
+    return law(N_USERS)
+
+
+@pytest.fixture(scope="module")
+def places(true):
+    return windows_of(true, N_USERS)
+
+
+@pytest.fixture(scope="module")
+def windows(places):
+    return ObservedWindows.of(traces_of(places), WINDOW)
+
+
+@pytest.fixture(scope="module")
+def uncalibrated(true, places):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "N_ROUNDS", 0)
+        return fit_checkins(traces_of(places), clusters_of(true), seed=0)
+
+
+def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, places, windows):
+    cluster = np.asarray(true.cluster)[windows.user]
+    bins, cell = np.asarray(true.distance_bin), np.asarray(true.cell)
+    n_paces, weight = len(true.type_share), np.ones(windows.n_windows)
+    cells = when.TimeCells.of(windows)
+    at = when._Fields.of(cells.code)
+    history = History.of(windows)
+    with jax.enable_x64(True):
+        # The log-odds of the law depend only on the pace and the time of the day.
+        hour = at.hour % 24
+        log_odds = np.asarray(true.log_odds, np.float64)[:, hour // 6, 0, 0]
+        times = when._log_likelihoods(cells, log_odds)
+        urn = returns._Urn.start(n_paces)._replace(
+            by_rate=jnp.array(1.0),
+            logit_discount=-np.log(
+                (returns.MOST_DISCOUNT - returns.LEAST_DISCOUNT) / (float(true.discount) - returns.LEAST_DISCOUNT) - 1
+            ),
+            type_logits=jnp.log(double(true.type_share)),
+            **{name: double(getattr(true, name)) for name in SAME_IN_BOTH},
+        )
+        of_pace = []
+        for pace in np.eye(n_paces):
+            pace = np.tile(pace, (windows.n_windows, 1))
+            events = returns._Events.of(history, weight, pace, returns.DISTANCE_CLASS[bins], cell)
+            of_pace.append(np.logaddexp.reduce(np.asarray(returns._log_types(urn, events)[0]), axis=1))
+        new = history.where(history.is_new)
+        slot = np.asarray(true.slot_of_instant)
+        visits = np.asarray(true.visits, np.float64)
+        group = cluster[new.window], slot[new.instant]
+        arrivals = new_places._Arrivals.of(new, weight, group, visits, bins, cell)
+        reference = np.asarray(true.reference, np.float64)
+        near_last, near_own = (jnp.log(double(each)) for each in (true.near_last, true.near_own))
+        factors = new_places._Factors.start()._replace(near_last=near_last, near_own=near_own)
+        # Ranges of the law have shares of their own for each reference.
+        of_range = []
+        for each in reference:
+            logits = jnp.log(each[:, 1:] / each[:, :1])
+            one = factors._replace(reference=logits, own_of_range=jnp.zeros(1), range_logits=jnp.zeros(1))
+            of_range.append(np.asarray(new_places._log_ranges(one, arrivals))[:, 0])
+    where_new = np.bincount(new.window, np.log(visits[*group, new.place]), windows.n_windows)
+    first = np.flatnonzero(~windows.is_later)
+    log_first = np.log(visits[cluster, slot[windows.instant[first]], windows.place[first]])
+    pace_share = np.log(np.asarray(true.pace_share, np.float64))[cluster]
+    log_any = np.asarray(true.log_first_event(WINDOW.n_instants)[1], np.float64)
+    found = np.logaddexp.reduce(pace_share + times + np.stack(of_pace, axis=1), axis=1)
+    found += np.logaddexp.reduce(np.stack(of_range, axis=1) + np.log(np.asarray(true.range_share)), axis=1)
+    found += where_new + log_first - np.logaddexp.reduce(pace_share + log_any, axis=1)
+    wanted = log_windows(true, places, np.arange(2))[np.arange(len(places)), cluster]
+    # The law is stored in float32, with errors of 1e-7 an event and instant.
+    np.testing.assert_allclose(found, wanted, atol=2e-3)
+
+
+def test_calibration_counts_stays_returns_and_distances(windows, true):
+    found = Moments.of(windows, np.ones(windows.n_windows), true)
+    history = History.of(windows)
+    stays = history.place == history.last_place
+    # In each number, no user weighs more than the second heaviest one, so that only groups of many users are the same.
+    assert (found.events <= np.bincount(history.gap, minlength=9)).all()
+    assert found.events.sum() > 0.9 * len(stays)
+    np.testing.assert_allclose(found.stays.sum(), stays.sum(), rtol=0.1)
+    np.testing.assert_allclose(found.returns.sum(), (~stays & ~history.is_new).sum(), rtol=0.1)
+    assert found.moves.sum() == pytest.approx((~stays).sum(), rel=0.1)
+
+
+def test_simulated_people_check_in_at_the_observed_times(windows, true):
+    pace = np.tile([0.5, 0.5], (windows.n_windows, 1))
+    found = simulate_places(true, windows, np.asarray(true.cluster)[windows.user], pace, jax.random.key(0))
+    assert (found.instant == windows.instant).all()
+    assert ((found.place >= 0) & (found.place < N_PLACES)).all()
+    other = simulate_places(true, windows, np.asarray(true.cluster)[windows.user], pace, jax.random.key(1))
+    assert (found.place != other.place).mean() > 0.3
+
+
+def test_calibration_takes_a_planted_error_away(windows, true):
+    """Stays are made much less likely; after eight rounds, simulated people stay as often as the observed."""
+    wrong = replace(true, last=true.last - 1.5)
+    cluster = np.asarray(true.cluster)[windows.user]
+    pace = np.tile([0.5, 0.5], (windows.n_windows, 1))
+
+    def share(model) -> float:
+        weight = np.ones(windows.n_windows)
+        moments = Moments.of(simulate_places(model, windows, cluster, pace, jax.random.key(9)), weight, model)
+        return moments.stays.sum() / moments.events.sum()
+
+    observed = Moments.of(windows, windows.weights(), true)
+    wanted = observed.stays.sum() / observed.events.sum()
+    right = calibration.calibrate(wrong, windows, cluster, pace, jax.random.key(0))
+    # About 2,500 events, of which 0.7 are stays: a difference has a standard error of 0.013.
+    assert share(wrong) < wanted - 0.13
+    assert abs(share(right) - wanted) < 5 * 0.013
+
+
+def test_the_fit_is_a_model_of_the_window(uncalibrated, true):
+    arrays = uncalibrated.to_arrays()
+    # It checks that shares sum to one, and that weights are positive.
+    assert (CheckinBridge.from_arrays(arrays).visits == uncalibrated.visits).all()
+    assert all(np.isfinite(array).all() for array in arrays.values())
+    assert arrays["pace_share"].sum(axis=1) == pytest.approx(1)
+    assert (np.asarray(uncalibrated.cluster) == np.asarray(true.cluster)).all()
+    assert len(uncalibrated.slot_of_instant) == WINDOW.n_instants
+
+
+@pytest.mark.slow
+def test_new_people_of_the_law_are_nearly_as_probable_as_under_the_law(true, uncalibrated):
+    """The log-likelihood of as many new windows falls by about half of the number of parameters."""
+    fresh = windows_of(true, N_USERS, seed=1)
+    cluster = np.repeat(np.asarray(true.cluster), N_WINDOWS)
+
+    def total(model) -> float:
+        return log_windows(model, fresh, np.arange(2))[np.arange(len(fresh)), cluster].sum()
+
+    lost = total(true) - total(uncalibrated)
+    # At most about 150 parameters matter here; 150 / 2 + 5 sqrt(150 / 2) = 118.
+    assert -10 < lost < 118
+    # The same fit without the gaps of returns, as a planted error.
+    forgotten = replace(uncalibrated, last=uncalibrated.last * 0 - 3.0)
+    assert total(true) - total(forgotten) > 118
+
+
+@pytest.mark.parametrize("rows", ["one event a window", "one user", "one place"])
+def test_fits_odd_traces(monkeypatch: pytest.MonkeyPatch, places, rows):
+    monkeypatch.setattr(calibration, "N_ROUNDS", 1)
+    odd = places.copy()
+    if rows == "one event a window":
+        odd[np.cumsum(odd >= 0, axis=1) > 1] = -1
+    elif rows == "one user":
+        odd = odd[:N_WINDOWS]
+    else:
+        odd[odd >= 0] = 0
+    traces = traces_of(odd)
+    clusters = clusters_of(law(traces.n_users))
+    if rows == "one user":
+        clusters = replace(clusters, share=np.ones(1), visits=clusters.visits[:1])
+    model = fit_checkins(traces, clusters, seed=0)
+    assert all(np.isfinite(np.asarray(array)).all() for array in model.to_arrays().values())
+    drawn = jax.vmap(lambda key: model.sample_trace(key, jnp.int32(0), WINDOW.n_instants))(
+        jax.random.split(jax.random.key(0), 8)
+    )
+    assert (np.asarray(drawn) >= 0).any(axis=1).all()
+    assert len(PLACES) == model.n_places
