@@ -63,6 +63,20 @@ CHECKIN_RULES = (
     f"and those expected by (u-{STEP_USERS - 1})/u",
 )
 """The rules for numbers that only models of check-ins with gaps learn; they hold beside `RULES`."""
+PEOPLE_RULES = (
+    "a user weighs one in the number of users with a home at a place, and one in the number with their second place at "
+    f"it. These numbers count only if at least {PLACE_USERS} users have this anchor there; of u users the model counts "
+    f"u-n, where n is {PLACE_USERS - 1} or more. What is left out is spread over all places as visits are, so the home "
+    "of a single user is no likelier as a home than it is as a visited place. A user also weighs one in the number of "
+    "users with a second place, and in that of each class of mobility",
+    "in the numbers of events at home, at the second place and elsewhere, and of steps between these, at each instant "
+    "of the period, no user of a cluster weighs more than the second. No user's stays and steps elsewhere weigh more "
+    "than the second's in how staying depends on the time at the place. No user's moves weigh more than the second's "
+    "in how people choose among the places that they remember, and no user's returns, or other moves, weigh more than "
+    "the second's in the share of returns",
+    "visits, stays, steps away, moves and distances elsewhere follow the rules for all visits and steps",
+)
+"""Additional rules of the remembering bridge, see `bridge.people`."""
 NO_RULE = (
     "who is in which cluster, which settings were chosen, where the ranges of distances end, when somebody was at a "
     "place within a stretch of time in which others were there too, and that a cluster has few users at a place. The "

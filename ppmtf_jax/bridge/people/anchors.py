@@ -31,7 +31,7 @@ LEAST_EVENTS = 2
 """Least number of events at an anchor."""
 LEAST_SECOND_SHARE = 0.08
 """Least share of a user's events at her second place."""
-DISTANCE_ROUNDS, SCALINGS = 8, 6
+DISTANCE_ROUNDS, SCALINGS = 16, 6
 """Rounds that set the factors of distance, and Sinkhorn iterations in each."""
 MOST_CHANGE = 10.0
 TINY = 1e-30

@@ -69,6 +69,10 @@ class _Times(NamedTuple):
     scaling: Float[Array, "time cluster place"]
 
 
+SET = ("pull", "stay_tilt", "stay_at_time")
+"""Arrays of the law that a sweep sets."""
+
+
 class _Found(NamedTuple):
     """What simulated people did at each time."""
 
@@ -105,7 +109,7 @@ def calibrate(
         times, found = _sweep(
             law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), jax.random.fold_in(key, number)
         )
-        law, returning = replace(law, **{name: getattr(times, name) for name in _Times._fields[:3]}), found.returning
+        law, returning = replace(law, **{name: getattr(times, name) for name in SET}), found.returning
         advance_bar(1)
         if number < N_ROUNDS - 1:
             in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
@@ -162,45 +166,54 @@ def _sweep(
     """Simulate people from instant to instant; at each, first set the pulls and stays with which they go on."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
     people = jax.vmap(begin, (None, 0, 0))(law, keys, clusters)
-    bins = jnp.zeros(len(targets.distances))
     crowd = jnp.zeros((*law.class_share.shape, len(DWELL_FROM), law.n_places))
     crowd = crowd.at[:, :, 0].set(law.class_share[:, :, None] * law.first_elsewhere[:, None])
     layers = jnp.stack([1 - law.second_share, law.second_share])[..., None] * law.layer_first
 
-    def step(carry: tuple, instant: Array) -> tuple[tuple, tuple]:
-        times, people, crowd, layers = carry
+    def step(carry: tuple, given: tuple) -> tuple[tuple, tuple]:
+        people, crowd, layers = carry
+        instant, old, returns = given
         phase = law.phase_of(instant)
-        slot, into = law.slot_of_phase[phase], layers[..., None] * law.layer_next[:, :, phase]
-        kernel, target = _Kernel(law, slot, origin), targets.elsewhere[:, slot]
+        slot, next_layer = law.slot_of_phase[phase], law.layer_next[:, :, phase]
+        into = layers[..., None] * next_layer
+        kernel = _Kernel(law, slot, origin)
+        weight, target = targets.share[people.cluster], targets.elsewhere[:, slot]
         crowd, scaling, going = _expect(
-            law, kernel, target, times, instant, returning[instant], crowd, into[..., ELSEWHERE].sum(axis=0)
+            law, kernel, target, slot, old, returns, crowd, into[..., ELSEWHERE].sum(axis=0)
         )
         tilt = jnp.clip(jnp.log(jnp.maximum(scaling, TINY) / going), -MOST_TILT, MOST_TILT)
-        to_elsewhere = law.layer_next[people.has_second, people.cluster, phase, people.layer, ELSEWHERE]
+        to_elsewhere = next_layer[people.has_second, people.cluster, people.layer, ELSEWHERE]
         was_elsewhere = people.layer == ELSEWHERE
         dwell = jnp.searchsorted(jnp.asarray(DWELL_FROM), people.dwell, side="right") - 1
         log_odds = law.stay[slot, people.place] + tilt[people.cluster, people.place]
         log_odds += law.stay_by_dwell[dwell] + law.stay_by_class[people.mobility]
-        weight = targets.share[people.cluster]
         at_time = _common_odds(log_odds, weight * to_elsewhere * was_elsewhere, targets.stays[slot])
         leaves = to_elsewhere * jnp.where(was_elsewhere, jax.nn.sigmoid(-log_odds - at_time), 1)
-        pull = _corrected(kernel, scaling, going, people, leaves)
-        times = _Times(
-            *(old.at[instant].set(new) for old, new in zip(times, (pull, tilt, at_time, scaling), strict=True))
-        )
-        now = replace(law, **{name: getattr(times, name) for name in _Times._fields[:3]})
-        after = jax.vmap(advance, (None, 0, 0, None))(now, keys, people, instant)
+        times = _Times(_corrected(kernel, scaling, going, people, leaves), tilt, at_time, scaling)
+        after = jax.vmap(advance, (None, 0, 0, None))(_at_once(law, slot, next_layer, times), keys, people, instant)
         moves = weight * ((after.layer == ELSEWHERE) & (after.place != people.place))
         again = jnp.any(people.visited == after.place[:, None], axis=1)
         share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY)
-        in_bin = bins.at[targets.bin[law.cell[people.place], law.cell[after.place]]].add(moves)
-        return (times, after, crowd, into.sum(axis=2)), (after.place, share, in_bin)
+        bins = targets.bin[law.cell[people.place], law.cell[after.place]]
+        in_bin = segment_sum(moves, bins, len(targets.distances))
+        return (after, crowd, into.sum(axis=2)), (times, _Found(after.place, share, in_bin))
 
-    carry = (times, people, crowd, layers)
-    (times, *_), (place, share, in_bin) = jax.lax.scan(step, carry, jnp.arange(1, len(times.stay_at_time)))
-    place = jnp.concatenate([people.place[None], place])
+    rest = jnp.arange(1, len(returning)), jax.tree.map(lambda values: values[1:], times), returning[1:]
+    set_at, found = jax.lax.scan(step, (people, crowd, layers), rest)[1]
     # Nobody moves to the first instant.
-    return times, _Found(place, jnp.concatenate([returning[:1], share]), in_bin)
+    first = _Found(people.place, returning[0], jnp.zeros(len(targets.distances)))
+    return tuple(
+        jax.tree.map(lambda begin, values: jnp.concatenate([begin[None], values]), before, values)
+        for before, values in ((jax.tree.map(lambda values: values[0], times), set_at), (first, found))
+    )
+
+
+def _at_once(
+    law: RememberingBridge, slot: Int[Array, ""], next_layer: Float[Array, "2 cluster 3 3"], times: _Times
+) -> RememberingBridge:
+    """The law of one instant, as a law of a period of one instant: so no array over all times is copied."""
+    set_at = {name: getattr(times, name)[None] for name in SET}
+    return replace(law, slot_of_phase=slot[None], layer_next=next_layer[:, :, None], **set_at)
 
 
 class _Kernel:
@@ -239,18 +252,18 @@ def _expect(
     law: RememberingBridge,
     kernel: _Kernel,
     target: Float[Array, "cluster place"],
-    times: _Times,
-    instant: Int[Array, ""],
+    slot: Int[Array, ""],
+    old: _Times,
     returning: Float[Array, ""],
     crowd: Float[Array, "cluster class dwell place"],
     into: Float[Array, "cluster layer"],
 ) -> tuple[Array, Array, Array]:
     """The expected people elsewhere after a step, the scaling that brings them near the target, and K times it.
 
-    `into`: shares of people who come to be elsewhere, by the layer they come from. A share `returning` of the moves are
-    returns, which are taken to be distributed like the target.
+    `old`: what the sweep before has set. `into`: shares of people who come to be elsewhere, by the layer they come
+    from. A share `returning` of the moves are returns, which are taken to be distributed like the target.
     """
-    log_odds = law.stay[law.slot_of_phase[law.phase_of(instant)]] + times.stay_at_time[instant]
+    log_odds = law.stay[slot] + old.stay_at_time
     log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
     stay, leave = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
     total = jnp.maximum(crowd.sum(axis=(1, 2, 3), keepdims=True), TINY)
@@ -278,7 +291,7 @@ def _expect(
     def is_open(state: tuple[Array, Array, Array]) -> Array:
         return (state[1] > TOLERANCE) & (state[2] < MOST_SCALINGS)
 
-    start = times.scaling[instant], jnp.array(jnp.inf), jnp.array(0)
+    start = old.scaling, jnp.array(jnp.inf), jnp.array(0)
     scaling, *_ = jax.lax.while_loop(is_open, iterate, start)
     going = kernel.from_next(scaling)
     stays, leaves = flows(scaling, going)

@@ -66,7 +66,7 @@ def fit_returns(
 
 def _some_users(
     windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], random: np.random.Generator
-) -> tuple[Traces, Bool[np.ndarray, " event"]]:
+) -> tuple[Traces, Bool[np.ndarray, " kept"]]:
     """Random users whose numbers of possible returns are small enough together, in order of their index."""
     runs = Runs.of(windows.trace_of_event(), windows.place)
     user = windows.user[runs.event]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
@@ -47,7 +47,7 @@ def dwell_times(windows: Traces) -> Int[np.ndarray, " event"]:
 
 def fit_stays(
     windows: Traces,
-    is_elsewhere: Int[np.ndarray, " event"],
+    is_elsewhere: Bool[np.ndarray, " event"],
     of_user: Int[np.ndarray, " user"],
     choice: BridgeChoice,
 ) -> StayLaw:
@@ -79,7 +79,7 @@ def fit_stays(
 
 def _classes(
     user: Int[np.ndarray, " step"], surplus: Float[np.ndarray, " step"], n_users: int
-) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " user"]]:
+) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
     """Class of each user, and the users who have steps elsewhere: only these have a class."""
     steps = np.bincount(user, minlength=n_users)
     has_steps = np.flatnonzero(steps)

@@ -1,0 +1,163 @@
+"""Returns: possible returns by a loop, the gradient by differences, and planted parameters that are found again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+from ppmtf_jax.bridge.people import returns
+from ppmtf_jax.bridge.people.law import MOST_ATTRACTION
+from ppmtf_jax.bridge.people.returns import (
+    Choices,
+    _loss,
+    _some_users,
+    choices_of,
+    lift_of,
+    maximum_likelihood,
+)
+from ppmtf_jax.bridge.people.windows import windows_of
+from ppmtf_jax.bridge.transitions import Transitions
+from tests.bridge.examples import movement_of, people
+
+
+@pytest.fixture(scope="module")
+def windows():
+    return windows_of(people(n_users=20), 2)
+
+
+def choices_by_loop(windows, is_elsewhere, movement) -> list:
+    """Of each move to a place elsewhere, the user, number of places, and what each possible return is like."""
+    population = movement.counts.population
+    lift, found = lift_of(population), []
+    key, arrivals, history, last = None, {}, [], None
+    rows = zip(windows.user, windows.trace, windows.instant, windows.slot, windows.place, is_elsewhere, strict=True)
+    for user, trace, instant, slot, place, elsewhere in rows:
+        if key != (user, trace):
+            key, arrivals, history = (user, trace), {}, []
+        if history and history[-1] == place:
+            last = instant
+            continue
+        others = {other: n for other, n in arrivals.items() if history[-1] != other}
+        if elsewhere and history and others:
+            options = []
+            for other, n in sorted(others.items()):
+                is_step = instant == last + 1
+                step = Transitions(*(np.array([each]) for each in (user, slot, history[-1], other)), *population.shape)
+                weight = np.exp(movement.log_probabilities(step)[0])
+                weight /= 1 - movement.stays.at_place[slot, history[-1]]
+                near = np.clip(np.log(weight / population[slot, other]), -MOST_ATTRACTION, MOST_ATTRACTION)
+                is_back = len(history) > 1 and history[-2] == other
+                options.append((n, is_step * is_back, lift[slot, other], is_step * near, other == place))
+            found.append((user, len(arrivals), options))
+        if elsewhere:
+            arrivals[place] = arrivals.get(place, 0) + 1
+        history.append(place)
+        last = instant
+    return found
+
+
+def test_choices_are_those_of_a_loop(windows):
+    movement, is_elsewhere = movement_of(windows), windows.place % 5 != 0
+    choices = choices_of(windows, is_elsewhere, movement)
+    expected = choices_by_loop(windows, is_elsewhere, movement)
+    assert choices.user.tolist() == [user for user, _, _ in expected]
+    assert choices.n_places.tolist() == [n for _, n, _ in expected]
+    assert choices.is_return.tolist() == [any(option[-1] for option in options) for _, _, options in expected]
+    assert (np.diff(choices.move) >= 0).all()
+    columns = np.column_stack([choices.arrivals, choices.features, choices.is_chosen])
+    for move, (_, _, options) in enumerate(expected):
+        found = sorted(columns[choices.move == move].tolist())
+        np.testing.assert_allclose(found, sorted(map(list, options)), rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_is_that_of_differences(windows):
+    choices = choices_of(windows, np.ones(windows.n_events, bool), movement_of(windows))
+    weight = np.linspace(0.5, 1, len(choices.user))
+    arguments = choices, weight, weight[choices.move] * choices.is_chosen
+    point = np.array([0.3, 0.7, -0.5, 0.4, 0.2])
+    numeric = approx_fprime(point, lambda parameters: _loss(parameters, *arguments)[0], 1e-6)
+    np.testing.assert_allclose(_loss(point, *arguments)[1], numeric, rtol=1e-3, atol=1e-3)
+
+
+def simulated(n_users: int, *, discount: float, strength: float, back: float, seed: int = 0) -> Choices:
+    """Twenty moves of each user with known parameters, among 1,000 places without distances."""
+    rng = np.random.default_rng(seed)
+    users, numbers, again, move, arrivals, features, chosen = [], [], [], [], [], [], []
+    for user in range(n_users):
+        count, now, before = {0: 1, 1: 1}, 1, 0
+        for _ in range(20):
+            others = [place for place in count if place != now]
+            weight = np.array([(count[place] - discount) * np.exp(back * (place == before)) for place in others])
+            new = strength + discount * len(count)
+            drawn = rng.choice(len(others) + 1, p=np.append(weight, new) / (weight.sum() + new))
+            following = others[drawn] if drawn < len(others) else len(count)
+            for place in others:
+                move.append(len(users))
+                arrivals.append(count[place])
+                features.append((place == before, 0, 0))
+                chosen.append(place == following)
+            users.append(user)
+            numbers.append(len(count))
+            again.append(drawn < len(others))
+            count[following] = count.get(following, 0) + 1
+            now, before = following, now
+    columns = (np.array(each) for each in (users, numbers, again, move, arrivals))
+    return Choices(*columns, np.array(features, float), np.array(chosen))
+
+
+def test_planted_parameters_are_found():
+    """Within 5 standard errors, from the curvature of the loss; a fit that takes the discount for 0 is off."""
+    planted = {"discount": 0.5, "strength": 2.0, "back": -1.0}
+    choices = simulated(300, **planted)
+    law = maximum_likelihood(choices)
+    point = np.array([np.log(law.discount / (1 - law.discount)), np.log(law.strength), law.back, 0, 0])
+    weight = np.ones(len(choices.user))
+    arguments = choices, weight, choices.is_chosen.astype(float)
+    rows = [
+        (_loss(point + step, *arguments)[1] - _loss(point - step, *arguments)[1])[:3] / 2e-4
+        for step in 1e-4 * np.eye(5)[:3]
+    ]
+    error = np.sqrt(np.diag(np.linalg.inv(np.array(rows))))
+    away = np.abs(point[:3] - [0.0, np.log(planted["strength"]), planted["back"]])
+    assert (away < 5 * error).all()
+    assert error.max() < 0.5
+    # The bug: arrivals count in full.
+    bug = maximum_likelihood(choices._replace(arrivals=choices.arrivals + 0.5))
+    assert abs(np.log(bug.discount / (1 - bug.discount))) > 5 * error[0]
+
+
+def test_nobody_weighs_more_than_the_second():
+    """A user with a thousand moves, all returns, changes the parameters by no more than a user with twenty."""
+    choices = simulated(60, discount=0.3, strength=3.0, back=0.0)
+    before = np.array(maximum_likelihood(choices))
+    n, more = len(choices.user), 1000
+    added = Choices(
+        np.append(choices.user, np.full(more, 60)),
+        np.append(choices.n_places, np.full(more, 2)),
+        np.append(choices.is_return, np.ones(more, bool)),
+        np.append(choices.move, n + np.arange(more)),
+        np.append(choices.arrivals, np.ones(more, int)),
+        np.concatenate([choices.features, np.zeros((more, 3))]),
+        np.append(choices.is_chosen, np.ones(more, bool)),
+    )
+    rows = np.r_[0:n, n : n + 20]
+    few = Choices(*(each[rows] for each in added[:3]), *(each[: len(choices.move) + 20] for each in added[3:]))
+    after, bounded = (np.array(maximum_likelihood(each)) for each in (added, few))
+    np.testing.assert_allclose(after, bounded, rtol=0.02, atol=0.02)
+    assert np.abs(after - before).max() > 1e-3
+
+
+def test_people_who_never_could_go_back_have_the_prior(windows):
+    nowhere = choices_of(windows, np.zeros(windows.n_events, bool), movement_of(windows))
+    law = maximum_likelihood(nowhere)
+    assert law.discount == pytest.approx(0.5, abs=1e-3)
+    assert law.back == pytest.approx(0, abs=1e-3)
+
+
+def test_few_users_take_part_where_they_have_many_moves(windows, monkeypatch):
+    monkeypatch.setattr(returns, "MOST_CHOICES", 200)
+    is_elsewhere = windows.place > 2
+    some, elsewhere = _some_users(windows, is_elsewhere, np.random.default_rng(0))
+    assert 0 < some.n_users < 20
+    np.testing.assert_array_equal(elsewhere, some.place > 2)
