@@ -28,7 +28,7 @@ from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
-from ppmtf_jax.privacy.plausible_persons import count_plausible_persons, own_log_likelihood
+from ppmtf_jax.privacy.plausible_persons import count_plausible_persons
 from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
@@ -333,7 +333,8 @@ def plausible_deniability_test(
     of_persons = isinstance(trace_model, PersonModel)
     with jax.enable_x64(True) if chosen.precision == "float64" or of_persons else nullcontext():
         if of_persons:
-            own = own_log_likelihood(trace_model, users, places, progress=progress)
+            own_class = trace_model.user_classes(model.n_users)[users]
+            own = trace_model.log_own_class(places, own_class, progress=progress)
         else:
             trace_model = jax.tree.map(cast, trace_model)
             # Summed in order of time, as for the verifiers, so that equal users get equal sums.

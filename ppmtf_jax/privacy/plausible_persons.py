@@ -12,22 +12,6 @@ from ppmtf_jax.trace_models.persons import PersonModel
 NUMBERS_AT_A_TIME = 2**22
 
 
-def own_log_likelihood(
-    model: PersonModel,
-    users: Int[np.ndarray, " trace"],
-    places: Int[np.ndarray, "trace instant"],
-    *,
-    progress: bool = False,
-) -> Float[np.ndarray, " trace"]:
-    """Log-probability of each whole trace under its own user, float64."""
-    own = np.empty(len(users))
-    own_class = model.user_classes(int(users.max()) + 1)[users]
-    for each in np.unique(own_class):
-        rows = np.flatnonzero(own_class == each)
-        own[rows] = model.log_traces(places[rows], np.array([each]), progress=progress)[:, 0]
-    return own
-
-
 def count_plausible_persons(
     model: PersonModel,
     verifiers: Int[np.ndarray, " verifier"],

@@ -36,6 +36,20 @@ class PersonModel(TraceModel):
         the trace.
         """
 
+    def log_own_class(
+        self,
+        places: Int[np.ndarray, "trace instant"],
+        own_class: Int[np.ndarray, " trace"],
+        *,
+        progress: bool = False,
+    ) -> Float[np.ndarray, " trace"]:
+        """Log-probability of each trace under its own class alone; a model overrides it if it has a faster way."""
+        own = np.empty(len(places))
+        for each in np.unique(own_class):
+            rows = np.flatnonzero(own_class == each)
+            own[rows] = self.log_traces(places[rows], np.array([each]), progress=progress)[:, 0]
+        return own
+
 
 LikelihoodModel = ScoredTraceModel | PersonModel
 """Trace models whose traces have a known probability."""

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy import plausible_persons as tested
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
 from ppmtf_jax.privacy.semantic_test import semantic_privacy_test
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.bridge.checkins.laws import random_arrays
 from tests.privacy.examples import brute_force_count
-from tests.trace_models.examples import USERS, random_training
+from tests.trace_models.examples import PLACES, USERS, random_training
 from tests.trace_models.persons import HomeLovers, log_probability_by_loop, random_persons, registered_persons
 
 N_CLUSTERS = 3
@@ -138,3 +140,14 @@ def test_one_class_alone_is_never_compared(asked):
     result = plausible_deniability_test(model, synthesize(model, seed=1), count_all=True)
     assert (result.plausible_users == USERS).all()
     assert asked == [(USERS, [0])]
+
+
+@pytest.mark.parametrize("model", [random_persons(), CheckinBridge.from_arrays(random_arrays(3, per_day=2, n_days=3))])
+def test_the_likelihood_under_the_own_class_is_that_among_all(model):
+    n_places, n_instants = (PLACES, 3) if isinstance(model, HomeLovers) else (3, 6)
+    places = np.random.default_rng(0).integers(-1, n_places, (40, n_instants)).astype(np.int32)
+    places[:, 0] = 0
+    classes = np.unique(model.user_classes(USERS))
+    own_class = np.random.default_rng(1).choice(classes, 40)
+    expected = model.log_traces(places, classes)[np.arange(40), own_class]
+    np.testing.assert_allclose(model.log_own_class(places, own_class), expected, rtol=1e-12)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
-from ppmtf_jax.data.description import counted
 from ppmtf_jax.bridge.clusters import cluster_sentences
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
 
 DAYS_A_WEEK = 7
@@ -63,6 +63,17 @@ class CheckinBridge(CheckinLaw):
         progress: bool = False,
     ) -> Float[np.ndarray, "trace class"]:
         return log_windows(self, places, classes, progress=progress)
+
+    def log_own_class(
+        self,
+        places: Int[np.ndarray, "trace instant"],
+        own_class: Int[np.ndarray, " trace"],
+        *,
+        progress: bool = False,
+    ) -> Float[np.ndarray, " trace"]:
+        """Computes all classes together, since these share most of the work."""
+        classes, column = np.unique(own_class, return_inverse=True)
+        return self.log_traces(places, classes, progress=progress)[np.arange(len(places)), column]
 
     def summary(self) -> list[str]:
         days = counted(len(self.slot_of_instant) // self.per_day, "day")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ ANCHORS = ("home", "second", "home_pull", "second_pull", "anchor_between")
 @dataclass(frozen=True, eq=False)
 class RememberingBridge(PersonLaw):
     """Traces of synthetic people who remember where they were; see `PersonLaw` for the arrays."""
+
+    goes_on: ClassVar[bool] = True
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> RememberingBridge:
