@@ -93,6 +93,7 @@ def _why(data: ReportData, use: JudgedUse) -> str:
         how = "Worse than real people by more than chance explains"
     n = sum(math.isfinite(each.error) for _, each in use.numbers)
     of_several = f" It is the worst of {n} numbers." if n > 1 else ""
+    of_several += f" Not known: {len(use.numbers) - n} more." if n < len(use.numbers) else ""
     return f"{row.quantity.title}: {value}; real people: {real}. {how}.{of_several}"
 
 
