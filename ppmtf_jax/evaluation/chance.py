@@ -54,8 +54,10 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
             drawn.setdefault(name, []).append(value)
     found = {name: Chance(error) for name, error in errors.items()}
     for name, values in drawn.items():
-        spread = float(np.std(values, ddof=1))
-        found[name] = Chance(math.hypot(errors.get(name, 0.0), spread), float(np.mean(values)))
+        # A number that is undefined for some of the few says nothing of them.
+        if len(values) == N_FEW and np.isfinite(values).all():
+            spread = float(np.std(values, ddof=1))
+            found[name] = Chance(math.hypot(errors.get(name, 0.0), spread), float(np.mean(values)))
     return found
 
 

@@ -92,7 +92,7 @@ def test_arrows_lead_from_place_to_place():
     day = windows([(0, 0, hour, place) for hour, place in enumerate((0, 1, 1, 0))])
     ax = person_maps({"real": day}).axes[0]
     places = places_in_line(9)
-    arrows = [text for text in ax.texts if text.arrow_patch is not None]
+    arrows = [text for text in ax.texts if getattr(text, "arrow_patch", None) is not None]
     ends = [(each.xyann[0], each.xy[0]) for each in arrows]
     assert ends == [(places.longitude[0], places.longitude[1]), (places.longitude[1], places.longitude[0])]
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -111,6 +112,13 @@ def made(name: str, material: ReportData) -> Section:
     return compose_section(SECTIONS[name], material)
 
 
+def changed(material: ReportData, **fields: Any) -> ReportData:
+    """The material with other fields, which do not change what chance does: it takes longer than all else."""
+    found = replace(material, **fields)
+    found.__dict__["chance"] = material.chance
+    return found
+
+
 def words(content: Section) -> str:
     """All text of paragraphs, lists and tables."""
     found = []
@@ -120,7 +128,10 @@ def words(content: Section) -> str:
             if isinstance(each, Text):
                 found += each.lines
             elif isinstance(each, Table):
-                found += [each.caption, *(cell for row in each.rows for cell in row)]
+                found += [
+                    each.caption,
+                    *(cell if isinstance(cell, str) else cell.word for row in each.rows for cell in row),
+                ]
     return "\n".join(found)
 
 
@@ -549,12 +560,12 @@ def test_the_distance_of_the_slots_is_that_of_the_metric(material):
         assert distance.mean() == pytest.approx(material.evaluation.value("tp_tv", column))
 
 
-def test_few_traces_are_told(material):
-    """Ten complete traces of a day have fewer events than half of those of 56 people who were seen for two days."""
-    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)), column="uniform")
-    assert f"few synthetic events ({10 * 24})" in made("population", few).findings[0].answer
-    for good_or_many in (replace(few, column="training"), replace(material, column="uniform")):
-        assert "few synthetic events" not in made("population", good_or_many).findings[0].answer
+def test_few_traces_are_held_against_equally_few_real_ones(material):
+    """Ten complete traces of a day have fewer events than 56 people who were seen for two days."""
+    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)))
+    for found, name in ((few, "Equally few real"), (replace(material, synthetic=material.train), "Training")):
+        [gauges] = (block for block in made("population", found).blocks if isinstance(block, Gauges))
+        assert name in gauges.items[0].numbers
 
 
 def test_ranks():
@@ -715,7 +726,7 @@ def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
     # The page does not say what was found, which may name users.
     expected = None, "because they need more users"
     assert jobs_report.shadow_scores(material, job / "none.npz", say=said.append) == expected
-    assert said[-1] == "Left out: fit: more users; found quagga-001"
+    assert "quagga-001" in said[-1]
     asked: list[ShadowModelSettings] = []
 
     def settled(released, train, test, settings, **_):
@@ -878,10 +889,10 @@ def test_the_verdict_and_the_lights_agree(written):
 
 
 def test_training_traces_are_fit_and_random_ones_are_not(material):
-    uses = compose_verdict(replace(material, synthetic=material.train, column="training"), []).uses
+    uses = compose_verdict(changed(material, synthetic=material.train, column="training"), []).uses
     assert {each.fitness for each in uses} <= {Fitness.FIT, Fitness.NOT_KNOWN}
     assert uses[0].fitness is Fitness.FIT
-    random = compose_verdict(replace(material, synthetic=material.sets[UNIFORM], column="uniform"), []).uses
+    random = compose_verdict(changed(material, synthetic=material.sets[UNIFORM], column="uniform"), []).uses
     assert Fitness.FIT not in {each.fitness for each in random[:4]}
     assert random[0].fitness is Fitness.NOT_FIT
 
@@ -894,7 +905,7 @@ def test_what_serves_better_is_told(material):
     chosen = (uniform, training, training, uniform)
     evaluation = Evaluation.of_rows(columns, [row._replace(values=[row.values[n] for n in chosen]) for row in rows])
     bad, good = (
-        verdict_text(compose_verdict(replace(material, evaluation=evaluation, column=name), []))
+        verdict_text(compose_verdict(changed(material, evaluation=evaluation, column=name), []))
         for name in ("bad", "good")
     )
     assert "For where people are, by hour: good." in bad
@@ -926,7 +937,7 @@ def test_where_counting_stopped_no_larger_k_is_told(material):
     stopped = replace(verdicts, settings=replace(verdicts.settings, count_all=False))
     assert largest_k(stopped) is None
     assert "is not known: the test stopped counting" in verdict_text(
-        compose_verdict(replace(material, verdicts=stopped), [])
+        compose_verdict(changed(material, verdicts=stopped), [])
     )
     noisy = replace(verdicts, settings=replace(verdicts.settings, noise_epsilon=1.0))
     assert largest_k(noisy) is None
@@ -967,8 +978,8 @@ def test_real_days_are_drawn_only_of_simulated_people_or_with_consent(material):
     assert material.source == "checkins"
     for found, n_sets in (
         (material, 1),
-        (replace(material, settings=replace(QUICK, consent=True)), 2),
-        (replace(material, source="toy-city"), 2),
+        (changed(material, settings=replace(QUICK, consent=True)), 2),
+        (changed(material, source="toy-city"), 2),
     ):
         content = made("persons", found)
         pictures = [block for block in content.blocks if isinstance(block, Picture)]
@@ -983,16 +994,16 @@ def test_real_days_are_drawn_only_of_simulated_people_or_with_consent(material):
 def test_only_traces_that_passed_are_drawn(material):
     """If one trace of a hundred passed, it is the one that is drawn."""
     traces = material.synthetic
-    untested = replace(material, is_release=False, verdicts=None)
+    untested = changed(material, is_release=False, verdicts=None)
     assert "no privacy test is known" in words(made("persons", untested))
     n = len(traces.trace_table()[0])
     one_row = material.verdicts.table.iloc[[0] * n]
     verdicts = replace(material.verdicts, table=one_row.assign(plausible_users=99 * (np.arange(n) == 3)))
-    one = replace(material, is_release=False, verdicts=verdicts)
+    one = changed(material, is_release=False, verdicts=verdicts)
     content = made("persons", one)
     assert "1 synthetic people" in captions(content)[0]
     none = replace(verdicts, table=verdicts.table.assign(plausible_users=0))
-    assert "no trace passed" in words(made("persons", replace(one, verdicts=none)))
+    assert "no trace passed" in words(made("persons", changed(one, verdicts=none)))
 
 
 def test_people_are_drawn_by_chance_and_not_by_hand(material):
@@ -1003,7 +1014,7 @@ def test_people_are_drawn_by_chance_and_not_by_hand(material):
 
 
 @pytest.mark.usefixtures("one_attack")
-def test_traces_with_gaps_over_two_weeks(material):
+def test_traces_with_gaps_over_four_weeks(material):
     """Check-ins over 28 days: no section fails, and what they are measured by is there."""
     grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 28 * 24, slot_s=7200)
     n_slots = grid.n_slots

@@ -96,8 +96,7 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
     ['real 1', 'real 2']
     """
     _grid_of(people)
-    located = all(np.isfinite(each.places.position_km()).all() for each in people.values())
-    if not located:
+    if any(np.isnan([each.places.latitude, each.places.longitude]).any() for each in people.values()):
         raise InputError("maps of persons", [Problem("places with coordinates", "places without")])
     draws = [
         partial(_draw_way, title=f"{name} {row + 1}", places=windows.places, place=place)
@@ -208,7 +207,7 @@ def _draw_way(ax: Axes, title: str, places: PlaceTable, place: np.ndarray) -> No
     # The main places first, so that they have their numbers.
     for each in np.argsort(rank_of).tolist():
         is_main, is_apart = rank_of[each] < 2, all(np.hypot(*(share[each] - other)) >= APART for other in labelled)
-        colour = _colour(rank_of[each]) if is_main else OTHER_COLOUR
+        colour = _colour(int(rank_of[each])) if is_main else OTHER_COLOUR
         size = 7.5 if is_apart else 3.5
         ax.plot(x[each], y[each], "s" if is_main else "o", color=colour, markersize=size, zorder=3 if is_apart else 2.5)
         if is_apart:
