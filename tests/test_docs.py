@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 import ppmtf_jax
 from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.cli.listing import markdown_tables
+from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.synthesizers.convergence import COUPLINGS
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -100,6 +101,14 @@ def test_job_is_a_configuration(tmp_path):
 def test_tables_are_those_of_what_is_registered():
     (tables,) = re.findall(r"<!-- list -->\n\n(.*?)\n\n<!-- /list -->", text_of(DOCS / "lists.md"), flags=re.DOTALL)
     assert tables == markdown_tables(), "make sync"
+
+
+def test_page_of_metrics_says_what_each_is_for():
+    rows = re.findall(r"^\| ([^|]*) \|", text_of(DOCS / "metrics.md"), flags=re.MULTILINE)
+    # Three titles of lengths of windows have a comma of their own.
+    named = {title for row in rows for title in (row, *row.split(", "))}
+    titles = {each.title for each in EvaluationSettings(attacks=False).quantities().values()}
+    assert titles - named == set()
 
 
 def test_every_synthesizer_is_explained():

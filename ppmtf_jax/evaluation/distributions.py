@@ -34,7 +34,10 @@ def variation_of_samples(sample: np.ndarray, other: np.ndarray) -> float:
     """Total variation between the distributions of two samples of whole numbers; NaN where one is empty."""
     if not (len(sample) and len(other)):
         return math.nan
-    value = np.unique(np.concatenate([sample, other]), return_inverse=True)[1]
+    value = np.concatenate([sample, other])
+    if value.min() < 0 or value.max() >= len(value):
+        # Sorting is slow, so small numbers are counted as they are.
+        value = np.unique(value, return_inverse=True)[1]
     shares = (np.bincount(each, minlength=value.max() + 1) / len(each) for each in np.split(value, [len(sample)]))
     return float(variation(*shares))
 

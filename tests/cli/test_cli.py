@@ -26,7 +26,7 @@ from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, plots
-from ppmtf_jax.evaluation.registry import FRIENDS, METRICS
+from ppmtf_jax.evaluation.registry import CHECKINS, FRIENDS, METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.jobs import steps
@@ -322,9 +322,10 @@ REAL = ["--train", "city/train", "--test", "city/test"]
 @pytest.mark.usefixtures("copied")
 def test_evaluate_prints_a_table_and_writes_json():
     text = works("evaluate", "released", "--key", "key", *REAL, "--json", "deep/m.json")
-    of_friends = {quantity.name for name in FRIENDS for quantity in METRICS[name].quantities}
-    # What is released has no friendships.
-    quantities = {name: each for name, each in EvaluationSettings().quantities().items() if name not in of_friends}
+    # What is released has no friendships, and complete traces of one day.
+    left_out = {quantity.name for name in (*FRIENDS, *CHECKINS) for quantity in METRICS[name].quantities}
+    left_out |= {"window_distinct_w1", "window_top_w1", "night_homes_difference"}
+    quantities = {name: each for name, each in EvaluationSettings().quantities().items() if name not in left_out}
     # Long titles are wrapped.
     assert {word for quantity in quantities.values() for word in quantity.title.split()} <= set(text.split())
     assert max(map(len, text.splitlines())) <= 80
@@ -332,7 +333,7 @@ def test_evaluate_prints_a_table_and_writes_json():
     assert (set(evaluation.metrics), evaluation.columns) == (set(quantities), ["released", "training", "uniform"])
     works("evaluate", "released", "--key", "key", *REAL, "--json", "deep/n.json", "--no-attacks")
     without = Evaluation.from_json(Path("deep/n.json").read_text())
-    of_utility = set(EvaluationSettings(attacks=False).quantities()) - of_friends
+    of_utility = set(EvaluationSettings(attacks=False).quantities()) - left_out
     assert set(without.metrics) == of_utility < set(evaluation.metrics)
     assert without["tp_tv"] == evaluation["tp_tv"]
     train = Traces.load("city/train")

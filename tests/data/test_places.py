@@ -72,6 +72,15 @@ def test_a_box_across_the_180th_meridian_is_as_wide_as_its_region():
         assert places([0, 1, 2], longitude=longitude).unbroken_longitude().tolist() == longitude
 
 
+def test_a_region_west_of_greenwich_is_told_in_its_own_longitudes():
+    """Modulo 360, rounding makes this region a little narrower."""
+    longitude = [-74.299, -73.7]
+    assert np.ptp(np.array(longitude) % 360) < np.ptp(longitude)
+    found = places([0, 1], latitude=[40.6, 40.9], longitude=longitude)
+    assert found.summary() == "2, latitude 40.60 to 40.90, longitude -74.30 to -73.70"
+    assert found.bounding_box()[2:] == (-74.299, -73.7)
+
+
 @pytest.mark.parametrize(("latitude", "longitude"), [([np.nan, 1], [3.0, 4]), ([np.nan] * 2, [np.nan] * 2)])
 def test_what_can_be_saved_can_be_loaded(tmp_path, latitude, longitude):
     table = PlaceTable(np.arange(2), np.array(latitude), np.array(longitude))

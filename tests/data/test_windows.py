@@ -1,9 +1,10 @@
-"""Windows of one period, and thinning complete ones to the events of real ones, against plain loops."""
+"""Windows of one period and of several, their runs and days, and thinning to events of others, against plain loops."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows, same_period
+from ppmtf_jax.data.windows import Windows, is_complete, same_period
 from ppmtf_jax.errors import InputError
 from tests import support
 
@@ -28,12 +29,12 @@ def to_traces(rows: list[support.Row], n_instants: int = PERIOD * N_PERIODS) -> 
     return support.to_traces(rows, PLACES, grid_of(n_instants))
 
 
-def loop_windows(traces: Traces) -> list[tuple[int, list[tuple[int, int]]]]:
+def loop_windows(traces: Traces, length: int = PERIOD) -> list[tuple[int, list[tuple[int, int]]]]:
     """User, and phase and place of the events, of each window."""
     found = defaultdict(list)
     columns = (traces.user, traces.trace, traces.instant, traces.place)
     for user, trace, instant, place in zip(*(column.tolist() for column in columns), strict=True):
-        found[user, trace, instant // PERIOD].append((instant % PERIOD, place))
+        found[user, trace, instant // length].append((instant % length, place))
     return [(user, events) for (user, _, _), events in sorted(found.items())]
 
 
@@ -129,3 +130,72 @@ def test_drawn_windows_that_do_not_exist_are_refused(drawn: np.ndarray) -> None:
     windows = Windows.of(support.random_traces(0, range(2), PLACES, grid_of(4)))
     with pytest.raises(InputError, match="a number from 0 to 1 for each of 2 windows"):
         windows.thinned(windows, drawn)
+
+
+@settings(max_examples=20)
+@given(event_rows)
+def test_windows_of_several_periods_are_those_of_a_loop(rows: list[support.Row]) -> None:
+    """Of two of three periods: the third period is not in any window."""
+    # One user has an event in the window of two periods.
+    rows = [*rows, (9, 0, 0, 0)]
+    traces, kept = to_traces(rows), to_traces([row for row in rows if row[2] < 2 * PERIOD])
+    windows = Windows.of(traces, 2 * PERIOD)
+    users = traces.user_ids[windows.user].tolist()
+    expected = [(kept.user_ids[user], events) for user, events in loop_windows(kept, 2 * PERIOD)]
+    assert [(user, events) for user, (_, events) in zip(users, as_loops(windows), strict=True)] == expected
+    assert windows.time_grid == grid_of(2 * PERIOD)
+    assert as_loops(Windows.of(traces, PERIOD * N_PERIODS)) == loop_windows(traces, PERIOD * N_PERIODS)
+
+
+@settings(max_examples=20)
+@given(event_rows)
+def test_runs_are_those_of_a_loop(rows: list[support.Row]) -> None:
+    windows = Windows.of(to_traces(rows), PERIOD * N_PERIODS)
+    expected, moves, earlier = [], [], []
+    for number, (_, events) in enumerate(as_loops(windows)):
+        last: dict[int, int] = {}
+        for position, (place, run) in enumerate(groupby(events, key=lambda event: event[1])):
+            phases = [phase for phase, _ in run]
+            moves.append(position > 0)
+            earlier.append(last.get(place, -1))
+            last[place] = len(expected)
+            expected.append((number, place, phases[0], phases[-1]))
+    runs = windows.runs
+    assert list(zip(*(column.tolist() for column in runs), strict=True)) == expected
+    assert runs.is_move().tolist() == moves
+    assert runs.earlier().tolist() == earlier
+
+
+@pytest.mark.parametrize(("step_h", "n_a_day"), [(6, 4), (3, 8), (48, 1), (7, 3)])
+def test_days_are_those_of_a_loop(step_h: int, n_a_day: int) -> None:
+    """Of windows of 10 instants, from ten o'clock on: a day lasts 24 hours, or as many steps as fit into them."""
+    grid = TimeGrid("2024-01-01T10:00:00", step_h * 3600, np.tile(np.arange(5), 4), period=5)
+    traces = support.random_traces(0, range(5), PLACES, grid, keep=0.5)
+    windows = Windows.of(traces, 10)
+    found = defaultdict(list)
+    for number, (user, events) in enumerate(as_loops(windows)):
+        for phase, place in events:
+            found[number, phase // n_a_day, user].append((phase % n_a_day, place))
+    days = windows.days()
+    assert as_loops(days) == [(user, events) for (_, _, user), events in found.items()]
+    assert days.time_grid.n_instants == n_a_day
+
+
+def test_a_window_of_less_than_a_day_is_a_day() -> None:
+    windows = Windows.of(support.random_traces(0, range(3), PLACES, grid_of(8), keep=0.7))
+    assert as_loops(windows.days()) == as_loops(windows)
+
+
+def test_thinning_to_windows_of_another_length_is_refused() -> None:
+    traces = support.random_traces(0, range(2), PLACES, grid_of(8))
+    days, longer = Windows.of(traces), Windows.of(traces, 8)
+    with pytest.raises(InputError, match="windows of 4 and of 8 instants"):
+        days.thinned(longer, np.zeros(4, int))
+
+
+def test_one_missing_event_makes_traces_incomplete() -> None:
+    complete = support.random_traces(0, range(3), PLACES, grid_of(8), n_traces=2)
+    assert is_complete(complete)
+    assert not is_complete(complete.select_events(np.arange(complete.n_events) != 5))
+    # A user without a trace is missing nothing.
+    assert is_complete(replace(complete, user_ids=np.arange(4)))

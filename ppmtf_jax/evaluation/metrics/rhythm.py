@@ -23,9 +23,9 @@ GAP_HOURS = np.r_[0:13, 16, 20, 22, 24, 25, 27, 31, 40, 46, 49, 51, 60, 72, 96, 
 """First hour of each bin of the time between two events."""
 JUMP_KM = np.geomspace(0.25, 64, 17)
 """First kilometre of each bin of jump lengths but the first, which begins at 0."""
-JUMP_HOURS = {"1h": (0, 1), "6h": (1, 6), "24h": (6, 24), "later": (24, np.inf)}
+JUMP_HOURS = {"1h": (0.0, 1.0), "6h": (1.0, 6.0), "24h": (6.0, 24.0), "later": (24.0, np.inf)}
 """Classes of hours between two events: above the first number, at most the second."""
-JUMP_TITLES = {"1h": "up to 1 h", "6h": "2-6 h", "24h": "7-24 h", "later": "above 24 h"}
+JUMP_TITLES = {"1h": "up to 1 h", "6h": "1-6 h", "24h": "6-24 h", "later": "above 24 h"}
 MOST_EVENTS = 12
 MOSTLY_GAPS = 0.5
 NO_TIMES = f"complete synthetic traces, {NO_VALUE}"
@@ -96,8 +96,8 @@ for _name, (_above, _at_most) in JUMP_HOURS.items():
         variation_quantity(
             f"jump_{_name}_tv",
             f"Jump-TV, {JUMP_TITLES[_name]}",
-            f"Total variation {BETWEEN} lengths of moves between successive events that are {JUMP_TITLES[_name]} "
-            "apart.",
+            f"Total variation {BETWEEN} lengths of moves between successive events with {JUMP_TITLES[_name]} "
+            "between them.",
             NO_VALUE,
         ),
         partial(jump_bins, above_h=_above, at_most_h=_at_most),

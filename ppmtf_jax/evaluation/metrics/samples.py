@@ -2,6 +2,8 @@
 
 Each sample says from which user a value is. So a metric of samples has a floor: the mean distance between two random
 groups of the real users, as large as the training and the test users. Chance alone makes that distance.
+
+Of a set with more than 100,000 windows, so many random windows (fixed seed) are measured.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
 
 N_SPLITS = 10
-# Random-stream number; groups.py uses 1 and 2, windows.py uses the stream without a number.
-SPLITS = 3
+MAX_WINDOWS = 100_000
+# Random-stream numbers; groups.py uses 1 and 2, windows.py uses the stream without a number.
+SPLITS, MEASURED = 3, 5
 MIN_VALUES = 30
 Distance = Callable[[np.ndarray, np.ndarray], float]
 NO_VALUE = (
@@ -94,6 +97,7 @@ class SampledMetric:
         if self.of_times and not (comparison.pool_traces or has_gaps(comparison)):
             raise Undefined
         windows = compared_windows(comparison, self._length(comparison), min_events=self.min_events)
+        windows = comparison.statistic(_measured_windows, comparison.traces, windows)
         return [self.distance(self.sample(windows).value, self.sample(self._real(comparison, comparison.test)).value)]
 
     def _reading(self, comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
@@ -119,10 +123,19 @@ class SampledMetric:
         return float(np.mean(distances))
 
     def _real(self, comparison: Comparison, traces: Traces) -> Windows:
-        return real_windows(comparison, traces, self._length(comparison), min_events=self.min_events)
+        windows = real_windows(comparison, traces, self._length(comparison), min_events=self.min_events)
+        return comparison.statistic(_measured_windows, traces, windows)
 
     def _length(self, comparison: Comparison) -> int:
         return comparison.test.time_grid.period if self.one_period else trace_length(comparison)
+
+
+def _measured_windows(traces: Traces, windows: Windows) -> Windows:
+    if windows.n_windows <= MAX_WINDOWS:
+        return windows
+    chosen = np.zeros(windows.n_windows, bool)
+    chosen[numpy_stream(SEED, Stage.METRICS, MEASURED).permutation(windows.n_windows)[:MAX_WINDOWS]] = True
+    return windows.select(chosen)
 
 
 def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
