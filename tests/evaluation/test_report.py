@@ -266,7 +266,7 @@ def test_ids_of_users_are_text_and_not_tags():
 
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
-    monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: None)
+    monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: (None, ""))
     out = tmp_path / "page.html"
     words = ["report", job, "--out", out, "--quiet"]
     assert "Only you can read" in works(*words)
