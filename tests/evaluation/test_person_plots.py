@@ -63,7 +63,7 @@ def test_days_of_a_month_are_labelled_and_short_stays_are_seen():
     whole = Windows.of(to_traces([(0, 0, hour, 1) for hour in (0, 300, 671)], places_in_line(9), grid), 28 * 24)
     ax = person_timelines({"a": whole}).axes[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["day 1", "day 8", "day 15", "day 22"]
-    assert all(width >= 672 / 250 for _, width, _, _ in bars(ax))
+    assert all(width >= 672 / 150 for _, width, _, _ in bars(ax))
     assert month.n_windows == 3
 
 
