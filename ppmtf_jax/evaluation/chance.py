@@ -42,8 +42,8 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=80, seed=0).traces.split_users(0.5, seed=0)
-    >>> found = chance_of(train, test, train.select_users(np.arange(10)).cut_into_periods())
-    >>> bool(0.2 < found["tp_tv"].few < 0.6)
+    >>> found = chance_of(train, test, train.select_users(np.arange(10)))
+    >>> found["od_tv"].few > evaluated(train, test, 24)["od_tv"]
     True
     """
     n_instants = synthetic.time_grid.n_instants
@@ -110,12 +110,13 @@ def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, 
 
     Examples
     --------
-    >>> from functools import partial
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=80, seed=0).traces.split_users(0.5, seed=0)
-    >>> numbers = partial(evaluated, n_instants=24)
-    >>> few, many = (standard_errors(numbers, train.select_users(np.arange(n)), test)["tp_tv"] for n in (4, 40))
-    >>> 0 < many < few < 0.1
+    >>> def share_at_first_place(train, test):
+    ...     return {"share": float((train.place == 0).mean())}
+    >>> train, test = toy_city(n_users=800, seed=0).traces.split_users(0.5, seed=0)
+    >>> few, many = (train.select_users(np.arange(n)) for n in (20, 400))
+    >>> errors = [standard_errors(share_at_first_place, each, test)["share"] for each in (few, many)]
+    >>> 0 < errors[1] < errors[0]
     True
     """
     if min(train.n_users, test.n_users) < LEAST_USERS:
