@@ -22,7 +22,8 @@ LEAST_USERS = 4
 SEED = 0
 PARTS, FEW = 8, 9
 """Random-stream numbers: metrics use smaller ones."""
-N_FEW = 5
+N_FEW, MANY = 5, 20_000
+"""Number of draws of equally few traces; two draws will do if they are as many as `MANY`, and take long."""
 
 
 class Chance(NamedTuple):
@@ -48,16 +49,18 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
     """
     n_instants = synthetic.time_grid.n_instants
     errors = standard_errors(partial(evaluated, n_instants=n_instants), train, test)
+    n_draws = N_FEW if synthetic.n_events < MANY * synthetic.time_grid.period else 2
     drawn: dict[str, list[float]] = {}
-    for number in range(N_FEW):
+    for number in range(n_draws):
         for name, value in _numbers_of_few(train, test, synthetic, number).items():
             drawn.setdefault(name, []).append(value)
     found = {name: Chance(error) for name, error in errors.items()}
     for name, values in drawn.items():
         # A number that is undefined for some of the few says nothing of them.
-        if len(values) == N_FEW and np.isfinite(values).all():
+        if len(values) == n_draws and np.isfinite(values).all():
             spread = float(np.std(values, ddof=1))
-            found[name] = Chance(math.hypot(errors.get(name, 0.0), spread), float(np.mean(values)))
+            error = np.nan_to_num(errors.get(name, 0.0))
+            found[name] = Chance(math.hypot(error, spread), float(np.mean(values)))
     return found
 
 
