@@ -307,9 +307,10 @@ def judge_uses(
         for row in rows:
             if any(_is_named(row.quantity.name, metric) for metric in use.metrics):
                 value = dict(zip(columns, row.values, strict=True))
-                numbers = (value.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
-                of_metric = chance.get(row.quantity.name, Chance())
-                judged.append((row, judge(row.quantity, *numbers, row.reading, of_metric)))
+                synthetic, training, uniform = (value.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
+                by_chance = chance.get(row.quantity.name, Chance())
+                found_here = judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)
+                judged.append((row, found_here))
         # Unknown ones last.
         judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
         found.append(JudgedUse(use, judged))

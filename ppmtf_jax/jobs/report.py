@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, infer_by_shadow_models
@@ -16,7 +19,9 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
+from ppmtf_jax.evaluation.results import RESERVED, TRAINING
 from ppmtf_jax.jobs.attack import shadows_of_release
+from ppmtf_jax.jobs.compare import PASSED, TABLE_FILE
 from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
@@ -39,6 +44,7 @@ def report_run(
     out: PathLike | None = None,
     settings: ReportSettings | None = None,
     *,
+    compared: PathLike | None = None,
     overwrite: bool = False,
     progress: bool = False,
     say: Say = lambda _: None,
@@ -48,11 +54,12 @@ def report_run(
     It needs real traces (`private/data`) and synthetic ones (`release`, or else `private/synthetic`). Where other
     things are missing, the page says so.
 
-    `run`: folder of a job. `out`: by default `report.html` in the private folder of the job. `say`: is told which
-    section is made, and how long the shadow models of the attack on membership take. Finished shadow models are kept in
-    the private folder of the job, so that a report that was stopped goes on from there. Raises `InputError`: `run` is
-    not the folder of a job, or its parts are of different runs; or `out` is inside a release, is not an earlier report,
-    or cannot be written.
+    `run`: folder of a job. `out`: by default `report.html` in the private folder of the job. `compared`: folder of a
+    comparison of systems on the same data (see `compare_systems`), for the verdict. `say`: is told which section is
+    made, and how long the shadow models of the attack on membership take. Finished shadow models are kept in the
+    private folder of the job, so that a report that was stopped goes on from there. Raises `InputError`: `run` is not
+    the folder of a job, or its parts are of different runs; `compared` is of other data; or `out` is inside a release,
+    is not an earlier report, or cannot be written.
     """
     folder = Path(run)
     private = folder / "private"
@@ -64,6 +71,8 @@ def report_run(
         raise InputError(str(folder), [Problem("a folder of a job", f"no {missing}", way_out=way_out)])
     check_output_file(page, overwrite=overwrite, is_ours=is_report, what="an earlier report")
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
+    if compared is not None:
+        data = replace(data, evaluation=with_compared(data.evaluation, compared))
     if not data.settings.fast:
         scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
         data = replace(data, shadow_scores=scores, no_shadows=why_not)
@@ -130,6 +139,42 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         statement=statement,
         settings=settings,
     )
+
+
+def with_compared(evaluation: Evaluation, folder: PathLike) -> Evaluation:
+    """An evaluation with a column for each system of a comparison: means over seeds of the traces that passed its test.
+
+    Raises `InputError`: there is no comparison, or it is of other data.
+    """
+    file = Path(folder) / TABLE_FILE
+    if not file.is_file():
+        way_out = "Make one with `ppmtf compare`"
+        raise InputError(str(folder), [Problem("a folder of a comparison", f"no {TABLE_FILE}", way_out=way_out)])
+    table = pd.read_csv(file)
+    means = table.groupby(["candidate", "traces", "metric"])["value"].mean()
+    found = {str(name): _means_of(means, str(name)) for name in table["candidate"].unique()}
+    real = found.get(TRAINING, {}).get("tp_tv", math.nan)
+    if not math.isclose(real, evaluation.value("tp_tv", TRAINING), rel_tol=1e-6):
+        expected = "a comparison of systems on the training and test traces of the job"
+        raise InputError(str(folder), [Problem(expected, "one on other traces")])
+    systems = {name: numbers for name, numbers in found.items() if name not in RESERVED}
+    columns = [*evaluation.columns, *(_free_name(name, evaluation.columns) for name in systems)]
+    rows = [
+        row._replace(values=[*row.values, *(each.get(row.quantity.name, math.nan) for each in systems.values())])
+        for row in evaluation.rows()
+    ]
+    return Evaluation.of_rows(columns, rows, evaluation.lineage)
+
+
+def _means_of(means: pd.Series, name: str) -> dict[str, float]:
+    """Numbers of a candidate by metric: of the traces that passed if some did not."""
+    of_candidate = means[name]
+    sets = [of_candidate[each] for each in (ALL, PASSED) if each in of_candidate.index.get_level_values("traces")]
+    return {metric: value for numbers in sets for metric, value in numbers.items()}
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    return f"{name} (compared)" if name in taken else name
 
 
 def shadow_scores(

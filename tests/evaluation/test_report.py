@@ -13,6 +13,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,10 +25,13 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation import EvaluationSettings, evaluate
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate
+from ppmtf_jax.evaluation.chance import Chance
 from ppmtf_jax.evaluation.distributions import wasserstein
+from ppmtf_jax.evaluation.fitness import Fitness
 from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
 from ppmtf_jax.evaluation.report import (
     SECTIONS,
@@ -38,19 +42,20 @@ from ppmtf_jax.evaluation.report import (
     render,
 )
 from ppmtf_jax.evaluation.report import registry as report_registry
-from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text
+from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text, Verdict
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
 from ppmtf_jax.evaluation.report.inputs import Unavailable
 from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
-from ppmtf_jax.evaluation.report.sections import deniability, membership
+from ppmtf_jax.evaluation.report.sections import deniability, membership, persons
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
+from ppmtf_jax.evaluation.report.verdict import compose_verdict, largest_k
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.jobs import report as jobs_report
-from ppmtf_jax.jobs.report import load_report_data, report_run
+from ppmtf_jax.jobs.report import load_report_data, report_run, with_compared
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.registry import Registry
@@ -58,7 +63,7 @@ from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.commands import refused, works
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
-from tests.support import minutes, places_in_line, to_traces
+from tests.support import minutes, places_in_line, random_traces, to_traces
 
 QUICK = ReportSettings(estimators=("ml",), fast=True)
 FAR = MetricInfo("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
@@ -107,6 +112,13 @@ def made(name: str, material: ReportData) -> Section:
     return compose_section(SECTIONS[name], material)
 
 
+def changed(material: ReportData, **fields: Any) -> ReportData:
+    """The material with other fields, which do not change what chance does: it takes longer than all else."""
+    found = replace(material, **fields)
+    found.__dict__["chance"] = material.chance
+    return found
+
+
 def words(content: Section) -> str:
     """All text of paragraphs, lists and tables."""
     found = []
@@ -116,7 +128,10 @@ def words(content: Section) -> str:
             if isinstance(each, Text):
                 found += each.lines
             elif isinstance(each, Table):
-                found += [each.caption, *(cell for row in each.rows for cell in row)]
+                found += [
+                    each.caption,
+                    *(cell if isinstance(cell, str) else cell.word for row in each.rows for cell in row),
+                ]
     return "\n".join(found)
 
 
@@ -251,7 +266,7 @@ def test_ids_of_users_are_text_and_not_tags():
 
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
-    monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: None)
+    monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: (None, ""))
     out = tmp_path / "page.html"
     words = ["report", job, "--out", out, "--quiet"]
     assert "Only you can read" in works(*words)
@@ -475,24 +490,36 @@ def test_a_section_is_added_by_registering_it(monkeypatch):
     [
         (0.5, -0.125, Status.GOOD),
         (1.0, 0.0, Status.GOOD),
-        (2.0, 0.25, Status.GOOD),
-        (2.1, 0.275, Status.FAIR),
-        (3.0, 0.5, Status.FAIR),
-        (3.1, 0.525, Status.POOR),
+        (1.2, 0.05, Status.GOOD),
+        (1.3, 0.075, Status.FAIR),
+        (1.8, 0.2, Status.FAIR),
+        (1.9, 0.225, Status.POOR),
         (9.0, 2.0, Status.POOR),
         (math.nan, None, Status.UNKNOWN),
     ],
 )
 def test_the_way_from_training_to_uniform(synthetic, position, status):
-    """Training is at 1, Uniform at 5: a quarter of the way is 2, half of it 3."""
+    """Training is at 1, Uniform at 5: a twentieth of the way is 1.2, a fifth of it 1.8."""
     found = gauge(FAR, synthetic, 1.0, 5.0, title="Far")
     assert found.position == (None if position is None else pytest.approx(position))
     assert found.status is status
+    if position is not None:
+        assert found.ends == pytest.approx((0.05, 0.2))
+
+
+def test_chance_widens_what_is_good():
+    """Two standard errors of 0.1 on the way from 1 to 5 are a twentieth of it."""
+    found = gauge(FAR, 1.35, 1.0, 5.0, title="Far", chance=Chance(0.1))
+    assert (found.status, found.ends) == (Status.GOOD, pytest.approx((0.1, 0.25)))
+    assert found.numbers["Training"] == "1.0000 ± 0.2000"
+    few = gauge(FAR, 1.9, 1.0, 5.0, title="Far", chance=Chance(0.0, few=1.8))
+    assert (few.status, "Equally few real" in few.numbers) == (Status.GOOD, True)
 
 
 def test_directions_and_floor():
     signed, more = (replace(FAR, direction=direction) for direction in ("zero", "higher"))
-    assert gauge(signed, -0.3, 0.1, 0.9, title="").position == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
+    share = replace(signed, unit="share of moves")
+    assert gauge(share, -0.3, 0.1, 0.9, title="").position == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
     assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
     with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
     assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
@@ -533,12 +560,12 @@ def test_the_distance_of_the_slots_is_that_of_the_metric(material):
         assert distance.mean() == pytest.approx(material.evaluation.value("tp_tv", column))
 
 
-def test_few_traces_are_told(material):
-    """Ten complete traces of a day have fewer events than half of those of 56 people who were seen for two days."""
-    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)), column="uniform")
-    assert f"few synthetic events ({10 * 24})" in made("population", few).findings[0].answer
-    for good_or_many in (replace(few, column="training"), replace(material, column="uniform")):
-        assert "few synthetic events" not in made("population", good_or_many).findings[0].answer
+def test_few_traces_are_held_against_equally_few_real_ones(material):
+    """Ten complete traces of a day have fewer events than 56 people who were seen for two days."""
+    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)))
+    for found, name in ((few, "Equally few real"), (replace(material, synthetic=material.train), "Training")):
+        [gauges] = (block for block in made("population", found).blocks if isinstance(block, Gauges))
+        assert name in gauges.items[0].numbers
 
 
 def test_ranks():
@@ -684,8 +711,8 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     assert shown.findings[0].status is Status.POOR
     [fast] = (section for section in written[1].sections if section.name == "membership")
     assert "were left out to save time (--fast)" in words(fast)
-    unknown = replace(material, settings=ReportSettings(estimators=("ml",)))
-    assert "it is not known how to learn them" in membership._shadows_note(unknown)
+    unknown = replace(material, settings=ReportSettings(estimators=("ml",)), no_shadows="because it rains")
+    assert "were left out because it rains." in membership._shadows_note(unknown)
 
 
 def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
@@ -693,21 +720,26 @@ def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
     material, said = load_report_data(job, ReportSettings()), []
 
     def refused(*_, **__):
-        raise InputError("fit", ["more users"])
+        raise InputError("fit", [Problem("more users", "quagga-001")])
 
     monkeypatch.setattr(jobs_report, "infer_by_shadow_models", refused)
-    assert jobs_report.shadow_scores(material, job / "none.npz", say=said.append) is None
-    assert said[-1] == "Left out: fit: more users"
+    # The page does not say what was found, which may name users.
+    expected = None, "because they need more users"
+    assert jobs_report.shadow_scores(material, job / "none.npz", say=said.append) == expected
+    assert "quagga-001" in said[-1]
     asked: list[ShadowModelSettings] = []
 
     def settled(released, train, test, settings, **_):
         asked.append(settings)
 
     monkeypatch.setattr(jobs_report, "infer_by_shadow_models", settled)
-    jobs_report.shadow_scores(replace(material, statement=None, is_release=False), job / "none.npz")
+    untested = replace(material, statement=None, is_release=False)
+    assert jobs_report.shadow_scores(untested, job / "none.npz")[1] == ""
     assert [(each.system, each.test_settings) for each in asked] == [("bridge", None)]
-    nobody = replace(material, statement=None, is_release=False, model=None)
-    assert jobs_report.shadow_scores(nobody, job / "none.npz") is None
+    _, why = jobs_report.shadow_scores(replace(untested, model=None), job / "none.npz")
+    assert "the model that made these traces is not in the folder" in why
+    _, why = jobs_report.shadow_scores(replace(material, statement={}), job / "none.npz")
+    assert "does not name the model" in why
 
 
 def test_random_places_are_poor_but_leak_nothing(material):
@@ -820,3 +852,193 @@ def test_place_names():
     assert names.tolist() == ["0", "1"]
     named = PlaceTable(np.array(["a", "b"]), np.zeros(2), np.ones(2), np.array(["bar", ""], object))
     assert replace(found, train=replace(found.train, places=named)).place_names(np.array([0, 1])) == ["bar (a)", "b"]
+
+
+# The verdict
+
+
+def test_the_page_begins_with_the_verdict(page, written):
+    _, report = written
+    assert page.index('id="verdict"') < page.index('id="summary"')
+    assert report.verdict is not None
+    titles = [each.use.title for each in report.verdict.uses]
+    assert titles[0] == "Where people are, by hour"
+    # Traces of a day, and of people without friends.
+    assert "Friends" not in titles
+    assert "Weeks of persons" not in titles
+    text = Elements(page).text
+    assert all(title in text for title in titles)
+    assert "At what risk" in page
+    assert all(question in text for question in ("Can traces be traced back to people?", "Are real traces copied?"))
+
+
+def test_the_verdict_and_the_lights_agree(written):
+    """The same rule and the same numbers: no light of a number is better or worse than in the verdict."""
+    _, report = written
+    lights = {
+        gauge.quantity.name: gauge.status
+        for section in report.sections
+        for block in section.blocks
+        if isinstance(block, Gauges)
+        for gauge in block.items
+    }
+    judged = {row.quantity.name: found.fitness.status for use in report.verdict.uses for row, found in use.numbers}
+    assert len(lights.keys() & judged.keys()) > 8
+    for name in lights.keys() & judged.keys():
+        assert lights[name] is judged[name], name
+
+
+def test_training_traces_are_fit_and_random_ones_are_not(material):
+    uses = compose_verdict(changed(material, synthetic=material.train, column="training"), []).uses
+    assert {each.fitness for each in uses} <= {Fitness.FIT, Fitness.NOT_KNOWN}
+    assert uses[0].fitness is Fitness.FIT
+    random = compose_verdict(changed(material, synthetic=material.sets[UNIFORM], column="uniform"), []).uses
+    assert Fitness.FIT not in {each.fitness for each in random[:4]}
+    assert random[0].fitness is Fitness.NOT_FIT
+
+
+def test_what_serves_better_is_told(material):
+    """A system with the numbers of Training, beside one with those of random places."""
+    rows = material.evaluation.rows()
+    columns = ["bad", "good", "training", "uniform"]
+    training, uniform = (material.evaluation.columns.index(name) for name in ("training", "uniform"))
+    chosen = (uniform, training, training, uniform)
+    evaluation = Evaluation.of_rows(columns, [row._replace(values=[row.values[n] for n in chosen]) for row in rows])
+    bad, good = (
+        verdict_text(compose_verdict(changed(material, evaluation=evaluation, column=name), []))
+        for name in ("bad", "good")
+    )
+    assert "For where people are, by hour: good." in bad
+    assert "none would serve a use better" in good
+
+
+def verdict_text(verdict: Verdict) -> str:
+    return words(Section("verdict", NUMBERS, "", "", verdict.blocks))
+
+
+@pytest.mark.parametrize(
+    ("plausible", "k", "largest"),
+    [
+        ([10, 10, 10, 10], 5, 10),
+        # Three of four traces pass with k = 7.
+        ([3, 7, 8, 9], 5, 7),
+        ([1, 1, 4, 4], 5, 1),
+    ],
+)
+def test_the_largest_k_that_most_traces_pass(material, plausible, k, largest):
+    verdicts = material.verdicts
+    table = verdicts.table.iloc[:4].assign(plausible_users=plausible)
+    few = replace(verdicts, table=table, settings=replace(verdicts.settings, k=k, count_all=True))
+    assert largest_k(few) == largest
+
+
+def test_where_counting_stopped_no_larger_k_is_told(material):
+    verdicts = material.verdicts
+    stopped = replace(verdicts, settings=replace(verdicts.settings, count_all=False))
+    assert largest_k(stopped) is None
+    assert "is not known: the test stopped counting" in verdict_text(
+        compose_verdict(changed(material, verdicts=stopped), [])
+    )
+    noisy = replace(verdicts, settings=replace(verdicts.settings, noise_epsilon=1.0))
+    assert largest_k(noisy) is None
+
+
+def test_a_comparison_gives_the_verdict_more_systems(material, tmp_path):
+    """Means over seeds; of the traces that passed where some did not; and only of the same data."""
+    real = material.evaluation.value("tp_tv", "training")
+    rows = [
+        ("sgd", 0, "all", "tp_tv", 0.9),
+        ("sgd", 0, "passed", "tp_tv", 0.2),
+        ("sgd", 1, "passed", "tp_tv", 0.4),
+        ("tpm", 0, "all", "tp_tv", 0.7),
+        ("training", 0, "all", "tp_tv", real),
+    ]
+    table = pd.DataFrame(rows, columns=["candidate", "seed", "traces", "metric", "value"])
+    table.to_csv(tmp_path / "compare.csv", index=False)
+    found = with_compared(material.evaluation, tmp_path)
+    assert found.columns == [*material.evaluation.columns, "sgd", "tpm"]
+    assert [found.value("tp_tv", name) for name in ("sgd", "tpm")] == pytest.approx([0.3, 0.7])
+    assert math.isnan(found.value("od_tv", "sgd"))
+    table.assign(value=0.5).to_csv(tmp_path / "compare.csv", index=False)
+    with pytest.raises(InputError, match="training and test traces of the job"):
+        with_compared(material.evaluation, tmp_path)
+    with pytest.raises(InputError, match=r"no compare\.csv"):
+        with_compared(material.evaluation, tmp_path / "none")
+
+
+# Persons
+
+
+def captions(content: Section) -> list[str]:
+    return [block.caption for block in content.blocks if isinstance(block, Picture)]
+
+
+def test_real_days_are_drawn_only_of_simulated_people_or_with_consent(material):
+    """Those of `material` come from a table of check-ins, so nobody may draw them in silence."""
+    assert material.source == "checkins"
+    for found, n_sets in (
+        (material, 1),
+        (changed(material, settings=replace(QUICK, consent=True)), 2),
+        (changed(material, source="toy-city"), 2),
+    ):
+        content = made("persons", found)
+        pictures = [block for block in content.blocks if isinstance(block, Picture)]
+        timelines, maps = pictures
+        assert len(timelines.figure.axes) == n_sets
+        assert ("real people are test users" in words(content)) == (n_sets == 2)
+        assert ("No days of real people are shown" in words(content)) == (n_sets == 1)
+        names = {ax.get_title().split()[0] for ax in maps.figure.axes if ax.get_title()}
+        assert names == {"synthetic", "real"} if n_sets == 2 else names == {"synthetic"}
+
+
+def test_only_traces_that_passed_are_drawn(material):
+    """If one trace of a hundred passed, it is the one that is drawn."""
+    traces = material.synthetic
+    untested = changed(material, is_release=False, verdicts=None)
+    assert "no privacy test is known" in words(made("persons", untested))
+    n = len(traces.trace_table()[0])
+    one_row = material.verdicts.table.iloc[[0] * n]
+    verdicts = replace(material.verdicts, table=one_row.assign(plausible_users=99 * (np.arange(n) == 3)))
+    one = changed(material, is_release=False, verdicts=verdicts)
+    content = made("persons", one)
+    assert "1 synthetic people" in captions(content)[0]
+    none = replace(verdicts, table=verdicts.table.assign(plausible_users=0))
+    assert "no trace passed" in words(made("persons", changed(one, verdicts=none)))
+
+
+def test_people_are_drawn_by_chance_and_not_by_hand(material):
+    """Ten different people, the same ones each time."""
+    drawn = [persons._drawn(material, material.synthetic, 24) for _ in range(2)]
+    assert drawn[0].n_windows == 10 == len(np.unique(drawn[0].user))
+    assert drawn[0].place.tolist() == drawn[1].place.tolist()
+
+
+def test_traces_with_gaps_over_four_weeks(material):
+    """Check-ins over 28 days: no section fails, and what they are measured by is there."""
+    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 28 * 24, slot_s=7200)
+    sets = {
+        name: random_traces(seed, range(first, first + 30), places_in_line(12), grid, keep=0.05)
+        for name, seed, first in (("train", 1, 0), ("test", 2, 100), ("synthetic", 3, 0))
+    }
+    evaluation = evaluate({"all": sets["synthetic"]}, sets["train"], sets["test"], EvaluationSettings(attacks=False))
+    found = ReportData(
+        **sets, evaluation=evaluation, column="all", is_release=False, users_known=True,
+        settings=replace(QUICK, consent=True), verdicts=passed_verdicts(material, sets["synthetic"]),
+    )  # fmt: skip
+    # Attacks take longer than all else, and have tests of their own.
+    sections = [made(name, found) for name in SECTIONS if name not in ("identity", "membership")]
+    assert {each.name for each in sections if words(each).startswith("Left out")} <= {"clusters"}
+    verdict = compose_verdict(found, sections)
+    assert {"Weeks of persons", "When people are seen"} <= {each.use.title for each in verdict.uses}
+    [content] = (each for each in sections if each.name == "persons")
+    whole, days, _ = captions(content)
+    assert "whole traces" in whole
+    assert "The days of 10 synthetic and 10 real people" in days
+    assert render(Report("T", "S", sections, verdict=verdict))
+
+
+def passed_verdicts(material: ReportData, synthetic: Traces) -> PlausibleDeniability:
+    """Verdicts by which all traces passed."""
+    n = len(synthetic.trace_table()[0])
+    table = material.verdicts.table.iloc[[0] * n].assign(plausible_users=99)
+    return replace(material.verdicts, table=table)

@@ -88,6 +88,14 @@ def _uniform(comparison: Comparison, settings: RareSettings) -> list[float]:
     return _compared(comparison, settings, np.full(n_places, comparison.test.n_events / n_places))
 
 
+def _has_rare(comparison: Comparison) -> bool:
+    """Whether the test users visit a rare place, at the default share."""
+    try:
+        return bool(_rare(comparison, RareSettings()).any())
+    except Undefined:
+        return False
+
+
 def _reading(comparison: Comparison, settings: RareSettings) -> list[Interpretation]:
     n_events = int(comparison.statistic(visits, comparison.test)[_rare(comparison, settings)].sum())
     few = f"The test users have only {n_events} events at rare places, so chance decides"
@@ -119,4 +127,5 @@ register_utility(
     uniform=_uniform,
     settings=RareSettings,
     reading=_reading,
+    applies=_has_rare,
 )

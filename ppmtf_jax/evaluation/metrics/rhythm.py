@@ -100,7 +100,7 @@ for _name, (_above, _at_most) in JUMP_HOURS.items():
             "between them.",
             NO_VALUE,
         ),
-        partial(jump_bins, above_h=_above, at_most_h=_at_most),
+        partial(jump_bins, above_h=float(_above), at_most_h=float(_at_most)),
         variation_of_samples,
         applies=is_mostly_gaps,
         caveat=one_point,

@@ -25,7 +25,7 @@ OTHER_COLOUR = "#BBBBBB"
 RANK_NAMES = ["most visited place", "second", "third", "fourth", "fifth"]
 DARK = ("#0072B2", "#009E73")
 """Colours on which text is white."""
-NARROWEST, LEAST_FOR_TEXT = 1 / 250, 1 / 45
+NARROWEST, LEAST_FOR_TEXT = 1 / 150, 1 / 45
 """Widths of a bar, as shares of the axis: the smallest one, so that it is seen, and the smallest one with a number."""
 APART = 0.13
 """Smallest distance of two numbers on a map, as a share of its side."""
@@ -96,8 +96,7 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
     ['real 1', 'real 2']
     """
     _grid_of(people)
-    located = all(np.isfinite(each.places.position_km()).all() for each in people.values())
-    if not located:
+    if any(np.isnan([each.places.latitude, each.places.longitude]).any() for each in people.values()):
         raise InputError("maps of persons", [Problem("places with coordinates", "places without")])
     draws = [
         partial(_draw_way, title=f"{name} {row + 1}", places=windows.places, place=place)
@@ -148,6 +147,8 @@ def _colour(rank: int) -> str:
 
 def _draw_timelines(ax: Axes, name: str, windows: Windows, grid: TimeGrid) -> None:
     length, n_rows = grid.n_instants, windows.n_windows
+    # White edges would hide bars that are as narrow.
+    edges = {"edgecolor": "white", "lw": 0.4} if length * NARROWEST <= 1 else {}
     rows = zip(_by_window(windows, windows.phase), _by_window(windows, windows.place), strict=True)
     for row, (phase, place) in enumerate(rows):
         rank = _ranks(place)
@@ -155,9 +156,7 @@ def _draw_timelines(ax: Axes, name: str, windows: Windows, grid: TimeGrid) -> No
         last = np.append(first, len(phase))[1:] - 1
         width = np.maximum(phase[last] + 1 - phase[first], NARROWEST * length)
         colours = [_colour(each) for each in rank[first].tolist()]
-        ax.barh(
-            np.full(len(first), row), width, left=phase[first], height=0.8, color=colours, edgecolor="white", lw=0.4
-        )
+        ax.barh(np.full(len(first), row), width, left=phase[first], height=0.8, color=colours, **edges)
         for at, wide, which, colour in zip(phase[first], width, rank[first], colours, strict=True):
             if wide >= LEAST_FOR_TEXT * length:
                 ink = "white" if colour in DARK else "black"
@@ -181,7 +180,7 @@ def _label_time(ax: Axes, grid: TimeGrid) -> None:
         at = np.arange(0, grid.n_instants, every)
         labels = [f"day {instant // day + 1}" for instant in at.tolist()]
         for begin in range(day, grid.n_instants, day):
-            ax.axvline(begin, color=DIM, lw=0.4, zorder=0)
+            ax.axvline(begin, color="white", lw=0.8, zorder=0)
     ax.set_xticks(at, labels)
 
 
@@ -208,7 +207,7 @@ def _draw_way(ax: Axes, title: str, places: PlaceTable, place: np.ndarray) -> No
     # The main places first, so that they have their numbers.
     for each in np.argsort(rank_of).tolist():
         is_main, is_apart = rank_of[each] < 2, all(np.hypot(*(share[each] - other)) >= APART for other in labelled)
-        colour = _colour(rank_of[each]) if is_main else OTHER_COLOUR
+        colour = _colour(int(rank_of[each])) if is_main else OTHER_COLOUR
         size = 7.5 if is_apart else 3.5
         ax.plot(x[each], y[each], "s" if is_main else "o", color=colour, markersize=size, zorder=3 if is_apart else 2.5)
         if is_apart:

@@ -57,9 +57,9 @@ def _judged(data: ReportData, column: str) -> list[JudgedUse]:
 def _in_a_sentence(uses: Sequence[JudgedUse]) -> str:
     words = {
         Fitness.FIT: "These traces are fit for",
-        Fitness.WITH_CARE: "Use them with care for",
-        Fitness.NOT_FIT: "Do not use them for",
-        Fitness.NOT_KNOWN: "It is not known whether they are fit for",
+        Fitness.WITH_CARE: "Use these traces with care for",
+        Fitness.NOT_FIT: "Do not use these traces for",
+        Fitness.NOT_KNOWN: "It is not known whether these traces are fit for",
     }
     titles = {each: [_small(use.use.title) for use in uses if use.fitness is each] for each in words}
     said = [f"{begin} {'; '.join(titles[each])}." for each, begin in words.items() if titles[each]]
@@ -93,6 +93,7 @@ def _why(data: ReportData, use: JudgedUse) -> str:
         how = "Worse than real people by more than chance explains"
     n = sum(math.isfinite(each.error) for _, each in use.numbers)
     of_several = f" It is the worst of {n} numbers." if n > 1 else ""
+    of_several += f" Not known: {len(use.numbers) - n} more." if n < len(use.numbers) else ""
     return f"{row.quantity.title}: {value}; real people: {real}. {how}.{of_several}"
 
 

@@ -89,8 +89,10 @@ def _pictures(data: ReportData) -> list[Block]:
     blocks: list[Block] = []
     if length > day > 0:
         blocks.append(_timelines(people, "whole traces"))
-        people = {name: _one_day_each(windows, day) for name, windows in people.items()}
-    blocks.append(_timelines(people, "days"))
+        days = {name: _one_day_each(windows) for name, windows in people.items()}
+        blocks.append(_timelines(days, "days"))
+    else:
+        blocks.append(_timelines(people, "days"))
     if data.has_map:
         blocks.append(_maps(people))
     return [*blocks, Text(((_who(data, people) if real_is_shown else NO_REAL),))]
@@ -119,7 +121,7 @@ def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
     return windows.select(chosen)
 
 
-def _one_day_each(windows: Windows, day: int) -> Windows:
+def _one_day_each(windows: Windows) -> Windows:
     """A random day of each window, with two events if it has such a day."""
     days = windows.days()
     few = days.events_per_window() < LEAST_EVENTS
@@ -140,10 +142,10 @@ def _timelines(people: dict[str, Windows], what: str) -> Picture:
 
 def _maps(people: dict[str, Windows]) -> Picture:
     sets = " and ".join(f"{windows.n_windows} {name}" for name, windows in people.items())
-    alt = f"Maps of the ways of {sets} people on a day, with arrows from each place to the next one."
+    alt = f"Maps of the ways of {sets} people, with arrows from each place to the next one."
     caption = (
-        "The days above on maps, each on a scale of its own. The numbers are the order in which places are first "
-        "visited; of places that are very near each other, only one has a number."
+        "The traces of these people on maps, each on a scale of its own. The numbers are the order in which places are "
+        "first visited; of places that are very near each other, only one has a number."
     )
     return Picture(person_maps(people), alt, caption)
 
@@ -152,5 +154,5 @@ def _who(data: ReportData, people: dict[str, Windows]) -> str:
     why = "is simulated" if data.source in SIMULATED else "agreed that their days are shown"
     return (
         f"The {people['real'].n_windows} real people are test users, whose data no synthesizer saw. Everybody of these "
-        f"data {why}. The numbers of a row are not those of another: there is no relation between the rows."
+        f"data {why}. A synthetic row has nothing to do with the real row of the same number."
     )
