@@ -87,8 +87,8 @@ axes[-1].set_xlabel("day")
 plt.show()
 
 # %% [markdown]
-# People have a home, which is dark blue in every night, and a few other places. The weeks of the chains are mostly grey:
-# they go from place to place and seldom come back.
+# People have a home, which is dark blue in every night, and a few other places. The weeks of the chains are mostly
+# grey: they go from place to place and seldom come back.
 #
 # ## 4. How often they come back
 #
@@ -180,7 +180,8 @@ train, test = sparse.split_users(0.5, seed=0)
 checkins = fit(train, seed=0)
 print(*checkins.trace_model.summary(), sep="\n")
 windows = synthesize(checkins, traces_per_user=2, seed=0)
-print(f"{windows.n_events / len(windows.trace_table()[0]):.0f} events in a window of {windows.time_grid.n_instants} hours")
+mean = windows.n_events / len(windows.trace_table()[0])
+print(f"{mean:.0f} events in a window of {windows.time_grid.n_instants} hours")
 
 # %%
 fig, axes = plt.subplots(2, 1, figsize=(9, 4), sharex=True, layout="constrained")
