@@ -9,21 +9,22 @@
 
 `table` adds a row for each data set, system and seed; rows that the file has already are not made again, so that what
 was stopped goes on with the same call. All numbers are from `evaluate`, which compares windows of the length of a
-synthetic trace, and thins complete synthetic traces to the instants of real windows. TP-TV of traces with gaps is that
-of all traces together: `evaluate` has it of one trace a user, which has few events at a place and slot. Each system
-runs in a process of its own: `peak_mb` is the most memory of fit, synthesis and test, libraries included, and seconds
-are of each of them, compilation included. The privacy test has k = 10 and eta = 1.
+synthetic trace. TP-TV of traces with gaps is that of all traces together: `evaluate` has it of one trace a user, which
+has few events at a place and slot. Each system runs in a process of its own: `peak_mb` is the most memory of fit,
+synthesis and test, libraries included, and seconds are of each of them, compilation included. The privacy test has
+k = 10 and eta = 1.
 
 Data:
 
 - people flow: 500 and 500 people, half a day of 30 instants, ten traces a user;
 - toy weeks: a simulated city of 1,000 and 1,000 people, a week of hours; another city for each seed;
-- New York (Foursquare) and Gowalla (its New York): check-ins over months, windows of 28 days: of each user eight with
-  gaps, or two that are complete. Gowalla has users of at least 20 check-ins. Half of the users are test users.
+- New York (Foursquare) and Gowalla (its New York): check-ins over months, eight windows of 28 days a user. Gowalla has
+  users of at least 20 check-ins. Half of the users are test users. Complete windows are *masked*: each has only the
+  instants of a random training window, so that all sets have equally many events, for metrics and for attackers.
 
 Systems: `PPMTF`; `chains`, the bridge without memory; `bridge`, the default; `presence`, the default with a place at
-every hour (check-ins alone); and the peers density-EPR and DITRAS of scikit-mobility, see `peers.py`. Systems whose
-traces last a day make a window of 28 of them. `Training` and `Uniform` are the columns of `evaluate`.
+every hour (check-ins alone); and the peers density-EPR and DITRAS of scikit-mobility, see `peers.py`. Of systems whose
+traces last a day, 28 are joined to a window. `Training` and `Uniform` are the columns of `evaluate`.
 
 `attacks` makes the attacks of `membership.py` on people flow, of which shadow models are the strongest. Finished shadow
 models are in the folder `--keep`, to go on from.
@@ -54,9 +55,6 @@ COLUMNS = ["data", "seed", "system", "traces", "share_passed"]
 DENSE, SPARSE = ("people flow", "toy weeks"), ("New York", "Gowalla")
 SEEDS = (0, 1, 2)
 WINDOW_DAYS = 28
-COMPLETE_WINDOWS = 2
-"""Complete windows of a user: thinned to the instants of real days with an event, they have about as many events as
-eight windows with gaps. So all sets have about the same noise."""
 TEST = {"k": 10, "eta": 1.0}
 METRICS = (
     "return_difference",
@@ -169,18 +167,16 @@ def by_fit(system: str, **settings: Any) -> Callable[[Data, Any, int], Made]:
         own, period = model.trace_model, train.time_grid.period
         is_window = not data.n_days or own.grid_of_trace(train.time_grid).n_instants > period
         goes_on = isinstance(own, PersonModel) and own.goes_on
-        how_many = {"traces_per_user": data.of_user}
-        if not is_window:
-            # Traces of a day are joined to windows afterwards.
-            n_traces = COMPLETE_WINDOWS * (1 if goes_on else data.n_days)
-            how_many = {"traces_per_user": n_traces, "days": data.n_days if goes_on else None}
-        made, synthesized = measured(synthesize, model, **how_many, seed=seed)
+        # Traces of a day are joined to windows afterwards.
+        n_joined = 1 if is_window or goes_on else data.n_days
+        days = data.n_days if goes_on and not is_window else None
+        made, synthesized = measured(synthesize, model, traces_per_user=data.of_user * n_joined, days=days, seed=seed)
         verdicts, tested = measured(plausible_deniability_test, model, made, seed=seed, **TEST)
         about = {"share_passed": float(verdicts.passed.mean()), "peak_mb": peak.megabytes()}
         for name, took in (("fit", fitted), ("synthesis", synthesized), ("test", tested)):
             about[f"{name}_s"] = took["seconds"]
         about["said"] = " / ".join(model.trace_model.summary())
-        return Made(made if is_window or goes_on else in_windows(made, data.n_days), about)
+        return Made(made if n_joined == 1 else in_windows(made, n_joined), about)
 
     return make
 
@@ -272,6 +268,7 @@ def register_window_radius() -> None:
 def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
     """Rows of a system, of training traces and of uniform places, computed in this process."""
     from ppmtf_jax import EvaluationSettings, evaluate
+    from ppmtf_jax.data.windows import is_complete
     from ppmtf_jax.runtime.devices import use_all_cores
 
     use_all_cores()
@@ -279,6 +276,8 @@ def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
     register_window_radius()
     train, test = DATA[data].read(Path(shared), seed)
     made, about = SYSTEMS[system](DATA[data], train, seed)
+    if DATA[data].n_days and is_complete(made):
+        made = masked(made, train, seed)
     found, took = measured(evaluate, {system: made}, train, test)
     known = [name for name in (*METRICS, *PRIVACY) if name in found.metrics]
     rows = {}
@@ -289,6 +288,18 @@ def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
         rows[system]["tp_tv"] = round(evaluate(of_people(made), train, test, utility)["tp_tv"], 5)
     rows[system] |= about | {"traces": len(made.trace_table()[0]), "evaluate_s": took["seconds"]}
     return rows
+
+
+def masked(traces: Any, real: Any, seed: int) -> Any:
+    """Each trace at the instants of a random real window of the same length."""
+    from ppmtf_jax.data.windows import Windows
+
+    length = traces.time_grid.n_instants
+    windows, trace = Windows.of(real, length), traces.trace_of_event()
+    seen = np.zeros((windows.n_windows, length), bool)
+    seen[windows.window, windows.phase] = True
+    drawn = np.random.default_rng(seed).integers(windows.n_windows, size=int(trace[-1]) + 1)
+    return traces.select_events(seen[drawn[trace], traces.instant])
 
 
 def of_people(traces: Any) -> Any:

@@ -180,9 +180,8 @@ train, test = sparse.split_users(0.5, seed=0)
 checkins = fit(train, seed=0)
 print(*checkins.trace_model.summary(), sep="\n")
 windows = synthesize(checkins, traces_per_user=2, seed=0)
-print(
-    f"{windows.n_events / len(windows.trace_table()[0]):.0f} events in a window of {windows.time_grid.n_instants} hours"
-)
+mean = windows.n_events / len(windows.trace_table()[0])
+print(f"{mean:.0f} events in a window of {windows.time_grid.n_instants} hours")
 
 # %%
 fig, axes = plt.subplots(2, 1, figsize=(9, 4), sharex=True, layout="constrained")
