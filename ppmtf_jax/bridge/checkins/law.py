@@ -65,16 +65,19 @@ def _logs(*shape: int | str) -> StoredArray:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class CheckinLaw(PersonModel):
-    """Arrays of the law, and the weights of places. A trace is a window of whole days that begins at midnight.
+    """Arrays of the law, and the weights of places.
+
+    A trace is a window of whole days that begins at midnight.
 
     A person of cluster k draws a pace c ~ pace_share[k], a type z ~ type_share[c] (how often she returns), and a range
     r ~ range_share (how far from her own places she goes). *Hours* of events are hours of the day, rounded down.
 
     *When*: at each instant there is an event with the log-odds log_odds[c, time, since, habit], where `time` is the
-    instant of the week counted from the first instant of the window. A window has at least one event.
+    instant of the week counted from the first instant of the window. People and times are drawn given that there is an
+    event in the window.
 
-    *Where*, for the first event: in proportion to visits[k, slot]. For an event at the last place's gap g (class G),
-    if n_j of the events so far were at place j and D is the number of visited places, the weights are
+    *Where*: the first event is at a place drawn from visits[k, slot]. For an event whose gap from the event before has
+    the bin g and the class G, if n_j of the events so far were at place j and D places were visited, the weights are
 
     - for the last place j: (n_j - discount) exp(place_rate[j] + last[g] + last_of_type[z] + last_match . match_j),
     - for another visited place j: (n_j - discount) exp(place_rate[j] + match . match_j + recency log(hours since the

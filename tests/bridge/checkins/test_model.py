@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge.checkins import law as law_module
-from ppmtf_jax.bridge.checkins.law import MOST_REMEMBERED, bins_of_instants, distance_bins, hour_of_instants
+from ppmtf_jax.bridge.checkins.law import bins_of_instants, distance_bins, hour_of_instants
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -72,18 +72,21 @@ def test_all_users_of_a_cluster_have_one_law():
     assert CheckinBridge.from_arrays(users).user_classes(3).tolist() == [1, 0, 1]
 
 
-def test_a_person_remembers_so_many_places():
-    # She checks in at every hour, at a new place if she can.
-    arrays = random_arrays(MOST_REMEMBERED + 12, per_day=24, n_days=6, n_cells=4)
+def test_a_person_remembers_so_many_places(monkeypatch):
+    # She checks in at every instant, at a new place if she can. No other test has arrays of these shapes, for which
+    # programs would be compiled already.
+    monkeypatch.setattr(law_module, "MOST_REMEMBERED", 3)
+    arrays = random_arrays(5, per_day=2, n_days=4)
     arrays["log_odds"] = np.full_like(arrays["log_odds"], 30)
     arrays["strength"] = np.full_like(arrays["strength"], 25)
-    (window,) = drawn(arrays, 0, 1, 144)
-    assert (window != ABSENT).all()
-    assert len(np.unique(window[:MOST_REMEMBERED])) == len(np.unique(window)) == MOST_REMEMBERED
-    more = np.r_[np.arange(MOST_REMEMBERED + 1), np.full(15, MOST_REMEMBERED)].astype(np.int32)
-    log = CheckinBridge.from_arrays(arrays).log_traces(np.stack([window, more]), np.arange(2))
-    assert np.isfinite(log[0]).all()
-    assert np.isneginf(log[1]).all()
+    windows = drawn(arrays, 0, 20, 8)
+    assert (windows != ABSENT).all()
+    for window in windows:
+        assert len(np.unique(window[:3])) == len(np.unique(window)) == 3
+    more = np.array([[0, 1, 2, 2, 2, 3, 3, 3], [0, 1, 2, 2, 2, 0, 0, 0]], np.int32)
+    log = CheckinBridge.from_arrays(arrays).log_traces(more, np.arange(2))
+    assert np.isneginf(log[0]).all()
+    assert np.isfinite(log[1]).all()
 
 
 def test_one_place():
