@@ -7,7 +7,7 @@ when they first are there. So the sum has (distinct places + 1)^2 terms at most 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -207,13 +207,18 @@ class _Persons(NamedTuple):
 
     @classmethod
     def of(cls, n_distinct: Int[np.ndarray, " trace"], *, anchors: bool) -> _Persons:
-        parts = []
-        for trace, n in enumerate(n_distinct):
-            numbers = np.arange(ABSENT, n if anchors else 0)
-            home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
-            exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
-            parts.append(np.stack([np.full(exists.sum(), trace), home[exists], second[exists], has_second[exists]]))
-        return cls(*np.concatenate(parts, axis=1))
+        of_traces = [_persons_of_trace(int(n) if anchors else 0) for n in n_distinct]
+        trace = np.repeat(np.arange(len(of_traces)), [persons.shape[1] for persons in of_traces])
+        return cls(trace, *np.concatenate(of_traces, axis=1))
+
+
+@cache
+def _persons_of_trace(n_anchors: int) -> Int[np.ndarray, "3 person"]:
+    """Home, second place, and whether there is one, of all persons; the first numbers may be a home or second place."""
+    numbers = np.arange(ABSENT, n_anchors)
+    home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
+    exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
+    return np.stack([home, second, has_second])[:, exists]
 
 
 class _Steps(NamedTuple):
