@@ -149,7 +149,7 @@ def _return_share(
     return float((moves @ runs.is_return() + least) / (moves.sum() + 2 * least))
 
 
-def _bounded_ratio(wanted: np.ndarray, found: np.ndarray, power: float = 1.0) -> np.ndarray:
+def _bounded_ratio(wanted: np.ndarray | float, found: np.ndarray | float, power: float = 1.0) -> np.ndarray | float:
     return np.clip((wanted / np.maximum(found, TINY)) ** power, 1 / MOST_CHANGE, MOST_CHANGE)
 
 
@@ -312,7 +312,7 @@ def _common_odds(
 ) -> Float[Array, ""]:
     """What must be added to all log-odds such that the wanted share of the people stays; 0 without people."""
 
-    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) / 2
         too_few = jnp.sum(weight * jax.nn.sigmoid(log_odds + middle)) < wanted * weight.sum()

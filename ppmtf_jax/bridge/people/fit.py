@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
@@ -20,7 +20,7 @@ from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.returns import fit_returns, lift_of
 from ppmtf_jax.bridge.people.stays import fit_stays
 from ppmtf_jax.bridge.people.windows import return_share, windows_of
-from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import VisitCounts, population
@@ -47,28 +47,22 @@ def fit_people(
     periods are like the second one.
     """
     grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
-    n_users, period = train.n_users, grid.period
-    shares = population(visits, choice.population, grid)
-    own = Anchors.of(visits) if anchors else Anchors.none(n_users)
-    layers = fit_layers(train, own, of_user) if anchors else Layers.always_elsewhere(int(of_user.max()) + 1, period)
+    n_clusters, n_periods = int(of_user.max()) + 1, 2 if grid.n_instants > grid.period else 1
+    own = Anchors.of(visits) if anchors else Anchors.none(train.n_users)
+    layers = fit_layers(train, own, of_user) if anchors else Layers.always_elsewhere(n_clusters, grid.period)
     elsewhere = _where(visits, own.layer(visits.user, visits.place) == ELSEWHERE)
-    shares_elsewhere = population(elsewhere, choice.population, grid)
-    smoother = ClusterSmoother(shares_elsewhere, space, choice.clusters, grid)
-    clusters = clusters_of_users(elsewhere, smoother, of_user)
+    shares = population(elsewhere, choice.population, grid)
+    clusters = clusters_of_users(elsewhere, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
     steps = Transitions.of(train)
     steps = steps.where(own.layer(steps.user, steps.next_place) == ELSEWHERE)
-    movement = Movement.of(MoveCounts.of(steps, shares_elsewhere, space, grid), choice.moves)
-    n_periods = 2 if grid.n_instants > period else 1
-    windows = windows_of(train, n_periods)
-    is_elsewhere = own.layer(train.user, train.place) == ELSEWHERE
+    movement = Movement.of(MoveCounts.of(steps, shares, space, grid), choice.moves)
+    windows, is_elsewhere = windows_of(train, n_periods), own.layer(train.user, train.place) == ELSEWHERE
     stays = fit_stays(windows, is_elsewhere, of_user, choice)
     returns = fit_returns(windows, is_elsewhere, movement, numpy_stream(seed, Stage.FIT, 1))
-    n_places, shape = train.n_places, (n_periods * period, *clusters.visits.shape[::2])
-    slots = grid.slot_of_instant[:period]
-    seen = movement.counts.seen
+    slots, times = grid.slot_of_instant[: grid.period], (n_periods * grid.period, n_clusters, train.n_places)
     arrays = {
         "cluster": of_user,
-        "n_present": np.bincount(of_user[np.unique(train.user)], minlength=len(clusters.share)),
+        "n_present": np.bincount(of_user[np.unique(train.user)], minlength=n_clusters),
         "slot_of_phase": slots,
         "class_share": stays.class_share,
         "second_share": layers.second_share,
@@ -76,43 +70,70 @@ def fit_people(
         "layer_next": layers.next,
         "first_elsewhere": clusters.visits[:, slots[0]],
         "stay": stays.log_odds,
-        "stay_at_time": np.zeros(shape[0]),
-        "stay_tilt": np.zeros(shape),
+        "stay_at_time": np.zeros(times[0]),
+        "stay_tilt": np.zeros(times),
         "stay_by_dwell": stays.by_dwell,
         "stay_by_class": stays.by_class,
-        "lift": lift_of(shares_elsewhere),
-        "population": shares_elsewhere,
-        "cell": space.cell,
-        "move_start": np.searchsorted(seen.place, np.arange(n_places + 1)),
-        "next_place": np.append(seen.next_place, n_places),
-        "seen": np.pad(movement.seen, [(0, 0), (0, 1)]),
-        "leaving": movement.gravity,
-        "arriving": shares_elsewhere,
-        "between": movement.counts.gravity.between,
-        "pull": np.ones(shape),
+        "lift": lift_of(shares),
+        "population": shares,
+        "pull": np.ones(times),
+        **_kernel_arrays(movement),
         **{name: np.array(value) for name, value in returns._asdict().items()},
     }
     if anchors:
-        visited = shares.mean(axis=0)
-        home, second = (anchor_distribution(place, of_user, visited, space, choice) for place in own)
-        pairs = pair_anchors(own, of_user, home, second, space)
-        arrays |= {"home": home, "second": second, "home_pull": pairs.home_pull, "second_pull": pairs.second_pull}
-        arrays["anchor_between"] = pairs.between
+        visited = population(visits, choice.population, grid).mean(axis=0)
+        arrays |= _anchor_arrays(own, of_user, visited, space, choice)
     law = RememberingBridge.from_arrays({name: _narrow(values) for name, values in arrays.items()})
-    moves = steps.moves
-    bins = distance_bins(moves.place, moves.next_place, space)
-    covered = covered_distances(moves, bins[space.cell[moves.place], space.cell[moves.next_place]], int(bins.max()) + 1)
+    bins, covered = _distances(steps.moves, space)
     targets = Targets(
         clusters.visits,
         stays.in_slot.astype(np.float32),
         bins,
-        (covered / covered.sum()).astype(np.float32),
+        covered.astype(np.float32),
         return_share(windows),
         clusters.share.astype(np.float32),
     )
     with progress_bar("calibrating people", N_ROUNDS, show=progress) as advance:
         key, random = jax_stream(seed, Stage.FIT, 2), numpy_stream(seed, Stage.FIT, 3)
         return calibrate(law, targets, windows, key, random, advance)
+
+
+def _kernel_arrays(movement: Movement) -> dict[str, np.ndarray]:
+    """Arrays of K: where people go who go to a new place."""
+    counts = movement.counts
+    n_places = counts.population.shape[1]
+    return {
+        "cell": counts.space.cell,
+        "move_start": np.searchsorted(counts.seen.place, np.arange(n_places + 1)),
+        # JAX cannot index an empty array, so there is one more move, which belongs to no place.
+        "next_place": np.append(counts.seen.next_place, n_places),
+        "seen": np.pad(movement.seen, [(0, 0), (0, 1)]),
+        "leaving": movement.gravity,
+        "arriving": counts.population,
+        "between": counts.gravity.between,
+    }
+
+
+def _anchor_arrays(
+    own: Anchors,
+    of_user: Int[np.ndarray, " user"],
+    visited: Float[np.ndarray, " place"],
+    space: Space,
+    choice: BridgeChoice,
+) -> dict[str, np.ndarray]:
+    """Arrays of homes and second places."""
+    home, second = (anchor_distribution(place, of_user, visited, space, choice) for place in own)
+    pairs = pair_anchors(own, of_user, home, second, space)
+    pulls = {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull, "anchor_between": pairs.between}
+    return {"home": home, "second": second, **pulls}
+
+
+def _distances(moves: Transitions, space: Space) -> tuple[Int[np.ndarray, "cell cell"], Float[np.ndarray, " bin"]]:
+    """Bins of distance, and the share of the moves in each; no user weighs more than the second in a bin."""
+    bins = distance_bins(moves.place, moves.next_place, space)
+    of_move = bins[space.cell[moves.place], space.cell[moves.next_place]]
+    covered = covered_distances(moves, of_move, int(bins.max()) + 1)
+    return bins, covered / covered.sum()
 
 
 def _where(visits: VisitCounts, keep: np.ndarray) -> VisitCounts:
