@@ -129,8 +129,8 @@ def pair_anchors(
         factor *= np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE)
         factor /= factor.mean()
     # The weights of one cluster may have any common factor: the greatest is 1.
-    pulls = (np.float32(pull / pull.max(axis=0)).T for pull in (home_pull, second_pull))
-    return AnchorPairs(*pulls, between.astype(np.float32))
+    home_pull, second_pull = (np.float32(pull / pull.max(axis=0)).T for pull in (home_pull, second_pull))
+    return AnchorPairs(home_pull, second_pull, between.astype(np.float32))
 
 
 def _of_others(
