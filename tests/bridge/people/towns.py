@@ -48,5 +48,16 @@ def commuters(n_users: int = 120, n_periods: int = 1, seed: int = 0, *, present:
     return traces_of(places, rng.random(places.shape) < present, place_table(N_PLACES), grid_of(n_periods))
 
 
+def wanderers(n_users: int = 400, n_places: int = 30, seed: int = 0) -> Traces:
+    """People who stay for half of the steps, or go to one of half of the places, which change with time and group."""
+    rng = np.random.default_rng(seed)
+    phase, group = np.arange(PERIOD), 15 * (np.arange(n_users) % 2)
+    places = (3 * phase + group[:, None] + rng.integers(15, size=(n_users, PERIOD))) % n_places
+    for instant in range(1, PERIOD):
+        stays = rng.random(n_users) < 0.5
+        places[stays, instant] = places[stays, instant - 1]
+    return traces_of(places, np.ones(places.shape, bool), place_table(n_places), grid_of(1))
+
+
 def at_one_point(n_places: int) -> PlaceTable:
     return PlaceTable(np.arange(n_places), np.full(n_places, 35.0), np.full(n_places, 139.0))
