@@ -43,7 +43,8 @@ PERSON_NUMBERS = [*MEMORY_NUMBERS, "daily_motif_tv", "closed_day_difference", "s
 # Of synthetic traces with gaps; undefined for Uniform.
 TIME_NUMBERS = ["events_w1", "event_gap_tv", "day_events_tv"]
 ONE_PERIOD_NUMBERS = [*STEP_NUMBERS, *WINDOW_NUMBERS, "group_tv"]
-UTILITY_NUMBERS = [*PUBLISHED_NUMBERS, *ONE_PERIOD_NUMBERS, *PERSON_NUMBERS, *TIME_NUMBERS]
+RARE_NUMBERS = ["rare_visits", "rare_tv"]
+UTILITY_NUMBERS = [*PUBLISHED_NUMBERS, *ONE_PERIOD_NUMBERS, *PERSON_NUMBERS, *TIME_NUMBERS, *RARE_NUMBERS]
 ALL = [*UTILITY_NUMBERS, *ATTACK_NUMBERS]
 
 
@@ -168,8 +169,9 @@ def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: T
     assert table["metric"][~np.isfinite(table["value"])].tolist() == TIME_NUMBERS
     complete, gaps = (synthetic.select_traces((user == 4) & (number == each)) for each in (0, 2))
     table = evaluate(complete, train, test_set, SMALL_GROUPS).table
-    # One user is a smaller crowd than the test users are, and her only trace goes back nowhere.
-    assert set(table["metric"][~np.isfinite(table["value"])]) == {"unicity", "return_time_tv"}
+    # One user is a smaller crowd than the test users are, and her only trace goes back nowhere, and to no rare place.
+    undefined = {"unicity", "return_time_tv", "rare_tv"}
+    assert set(table["metric"][~np.isfinite(table["value"])]) == undefined
     table = evaluate(gaps, train, test_set, SMALL_GROUPS).table.query("column == 'synthetic'")
     assert table["metric"][~np.isfinite(table["value"])].tolist() == ["return_time_tv", "unicity"]
 
@@ -242,7 +244,7 @@ def test_the_table_is_tidy(evaluated: Evaluation) -> None:
     }
     assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"unicity", "mia_chance", "n_attacked"}
     zero = evaluation.table.query("direction == 'zero'")["metric"]
-    assert set(zero) == {name for name in UTILITY_NUMBERS if name.endswith("_difference")}
+    assert set(zero) == {"rare_visits"} | {name for name in UTILITY_NUMBERS if name.endswith("_difference")}
     assert not (evaluation.table["direction"] == "higher").any()
 
 
