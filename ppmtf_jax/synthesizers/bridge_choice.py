@@ -100,4 +100,4 @@ def chain_log_likelihood(chain: ClusterBridge, clusters: Clusters, traces: Trace
         columns = (phase[padded], place[padded - 1], place[padded])
         log[rows] = np.asarray(score(cache, *map(jnp.asarray, columns)))[: len(rows)]
     of_user = np.stack([np.bincount(traces.user, column, traces.n_users) for column in log.T], axis=1)
-    return logsumexp(of_user + np.log(clusters.share), axis=1)
+    return np.asarray(logsumexp(of_user + np.log(clusters.share), axis=1))
