@@ -230,8 +230,12 @@ def _validator(hint: Any) -> Any:
 
 
 def _from_text(value: Any, hint: Any) -> Any:
+    """The value, with None for the text "none" or the text for None, whichever the setting accepts."""
+    accepts_none = type(None) in types_of(hint)
+    if value is None and not accepts_none and "none" in _words(hint):
+        return "none"
     is_none = isinstance(value, str) and value == "none"
-    return None if is_none and type(None) in types_of(hint) and str not in types_of(hint) else value
+    return None if is_none and accepts_none and str not in types_of(hint) else value
 
 
 def _unknown_setting(name: str, known: list[str]) -> Problem:

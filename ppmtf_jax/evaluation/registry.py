@@ -59,7 +59,9 @@ FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
 """The metrics of friends: how often, when and where they meet, and how many friends people have."""
 
 METRICS: Registry[Measurement] = Registry(
-    "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *PERSONS, *CHECKINS, *FRIENDS)
+    "metric",
+    "ppmtf_jax.evaluation.metrics",
+    first=(*PUBLISHED, *ONE_PERIOD, *PERSONS, *CHECKINS, "rare_places", *FRIENDS),
 )
 
 LARGE_PART = 0.2

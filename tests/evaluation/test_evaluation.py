@@ -82,10 +82,10 @@ def test_averages_over_trace_numbers_and_takes_real_sets_whole(
 ) -> None:
     metrics = evaluated
     parts = [synthetic.select_traces(synthetic.trace_table()[1] == number) for number in range(3)]
-    assert metrics["tp_tv"] == pytest.approx(np.mean([tp_tv(part, test_set) for part in parts]))
-    assert metrics["tp_tv_top50"] == pytest.approx(np.mean([tp_tv_top50(part, test_set) for part in parts]))
-    assert metrics["tm_emd_y"] == pytest.approx(np.mean([tm_emd(part, test_set)[0] for part in parts]))
-    assert metrics["tm_emd_x"] == pytest.approx(np.mean([tm_emd(part, test_set)[1] for part in parts]))
+    # Traces with gaps have few events each, so the population and the transitions are those of all traces.
+    assert metrics["tp_tv"] == tp_tv(synthetic, test_set)
+    assert metrics["tp_tv_top50"] == tp_tv_top50(synthetic, test_set)
+    assert (metrics["tm_emd_y"], metrics["tm_emd_x"]) == tm_emd(synthetic, test_set)
     assert metrics["vf_tv"] == pytest.approx(np.mean([vf_tv(part, train, test_set) for part in parts]))
     assert metrics.value("tp_tv", "training") == tp_tv(train, test_set)
     assert tuple(metrics.value(f"tm_emd_{axis}", "training") for axis in "yx") == tm_emd(train, test_set)
@@ -97,6 +97,16 @@ def test_averages_over_trace_numbers_and_takes_real_sets_whole(
     assert metrics.metrics == ALL
     assert metrics.columns == ["synthetic", "training", "uniform"]
     pd.testing.assert_frame_equal(metrics.table, evaluate(synthetic, train, test_set, SMALL_GROUPS).table)
+
+
+def test_the_population_of_complete_traces_is_averaged_over_trace_numbers(train: Traces, test_set: Traces) -> None:
+    complete = support.random_traces(2, range(5), PLACES, grid_of(1), n_traces=3, keep=1, n_visited=4)
+    metrics = evaluate(complete, train, test_set, NO_ATTACKS)
+    parts = [complete.select_traces(complete.trace_table()[1] == number) for number in range(3)]
+    assert metrics["tp_tv"] == pytest.approx(np.mean([tp_tv(part, test_set) for part in parts]))
+    assert metrics["tp_tv_top50"] == pytest.approx(np.mean([tp_tv_top50(part, test_set) for part in parts]))
+    assert metrics["tm_emd_y"] == pytest.approx(np.mean([tm_emd(part, test_set)[0] for part in parts]))
+    assert metrics["tm_emd_x"] == pytest.approx(np.mean([tm_emd(part, test_set)[1] for part in parts]))
 
 
 def test_visit_fractions_have_as_many_bins_as_a_synthetic_trace_has_instants(train: Traces, test_set: Traces) -> None:

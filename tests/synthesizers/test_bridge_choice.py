@@ -12,6 +12,7 @@ from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.settings import build_settings, parse_assignments
 from ppmtf_jax.synthesizers import bridge_choice
 from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_to_clusters
 from ppmtf_jax.synthesizers.bridge_choice import LEAST_USERS, chain_log_likelihood, choose_memory, table_of
@@ -95,3 +96,9 @@ def test_the_score_of_a_chain_equals_a_loop(monkeypatch, steps_at_a_time):
 def test_a_memory_is_refused_for_traces_with_gaps():
     with pytest.raises(InputError, match=r"memory only with gaps.*found memory = 'places'.*Leave memory out"):
         BridgeSettings(memory="places", gaps="as-observed")
+
+
+@pytest.mark.parametrize("text", ["memory=none", 'memory="none"', "memory=None"])
+def test_no_memory_can_be_asked_for_in_words(text):
+    settings = build_settings(BridgeSettings, parse_assignments([text, "n_clusters=none"], "bridge"), "bridge")
+    assert settings == BridgeSettings(memory="none")

@@ -80,7 +80,7 @@ class Moments(NamedTuple):
         """Shares of stays among events, shrunk to a mean."""
         return (self.stays + MASS * mean) / (self.events + MASS)
 
-    def return_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
+    def shares_of_returns(self, mean: float) -> Float[np.ndarray, " gap"]:
         """Shares of returns among events that are no stays, shrunk to a mean."""
         return (self.returns + MASS * mean) / (self.events - self.stays + MASS)
 
@@ -171,9 +171,9 @@ def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> C
     # The means are away from 0 and 1, so that the log-odds are finite.
     stays, events = observed.stays.sum(), observed.events.sum()
     mean_stay, mean_return = (stays + 1) / (events + 2), (observed.returns.sum() + 1) / (events - stays + 2)
-    wanted = observed.return_shares(mean_return)
+    wanted = observed.shares_of_returns(mean_return)
     more_stays = _step(observed.stay_shares(mean_stay), simulated.stay_shares(mean_stay))
-    more_returns = _step(wanted, simulated.return_shares(mean_return))
+    more_returns = _step(wanted, simulated.shares_of_returns(mean_return))
     # Fewer new places also leave more to the last place, but its share is corrected on its own.
     last = np.asarray(model.last) + more_stays - more_returns * (1 - wanted)
     factor = np.clip(observed.of_distance / simulated.of_distance, 1 / MOST_FACTOR, MOST_FACTOR) ** DISTANCE_POWER

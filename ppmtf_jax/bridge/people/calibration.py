@@ -56,7 +56,7 @@ class Targets(NamedTuple):
     stays: Float[Array, " slot"]  # share of stays among those who are elsewhere before and after
     bin: Int[Array, "cell cell"]  # bins of distance
     distances: Float[Array, " bin"]  # share of the moves to places elsewhere in each bin
-    returns: float  # share of returns among moves, see `windows.return_share`
+    returns: float  # share of returns among moves, see `windows.share_of_returns`
     share: Float[Array, " cluster"]  # share of the people
 
 
@@ -116,7 +116,7 @@ def calibrate(
             factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
             # The factors of moves are 1 on average, so that nearness means the same in returns.
             factor /= max(np.asarray(targets.distances) @ factor, TINY)
-            seen = _return_share(np.asarray(found.place).T, seen_at, weight)
+            seen = _share_of_returns(np.asarray(found.place).T, seen_at, weight)
             odds, wanted = seen / (1 - seen), targets.returns / (1 - targets.returns)
             law = replace(law, strength=law.strength * np.float32(_bounded_ratio(odds, wanted, STRENGTH_POWER)))
     return law
@@ -136,7 +136,7 @@ def presence(
     return present
 
 
-def _return_share(
+def _share_of_returns(
     places: Int[np.ndarray, "person instant"],
     present: Bool[np.ndarray, "person instant"],
     weight: Float[np.ndarray, " person"],

@@ -19,7 +19,7 @@ from ppmtf_jax.bridge.people.layers import Layers, fit_layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.returns import fit_returns, lift_of
 from ppmtf_jax.bridge.people.stays import fit_stays
-from ppmtf_jax.bridge.people.windows import return_share, windows_of
+from ppmtf_jax.bridge.people.windows import share_of_returns, windows_of
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice
@@ -90,7 +90,7 @@ def fit_people(
         stays.in_slot.astype(np.float32),
         bins,
         covered.astype(np.float32),
-        return_share(windows),
+        share_of_returns(windows),
         clusters.share.astype(np.float32),
     )
     with progress_bar("calibrating people", N_ROUNDS, show=progress) as advance:

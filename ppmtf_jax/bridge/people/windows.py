@@ -56,7 +56,7 @@ class Runs(NamedTuple):
         return again
 
 
-def return_share(windows: Traces) -> float:
+def share_of_returns(windows: Traces) -> float:
     """Share of returns among moves within windows; no user weighs more than the second in either number.
 
     Half a return in one move is added, so that the share is above 0 and below 1.

@@ -137,10 +137,12 @@ def test_arrays_must_fit_each_other(name, change, message):
 
 def test_the_summary_tells_what_a_trace_is():
     lines = CheckinBridge.from_arrays(ARRAYS).summary()
-    assert "in 3 days" in lines[0]
-    assert "(2 classes)" in lines[1]
-    assert "the smallest has 1 user, the largest 2" in lines[2]
-    assert lines[3].endswith("k = 1")
+    assert "the smallest has 1 user, the largest 2" in lines[0]
+    assert lines[1].endswith("k = 1")
+    assert "in 3 days, with gaps, as the settings say" in lines[2]
+    facts = np.array([1.3, 0.054, 0.07], np.float32)
+    told = CheckinBridge.from_arrays(ARRAYS | {"facts": facts}).summary()[2]
+    assert "1.3 events on a day with events (5.4 % of its instants), and 7 % of the events follow" in told
 
 
 # Bins and the grid

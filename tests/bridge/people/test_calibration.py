@@ -12,9 +12,9 @@ from scipy.special import expit
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
-from ppmtf_jax.bridge.people.calibration import _common_odds, _return_share, presence
+from ppmtf_jax.bridge.people.calibration import _common_odds, _share_of_returns, presence
 from ppmtf_jax.bridge.people.fit import fit_people
-from ppmtf_jax.bridge.people.windows import return_share, windows_of
+from ppmtf_jax.bridge.people.windows import share_of_returns, windows_of
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from tests.bridge.people.towns import CHOICE, PERIOD, clusters_of, commuters, wanderers
@@ -69,10 +69,10 @@ def test_people_are_where_they_should_be(traces, plain, places):
 def test_people_go_back_and_stay_as_often_as_users(traces, plain, places):
     """The strength was found with 800 people, who have some 3,000 moves: standard error .003, five of it."""
     everywhere, weight = np.ones(places.shape, bool), np.ones(len(places))
-    wanted = return_share(windows_of(traces, 1))
-    assert _return_share(places, everywhere, weight) == pytest.approx(wanted, abs=0.015)
+    wanted = share_of_returns(windows_of(traces, 1))
+    assert _share_of_returns(places, everywhere, weight) == pytest.approx(wanted, abs=0.015)
     never = simulated(replace(plain, strength=jnp.float32(1e6)))
-    assert abs(_return_share(never, everywhere, weight) - wanted) > 0.02
+    assert abs(_share_of_returns(never, everywhere, weight) - wanted) > 0.02
     real = traces.place.reshape(-1, PERIOD)
     assert (places[:, 1:] == places[:, :-1]).mean() == pytest.approx((real[:, 1:] == real[:, :-1]).mean(), abs=0.04)
 
@@ -107,4 +107,4 @@ def test_returns_of_people_who_are_seen_at_times():
     places = np.array([[1, 2, 1, 3], [4, 5, 4, 5]])
     seen = np.array([[True, False, True, True], [True, True, True, True]])
     # The second person has weight 2: two returns in three moves. Half of the mean weight is added.
-    assert _return_share(places, seen, np.array([1.0, 2.0])) == pytest.approx((4 + 0.75) / (1 + 6 + 1.5))
+    assert _share_of_returns(places, seen, np.array([1.0, 2.0])) == pytest.approx((4 + 0.75) / (1 + 6 + 1.5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,12 +68,16 @@ def test_only_complete_traces_have_exact_probabilities() -> None:
 
 
 def test_the_summary_tells_who_remembers_what() -> None:
-    clusters, test, people = LAW.summary()
+    clusters, test, memory, second = LAW.summary()
     assert clusters.startswith("2 clusters of users")
     assert "up to k = 2" in test
     share = 100 * np.average(np.asarray(LAW.second_share), weights=[3, 2])
-    assert f"in {share:.0f} % of the cases, a second place" in people
+    assert second == f"{share:.0f} % of the people have a second place"
+    assert memory.startswith("People remember the places of their trace, and have a home")
+    assert memory.endswith("as the settings say")
     assert "home" not in random_law(anchors=False).summary()[2]
+    chosen = replace(LAW, memory_gain=jnp.array([0, 0.25, 0.5])).summary()[2]
+    assert chosen.endswith("in nats: places +0.250, anchors +0.500")
     assert "all 5 users" in random_law(n_clusters=1).summary()[0]
 
 
