@@ -169,6 +169,16 @@ class TimeGrid:
         start = self.time_of(first).isoformat()
         return replace(self, start=start, slot_of_instant=numbered, period=min(self.period, len(slots)))
 
+    def has_whole_day(self) -> bool:
+        """Whether the step divides a day, and the grid has all instants of a day from midnight on.
+
+        Examples
+        --------
+        >>> [TimeGrid.each_instant("2024-01-01T21:00:00", 3600, n).has_whole_day() for n in (26, 27)]
+        [False, True]
+        """
+        return DAY_S % self.step_s == 0 and (self.n_instants - self.first_midnight()) * self.step_s >= DAY_S
+
     def first_midnight(self) -> int:
         """First instant of the first day that the grid has from its beginning; `n_instants` if there is none.
 

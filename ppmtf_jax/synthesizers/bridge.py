@@ -70,7 +70,7 @@ class BridgeSettings(Settings):
         place. By default it is chosen by the likelihood of held-out training users.
     gaps : {"auto", "as-observed", "none"}
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
-        ("none"). By default traces have gaps if the training traces are sparse, see
+        ("none"). By default traces have gaps if the training traces last at least a day and are sparse, see
         `bridge.checkins.sparsity.Sparsity`, and `memory` is not given.
     """
 
@@ -112,7 +112,8 @@ def fit_trace_model(
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    facts = Sparsity.of(train) if settings.gaps == "auto" and settings.memory == "auto" else None
+    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
+    facts = Sparsity.of(train) if may_have_gaps else None
     if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
         model = fit_checkins(train, clusters, seed=seed, progress=progress)
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
