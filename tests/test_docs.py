@@ -11,6 +11,7 @@ import yaml
 from matplotlib.figure import Figure
 
 import ppmtf_jax
+from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.evaluation import EvaluationSettings
@@ -43,6 +44,12 @@ def test_python_runs(page, tmp_path, monkeypatch):
     names = {}
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
+
+
+def test_the_page_on_privacy_has_the_rules_of_the_bridge_in_full():
+    page = " ".join((ROOT / "docs" / "privacy.md").read_text(encoding="utf-8").split())
+    for rule in (*RULES, *PEOPLE_RULES, *CHECKIN_RULES, NO_RULE.partition(" The rules for")[0]):
+        assert rule.partition(" ")[2] in page  # the first word may begin a sentence
 
 
 def test_most_pages_have_python():

@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.contributions import CHECKIN_RULES, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, parse_assignments
 from ppmtf_jax.synthesizers import bridge_choice
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_to_clusters
+from ppmtf_jax.synthesizers.bridge import BridgeSettings, claims, fit_to_clusters
 from ppmtf_jax.synthesizers.bridge_choice import LEAST_USERS, chain_log_likelihood, choose_memory, table_of
 from ppmtf_jax.trace_models.base import ABSENT
+from tests.bridge.checkins.test_model import ARRAYS
 from tests.bridge.examples import GRID, MOVES, N_PLACES, PERIOD, POPULATION, people
+from tests.bridge.people.laws import random_law
 
 CLUSTERS = ClusterSmoothing(2, 0.0, 3.0, 1.0)
 
@@ -102,3 +106,13 @@ def test_a_memory_is_refused_for_traces_with_gaps():
 def test_no_memory_can_be_asked_for_in_words(text):
     settings = build_settings(BridgeSettings, parse_assignments([text, "n_clusters=none"], "bridge"), "bridge")
     assert settings == BridgeSettings(memory="none")
+
+
+def test_a_release_states_the_rules_of_the_model_that_made_it():
+    stated = {
+        kind: claims(law, BridgeSettings())
+        for kind, law in (("people", random_law()), ("checkins", CheckinBridge.from_arrays(ARRAYS)))
+    }
+    assert stated["people"].protected == (*RULES, *PEOPLE_RULES)
+    assert stated["checkins"].protected == (*RULES, *CHECKIN_RULES)
+    assert all("the smallest has" in each.not_protected[0] for each in stated.values())
