@@ -111,12 +111,13 @@ def fit_chains(
     movement: Movement,
     slot_of_instant: Int[np.ndarray, " instant"],
     *,
+    most_last_scalings: int | None = None,
     progress: bool = False,
 ) -> Chains:
     """Fit the chains of all clusters; threads and processes share the pairs of slots.
 
     `marginals`: the positive distributions p_k(s). `share`: each cluster's share of the users. `movement`: K.
-    `slot_of_instant`: slots of one period.
+    `slot_of_instant`: slots of one period. `most_last_scalings`: maximum number of iterations in the last round.
     """
     counts, stays = movement.counts, movement.stays
     seen, space, between = counts.seen, counts.space, counts.gravity.between
@@ -153,7 +154,7 @@ def fit_chains(
     own_pairs = range(n_pairs)[own_share(n_pairs)]
     with progress_bar("fitting chains", N_ROUNDS * len(own_pairs), show=progress) as advance:
         for number in range(N_ROUNDS):
-            most = MOST_SCALINGS if number < N_ROUNDS - 1 else MOST_LAST_SCALINGS
+            most = MOST_SCALINGS if number < N_ROUNDS - 1 else most_last_scalings or MOST_LAST_SCALINGS
             rounds = []
             for found in map_in_threads(partial(scaled, most_scalings=most), own_pairs):
                 rounds.append(found)

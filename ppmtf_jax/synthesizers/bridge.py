@@ -49,6 +49,9 @@ from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
 TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
+# Models that are only compared need not be fitted to the end: a hundredth more people at a place hardly changes how
+# probable held-out users are.
+QUICK_ROUNDS, QUICK_SCALINGS = 3, 50
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
@@ -121,21 +124,12 @@ def fit_trace_model(
     if memory == "auto":
         score = partial(_score, choice=choice, seed=seed)
         memory, gain = choose_memory(train, clusters.of_user, score, numpy_stream(seed, Stage.MEMORY), progress)
-    model = _fit_memory(memory, train, clusters.of_user, choice, seed, progress)
-    return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
-
-
-def _fit_memory(
-    memory: Memory,
-    train: Traces,
-    of_user: Int[np.ndarray, " user"],
-    choice: BridgeChoice,
-    seed: int,
-    progress: bool = False,
-) -> ClusterBridge | RememberingBridge:
     if memory == "none":
-        return fit_to_clusters(train, of_user, choice, progress)
-    return fit_people(train, of_user, choice, anchors=memory == "anchors", seed=seed, progress=progress)
+        model = fit_to_clusters(train, clusters.of_user, choice, progress)
+    else:
+        anchors = memory == "anchors"
+        model = fit_people(train, clusters.of_user, choice, anchors=anchors, seed=seed, progress=progress)
+    return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
 
 
 def _score(
@@ -147,14 +141,16 @@ def _score(
     choice: BridgeChoice,
     seed: int,
 ) -> Float[np.ndarray, " held_out"]:
-    """Log-likelihood of each held-out user under a model learned from other users."""
-    model = _fit_memory(memory, learned, of_learned, choice, seed)
-    if isinstance(model, RememberingBridge):
-        return people_held_out(model, *table_of(held_out))
+    """Log-likelihood of each held-out user under a model learned from other users, quickly."""
+    if memory != "none":
+        anchors = memory == "anchors"
+        people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, n_rounds=QUICK_ROUNDS)
+        return people_held_out(people, *table_of(held_out))
+    chain = fit_to_clusters(learned, of_learned, choice, most_last_scalings=QUICK_SCALINGS)
     visits, grid = VisitCounts.of(learned), learned.time_grid
     shares = population(visits, choice.population, grid)
     smoother = ClusterSmoother(shares, space_of(learned.places), choice.clusters, grid)
-    return chain_log_likelihood(model, clusters_of_users(visits, smoother, of_learned), held_out)
+    return chain_log_likelihood(chain, clusters_of_users(visits, smoother, of_learned), held_out)
 
 
 def _require_users(train: Traces, min_cluster_users: int) -> None:
@@ -169,15 +165,20 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
 
 
 def fit_to_clusters(
-    train: Traces, of_user: Int[np.ndarray, " user"], choice: BridgeChoice, progress: bool = False
+    train: Traces,
+    of_user: Int[np.ndarray, " user"],
+    choice: BridgeChoice,
+    progress: bool = False,
+    most_last_scalings: int | None = None,
 ) -> ClusterBridge:
-    """Fit the chains of given clusters, which are numbered 0, 1, ... without gaps."""
+    """Fit the chains of given clusters, which are numbered 0, 1, ... without gaps; see `fit_chains`."""
     grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
     shares = population(visits, choice.population, grid)
     clusters = clusters_of_users(visits, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
     movement = Movement.of(MoveCounts.of(Transitions.of(train), shares, space, grid), choice.moves)
     slots = grid.one_period().slot_of_instant
-    chains = fit_chains(clusters.visits, clusters.share, movement, slots, progress=progress)
+    given = (clusters.visits, clusters.share, movement, slots)
+    chains = fit_chains(*given, most_last_scalings=most_last_scalings, progress=progress)
     present = np.bincount(of_user[np.unique(train.user)], minlength=len(clusters.share))
     return ClusterBridge.of(clusters, present, chains, movement.counts, slots, choice)
 

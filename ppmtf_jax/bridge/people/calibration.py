@@ -88,6 +88,7 @@ def calibrate(
     key: Key[Array, ""],
     random: np.random.Generator,
     advance_bar: Callable[[int], None] = lambda _: None,
+    n_rounds: int = N_ROUNDS,
 ) -> RememberingBridge:
     """Set pulls, stays, factors of distance and strength; `windows` tell when people are seen.
 
@@ -103,7 +104,7 @@ def calibrate(
     factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns)
     times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
     base_seen, base_between = law.seen, law.between
-    for number in range(N_ROUNDS):
+    for number in range(n_rounds):
         by_distance = jnp.asarray(factor, jnp.float32)
         law = replace(law, seen=base_seen * by_distance[bin_of_move], between=base_between * by_distance[targets.bin])
         times, found = _sweep(
@@ -111,7 +112,7 @@ def calibrate(
         )
         law, returning = replace(law, **{name: getattr(times, name) for name in SET}), found.returning
         advance_bar(1)
-        if number < N_ROUNDS - 1:
+        if number < n_rounds - 1:
             in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
             factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
             # The factors of moves are 1 on average, so that nearness means the same in returns.

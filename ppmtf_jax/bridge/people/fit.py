@@ -36,12 +36,14 @@ def fit_people(
     *,
     anchors: bool,
     seed: int,
+    n_rounds: int = N_ROUNDS,
     progress: bool = False,
 ) -> RememberingBridge:
     """Fit the remembering bridge; see `model` for its law.
 
     `of_user`: clusters of all users, numbered 0, 1, ... without gaps. `choice`: smoothing that was chosen for the
-    cluster bridge. `anchors`: whether people have a home and a second place; without, all places are alike.
+    cluster bridge. `anchors`: whether people have a home and a second place; without, all places are alike. `n_rounds`:
+    rounds of calibration; three are enough to compare models.
 
     A trace of several periods is like the training traces for two periods, if these last several periods; later
     periods are like the second one.
@@ -93,9 +95,9 @@ def fit_people(
         share_of_returns(windows),
         clusters.share.astype(np.float32),
     )
-    with progress_bar("calibrating people", N_ROUNDS, show=progress) as advance:
+    with progress_bar("calibrating people", n_rounds, show=progress) as advance:
         key, random = jax_stream(seed, Stage.FIT, 2), numpy_stream(seed, Stage.FIT, 3)
-        return calibrate(law, targets, windows, key, random, advance)
+        return calibrate(law, targets, windows, key, random, advance, n_rounds)
 
 
 def _kernel_arrays(movement: Movement) -> dict[str, np.ndarray]:
