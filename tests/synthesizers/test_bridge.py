@@ -199,10 +199,29 @@ def odd(name: str) -> Traces:
     return traces_of(wandering(3), whole, place_table(7))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["one place", "one instant", "one user", "one slot, all at one point", "no moves", "no steps", "an empty slot"],
-)
+ODD = ("one place", "one instant", "one user", "one slot, all at one point", "no moves", "no steps", "an empty slot")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["auto", "places", "anchors"])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_data_give_people_whose_traces_are_possible(name, memory):
+    train = odd(name)
+    model = fit(train, "bridge", memory=memory, min_cluster_users=1, n_clusters=2, seed=0)
+    for array_name, array in model.trace_model.to_arrays().items():
+        assert np.isfinite(array).all(), array_name
+    synthetic = synthesize(model, seed=0)
+    assert synthetic.n_events == train.n_users * model.time_grid.n_instants
+    # An impossible trace would be refused.
+    assert plausible_deniability_test(model, synthetic, k=1, seed=0).passed.all()
+
+
+def test_a_grid_without_a_whole_day_has_no_windows_of_check_ins():
+    with pytest.raises(InputError, match="a step that divides a day, and a whole day of instants"):
+        fit(odd("no steps"), "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
+
+
+@pytest.mark.parametrize("name", ODD)
 def test_odd_data_give_a_model_whose_numbers_are_right(name):
     train = odd(name)
     n_clusters = None if name == "no steps" else 2

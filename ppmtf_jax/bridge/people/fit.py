@@ -25,6 +25,7 @@ from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
@@ -97,7 +98,11 @@ def fit_people(
     )
     with progress_bar("calibrating people", n_rounds, show=progress) as advance:
         key, random = jax_stream(seed, Stage.FIT, 2), numpy_stream(seed, Stage.FIT, 3)
-        return calibrate(law, targets, windows, key, random, advance, n_rounds)
+        calibrated = calibrate(law, targets, windows, key, random, advance, n_rounds)
+    # Processes on different processors may round differently.
+    return RememberingBridge.from_arrays(
+        {name: of_first_process(each) for name, each in calibrated.to_arrays().items()}
+    )
 
 
 def _kernel_arrays(movement: Movement) -> dict[str, np.ndarray]:
