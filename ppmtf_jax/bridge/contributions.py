@@ -1,14 +1,15 @@
 """The bridge's rules: the maximum weight of one user in a count, and the minimum number of users of a count.
 
-Counts of visits, stays, steps away, moves and distances go through `bounded`. Counts of places and of pairs of places
-also go through `used_share`. `RULES` says this in words; the privacy statement and the documentation copy these words.
+`bounded` limits the weight of one user in counts of visits, stays, steps away, moves and distances. Where a count
+belongs to a place or to a pair of places, `used_share` also reduces it. `RULES` says this in words; the privacy
+statement and the documentation copy these words.
 
-The bound. Let m be the weight of the heaviest of the other users in a group. A user who is added to the data increases
-the group's sum by at most 2 m, whatever she did. With u users before, cap c (the weight of the second heaviest), sum
-S <= u c and n = least - 1, the model uses the sum (u - n)/u S. She adds at most c' <= m herself, with c' the new cap;
-the user who was heaviest adds c' - c more. So the used sum grows by at most
-S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c) <= 2 c', since the first term is at most c n / (u + 1). It never
-decreases.
+The bound. One user is added to the data. Let m be the weight of the heaviest of the other users in a group. Then the
+group's sum grows by at most 2 m, whatever the added user did. Proof: before, the group has u users. Its cap c is the
+weight of the second heaviest user, its sum is S <= u c, and the model uses the sum (u - n)/u S, where n = least - 1.
+Afterwards the cap is c' <= m. The added user adds at most c', and the user who was heaviest adds at most c' - c more.
+So the used sum grows by at most S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c). This is at most 2 c', since the
+first term is at most c n / (u + 1). The used sum never decreases.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ STRETCH_S = 7200
 longer than two hours is its own stretch."""
 
 CHECKIN_WINDOWS = 12
-"""Number of windows of days that a user weighs at most in what the model learns about check-ins."""
+"""Maximum weight of a user, in windows of days, in what the model learns about check-ins."""
 CHECKIN_RETURNS = 5
-"""Number of returns to a place that a user weighs at most in the rate of returns to this place."""
+"""Maximum weight of a user, in returns to a place, in the rate of returns to this place."""
 
 RULES = (
     "no user weighs more than the second most active user. The model counts each user's events at a place, her stays "
@@ -106,8 +107,8 @@ def bounded(
 ) -> tuple[Float[np.ndarray, " row"], Int[np.ndarray, " group"]]:
     """Weights of rows such that no user weighs more than the second heaviest user; and users per group.
 
-    The rows of a user in a group are scaled down until their sum is at most that of the group's second heaviest user.
-    So a group with a single user gets weight 0. Weights are positive, and 1 by default.
+    The rows of a user in a group are scaled down until their sum is at most the sum of the group's second heaviest
+    user. So the row weights of a group with a single user become 0. Input weights are positive, and 1 by default.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def sums(
 
 
 def used_share(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
-    """Share of a count that the model uses: 0 if fewer than `least` users contribute; it approaches 1 with more users.
+    """Share of a count that the model uses: 0 if fewer than `least` users contribute, near 1 if many users contribute.
 
     Examples
     --------

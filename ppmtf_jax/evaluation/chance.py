@@ -1,4 +1,4 @@
-"""What chance does to the numbers of real people: standard errors, and the numbers of equally few real traces."""
+"""What chance does to the numbers of real people: standard errors, and the numbers of small samples of real traces."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 N_PARTS = 10
 MOST_USERS = 2000
-"""Largest number of users of a part: more users take longer and make no standard error better."""
+"""Largest number of users of a part: more users take longer, and do not make the standard errors more exact."""
 LEAST_USERS = 4
 SEED = 0
 PARTS, FEW = 8, 9
 """Random-stream numbers: metrics use smaller ones."""
 N_FEW, MANY = 5, 20_000
-"""Number of draws of equally few traces; two draws will do if they are as many as `MANY`, and take long."""
+"""Number of draws of as many real windows as there are synthetic traces. If the synthetic traces have as many events as
+`MANY` complete periods, a draw takes long, and two draws are enough."""
 
 
 class Chance(NamedTuple):
     """What chance does to a number of real people."""
 
     standard_error: float = 0.0  # NaN if it is not known
-    few: float = math.nan  # the number of as few real traces as there are synthetic ones; NaN if those are not fewer
+    few: float = math.nan  # mean over samples of as many real windows as synthetic traces; NaN if nothing was drawn
 
 
 def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chance]:
     """What chance does to the numbers of an evaluation, by metric; attacks are left out.
 
-    If there are fewer synthetic traces than windows of training users, as many random windows are measured too: few
-    traces are further from the test users by chance alone.
+    If there are fewer synthetic traces than windows of training users, random samples of as many windows are measured
+    too, because by chance alone, fewer traces are further from the test users.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
             drawn.setdefault(name, []).append(value)
     found = {name: Chance(error) for name, error in errors.items()}
     for name, values in drawn.items():
-        # A number that is undefined for some of the few says nothing of them.
+        # Numbers that are undefined in some draw are left out.
         if len(values) == n_draws and np.isfinite(values).all():
             spread = float(np.std(values, ddof=1))
             error = np.nan_to_num(errors.get(name, 0.0))
@@ -65,9 +66,10 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
 
 
 def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int) -> dict[str, float]:
-    """Numbers of as few training windows as there are synthetic traces; empty if there are not fewer of those.
+    """Numbers of a sample of as many training windows as synthetic traces; empty if there are too few training windows.
 
-    The numbers of single trace numbers are measured on as many events, all others on as many windows.
+    Metrics that are measured for each trace number get a sample with as many events as one trace number has. All other
+    metrics get a sample with as many windows as there are synthetic traces.
     """
     n_instants = synthetic.time_grid.n_instants
     piece = train.periods(n_instants).piece
@@ -86,20 +88,20 @@ def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int)
 
 
 Numbers = Callable[[Traces, Traces], Mapping[str, float]]
-"""From training and test users to numbers by name."""
+"""A function from the traces of training and of test users to numbers by name."""
 
 
 def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, float]:
     """Standard errors of numbers that compare training users with test users.
 
-    The numbers are computed again from some random parts of the training users and of the test users, half of each or
-    less. The variance of a statistic of a share f of the users, drawn without replacement, is (1 - f) / f times the
-    variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife).
+    The numbers are computed again for ten random parts of the training users and of the test users: half of the users
+    or less. For a share f of the users, drawn without replacement, the variance of a statistic over such parts is
+    (1 - f) / f times the variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife).
 
     Parameters
     ----------
     numbers : function of two Traces that returns a mapping of names to float
-        Such as `evaluated` with a length of the synthetic traces.
+        Such as `evaluated` with a given `n_instants`.
     train, test : Traces
 
     Returns
@@ -132,7 +134,7 @@ def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, 
         for name, value in numbers(*parts).items():
             found.setdefault(name, []).append(value)
     scale = math.sqrt(share / (1 - share))
-    # A number of some parts only has no standard error.
+    # A number that some parts do not have gets no standard error.
     return {name: scale * float(np.std(values, ddof=1)) for name, values in found.items() if len(values) == N_PARTS}
 
 
@@ -149,7 +151,7 @@ def evaluated(train: Traces, test: Traces, n_instants: int) -> dict[str, float]:
 
 
 def _numbers(comparison: Comparison, of_single_numbers: bool | None = None) -> dict[str, float]:
-    """All numbers of a comparison, or only those that are, or are not, measured for each trace number."""
+    """The numbers of a comparison: all, or only those (not) measured for each trace number."""
     found: dict[str, float] = {}
     for each in EvaluationSettings(attacks=False).measurements():
         if of_single_numbers not in (None, each.measurement.per_trace_number) or not each.applies(comparison):

@@ -1,9 +1,10 @@
 """All thresholds by which the library judges whether synthetic traces are fit for a use.
 
-Verdicts and lights of utility all use these thresholds, so that they cannot disagree; `privacy.limits` has those of
-risk. A number of synthetic traces is compared with the same number of the training users, who are real people: nobody
-can do better than real people do. What chance alone explains counts as no error. The rest is measured on a yardstick,
-because with many people even an error that matters to nobody is more than chance explains.
+Verdicts and lights of utility all use these thresholds, so that they cannot disagree; `privacy.limits` has the
+thresholds of risk. A number of synthetic traces is compared with the same number of the training users, who are real
+people: no synthetic traces need to be closer to the test users than other real people are. A difference that chance
+alone explains is no error. The rest of the difference is measured on a yardstick: with many people, even an error that
+matters to nobody is larger than chance explains.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
 from ppmtf_jax.privacy.limits import Status
 
 FIT, WITH_CARE = 0.05, 0.2
-"""Largest errors of a use that is fit, and fit with care, as shares of the yardstick: where people are compared, 5 and
-20 of 100 would have to be elsewhere. Five is less than most questions notice; at twenty, an answer may be the wrong
-one."""
+"""Largest errors of traces that are fit, and fit with care, for a use, as shares of the yardstick. If the number
+compares where people are, 5 or 20 of 100 people would have to be elsewhere. Most questions do not notice 5 of 100; with
+20 of 100, an answer may be wrong."""
 N_STANDARD_ERRORS = 2
-"""Chance explains as many standard errors, with a probability of 95 %."""
+"""Chance explains a difference of at most so many standard errors, with a probability of about 95 %."""
 LEAST_GAP = 0.02
-"""If random places are worse than Training by less than this share of their own number, the number says little."""
+"""If random places are worse than Training by at most this share of their own number, the number says little."""
 FLOOR = "floor"
-"""Name of a reference that no synthesizer can beat, which then replaces Training."""
+"""Name of a reference that no synthesizer can beat. It replaces Training if it is worse than Training."""
 
 
 class Yardstick(NamedTuple):
@@ -50,9 +51,10 @@ YARDSTICKS = (
     Yardstick(("places", "events"), 10.0, "People visit some ten places in a week: half a place is hardly an error."),
     Yardstick(("hours",), 10.0, "Plans are made in hours: half an hour is hardly an error."),
     Yardstick(("bits", "doublings"), 5.0, "A quarter of a bit is a factor of 1.2."),
-    Yardstick(("km", "bins"), math.inf, "Only the size of the town matters, so the error of random places counts."),
+    Yardstick(("km", "bins"), math.inf, "Distances depend on the size of the town: the error of random places counts."),
 )
-"""A distance is measured by the error of random places where that is less, so that random places are never fit."""
+"""Where random places have a smaller error than the yardstick, their error is the yardstick, so that random places are
+never fit. This does not hold for numbers that are best at 0, such as differences of shares."""
 TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"
 TOO_FEW = "Too few people: chance alone changes this number as much as a serious error would"
 
@@ -84,7 +86,7 @@ class Judged(NamedTuple):
 
     fitness: Fitness
     error: float  # how much worse the number is than that of real people, beyond chance; 1 is the yardstick
-    real: float  # the number of real people: that of Training, of the floor, or of equally few, whichever is worst
+    real: float  # the number of real people: of Training, the floor, or equally few real traces, whichever is worst
     noise: float  # how much chance alone changes the number
     yardstick: float
     reason: str = ""  # why the fitness is not known
@@ -106,10 +108,10 @@ def judge(
     synthetic, training, uniform : float
         The number of synthetic traces, of training users, and of random places; NaN if it is undefined.
     reading : Interpretation
-        A caveat makes the fitness unknown; a reference "floor" that is worse than Training replaces it.
+        A caveat makes the fitness unknown. A reference "floor" replaces Training if it is worse than Training.
     chance : Chance
         What chance does to the training users' number, see `chance_of`. The number of equally few real traces replaces
-        that of Training if it is worse.
+        Training if it is worse than Training.
 
     Examples
     --------
@@ -124,14 +126,14 @@ def judge(
     best = loss(quantity, real)
     way, is_signed = loss(quantity, uniform) - best, quantity.direction == "zero"
     length = next((each.length for each in YARDSTICKS if quantity.unit.startswith(each.units)), math.inf)
-    # Random places may have the right share of something, such as returns, by accident.
+    # By accident, random places may have the right share of something, such as returns. Then their error is no scale.
     is_own_measure = is_signed or not math.isfinite(way)
     yardstick = length if is_own_measure and math.isfinite(length) else min(length, way)
 
     def unknown(reason: str) -> Judged:
         return Judged(Fitness.NOT_KNOWN, math.nan, real, noise, yardstick, reason)
 
-    # By accident, random places may also be better.
+    # For the same reason, random places may be better than Training: then this caveat says nothing.
     caveats = [each for each in reading.caveat.splitlines() if not (is_signed and each == UNIFORM_IS_BETTER)]
     if not math.isfinite(synthetic):
         return unknown(f"It is undefined here: {quantity.undefined}")
@@ -146,7 +148,7 @@ def judge(
     if loss(quantity, synthetic) > best and error <= WITH_CARE < noise / yardstick:
         return unknown(TOO_FEW)
     if error > WITH_CARE and excess <= FIT * length < math.inf:
-        # Hardly an error, but random places make hardly one either.
+        # The error is small, but the error of random places is small too.
         return unknown(TOO_SHORT)
     fitness = Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT
     return Judged(fitness, error, real, noise, yardstick)
@@ -165,9 +167,9 @@ class Use(NamedTuple):
 
     title: str
     examples: str
-    metrics: tuple[str, ...]  # names of quantities, or their beginnings if they end with "*"
+    metrics: tuple[str, ...]  # names of quantities; "*" stands for any text
     otherwise: str  # what not to do if the traces are not fit
-    needs: tuple[str, ...] = ()  # the use is left out where the evaluation has none of these numbers, if there are any
+    needs: tuple[str, ...] = ()  # if given, the use is left out where the evaluation has none of these numbers
 
 
 USES = (
@@ -179,13 +181,13 @@ USES = (
     ),
     Use(
         "Flows between areas",
-        "Traffic, epidemics: from which part of the town to which people move, and how far.",
+        "Traffic, epidemics: between which parts of the town people move, and how far.",
         ("od_tv", "jump_tv", "jump_*_tv", "tm_emd_*"),
-        "Do not plan traffic, or model what spreads along it.",
+        "Do not plan traffic, or model an epidemic, with these traces.",
     ),
     Use(
         "Commuting",
-        "Homes and work places: the one or two main places of a person, the distance between them, nights at home.",
+        "Homes and work places: the two main places of a person, the distance between them, nights at home.",
         (
             "top_place_w1",
             "window_top_w1",
@@ -219,7 +221,7 @@ USES = (
     ),
     Use(
         "When people are seen",
-        "Check-ins: how many events a person has, and how long nothing is known in between.",
+        "Check-ins: how many events a person has, and how long the gaps between them are.",
         ("events_w1", "event_gap_tv", "day_events_tv", "stay_any_gap_difference"),
         "Do not study when people check in.",
         needs=("events_w1", "event_gap_tv", "day_events_tv"),
@@ -253,7 +255,7 @@ USES = (
         needs=("friend_rate", "friends_tv"),
     ),
 )
-"""The uses of a verdict. Metrics that an evaluation does not have are ignored; the worst of the others decides."""
+"""The uses of a verdict. Metrics that an evaluation does not have are ignored; the worst other metric decides."""
 
 
 class JudgedUse(NamedTuple):
@@ -264,7 +266,7 @@ class JudgedUse(NamedTuple):
 
     @property
     def fitness(self) -> Fitness:
-        """That of the worst number that is known."""
+        """The fitness of the worst number whose fitness is known."""
         return self.numbers[0][1].fitness if self.numbers else Fitness.NOT_KNOWN
 
 
@@ -287,7 +289,7 @@ def judge_uses(
     Returns
     -------
     list of JudgedUse
-        In the order of `USES`, without uses of which these data have nothing.
+        In the order of `USES`, without the uses for which the evaluation has none of the `needs`.
 
     Examples
     --------
@@ -311,13 +313,13 @@ def judge_uses(
                 by_chance = chance.get(row.quantity.name, Chance())
                 found_here = judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)
                 judged.append((row, found_here))
-        # Unknown ones last.
+        # Numbers of unknown fitness come last.
         judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
         found.append(JudgedUse(use, judged))
     return found
 
 
 def _is_named(name: str, pattern: str) -> bool:
-    """Whether a name is a pattern, in which a star stands for any text."""
+    """Whether a name matches a pattern, in which a star stands for any text."""
     begin, star, end = pattern.partition("*")
     return name.startswith(begin) and name.endswith(end) if star else name == pattern

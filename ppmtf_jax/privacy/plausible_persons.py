@@ -1,4 +1,4 @@
-"""The counts of `plausible_users` for trace models of persons, whose traces have a probability only as a whole."""
+"""The counts of `plausible_users` for trace models of persons, which give a probability only to a whole trace."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def count_plausible_persons(
 ) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
     """Count the plausible users of each trace; arguments and results are those of `count_plausible_users`.
 
-    Verifiers of the input user's class count without a comparison. Only if they are too few is the trace compared with
-    the other classes, all of them in one round. Raises `NumericalError` if a log-probability is NaN.
+    Verifiers in the input user's class count as plausible without a comparison. If the count is then below `stop_at`,
+    the trace is compared with all other classes, in one round. Raises `NumericalError` if a log-probability is NaN.
     """
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
     class_of_user = model.user_classes(int(max(verifiers.max(), users.max())) + 1)
@@ -41,7 +41,7 @@ def count_plausible_persons(
             found = model.log_traces(places[rows], classes, progress=progress)
             if np.isnan(found).any():
                 raise NumericalError("the model gives log-probabilities that are not numbers")
-            # The bins of `likelihood_bin`, which JAX may compute in single precision.
+            # The same bins as in `likelihood_bin`. JAX may compute that function only in single precision.
             same_bin = np.floor(-found / eta) == np.floor(-own[rows] / eta)[:, None]
             count[rows] += (same_bin & ~is_own[rows]) @ n_verifiers
             asked[rows] = n_verifiers.sum()

@@ -1,8 +1,8 @@
 """Bridge: synthetic people of clusters of users, with the cluster's population and realistic moves.
 
 Each cluster of users has its own distribution over places in every slot. Its synthetic people have these distributions,
-and their moves are as near as possible to the population's. What people remember, and whether they are present at every
-hour or check in now and then, is chosen from the data:
+and their moves are as near as possible to the moves of the population. Three kinds of people are possible. The data
+decide what people remember, and whether they have an event at every instant or check in now and then:
 
 - a Markov chain between slots, without memory (`bridge.chains`);
 - people who remember the places of their trace, and maybe have a home and a second place (`bridge.people`);
@@ -49,8 +49,8 @@ from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
 TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
-# Models that are only compared need not be fitted to the end: a hundredth more people at a place hardly changes how
-# probable held-out users are.
+# Models that are only compared need not be fitted to the end: a change of 1 % in the number of people at a place hardly
+# changes the likelihood of held-out users.
 QUICK_ROUNDS, QUICK_SCALINGS = 3, 50
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
@@ -62,9 +62,9 @@ class BridgeSettings(Settings):
     Parameters
     ----------
     min_cluster_users : int
-        Minimum number of users in a cluster, and so of training users. A trace is equally probable for all users of a
-        cluster, so a larger minimum protects better. The default is twice the k of the privacy test, since half of the
-        users are verifiers.
+        Minimum number of users in a cluster, and so also the minimum number of training users. A trace is equally
+        probable for all users of a cluster, so a larger minimum protects better. The default is twice the default k of
+        the privacy test, since half of the users are verifiers.
     n_clusters : int, optional
         Number of clusters at the start; clusters with too few users are dissolved. By default it is chosen by held-out
         likelihood.
@@ -73,8 +73,8 @@ class BridgeSettings(Settings):
         place. By default it is chosen by the likelihood of held-out training users.
     gaps : {"auto", "as-observed", "none"}
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
-        ("none"). By default traces have gaps if the training traces last at least a day and are sparse, see
-        `bridge.checkins.sparsity.Sparsity`, and `memory` is not given.
+        ("none"). By default, traces have gaps if three conditions hold: the time grid has a whole day from midnight on,
+        the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`), and `memory` is not given.
     """
 
     min_cluster_users: Count = 20
@@ -83,7 +83,7 @@ class BridgeSettings(Settings):
     gaps: Literal["auto", "as-observed", "none"] = "auto"
 
     def problems(self) -> list[Problem | str]:
-        """Problem: a memory for traces with gaps, which have a memory of their own."""
+        """A problem if `memory` is set for traces with gaps, since the check-in model has a memory of its own."""
         if self.gaps == "as-observed" and self.memory != "auto":
             way_out = 'Leave memory out, or set gaps to "none"'
             return [Problem('memory only with gaps = "none"', f"memory = {self.memory!r}", way_out=way_out)]
@@ -97,7 +97,7 @@ def fit_trace_model(
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
 ) -> Model:
-    """Choose the smoothing, find the clusters, and learn how their people go about."""
+    """Choose the smoothing, find the clusters, and learn how the people of each cluster move."""
     del checkpoints
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
     _require_users(train, min_users)
@@ -141,7 +141,7 @@ def _score(
     choice: BridgeChoice,
     seed: int,
 ) -> Float[np.ndarray, " held_out"]:
-    """Log-likelihood of each held-out user under a model learned from other users, quickly."""
+    """Log-likelihood of each held-out user under a model that is quickly fitted to other users."""
     if memory != "none":
         anchors = memory == "anchors"
         people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, n_rounds=QUICK_ROUNDS)
@@ -171,7 +171,7 @@ def fit_to_clusters(
     progress: bool = False,
     most_last_scalings: int | None = None,
 ) -> ClusterBridge:
-    """Fit the chains of given clusters, which are numbered 0, 1, ... without gaps; see `fit_chains`."""
+    """Fit the Markov chains of the given clusters, numbered 0, 1, ... without gaps; see `fit_chains`."""
     grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
     shares = population(visits, choice.population, grid)
     clusters = clusters_of_users(visits, ClusterSmoother(shares, space, choice.clusters, grid), of_user)

@@ -1,11 +1,13 @@
 """Choice of what the bridge's synthetic people remember, by the likelihood of held-out training users.
 
-A quarter of the training users are held out. The chain, people who remember places, and people who also have homes are
-fitted to the others, with the same clusters and the same smoothing. The simplest of the three is chosen whose
-log-likelihood of the held-out users is within one standard error of the best. Test users and metrics are not used.
+A quarter of the training users are held out. Three models are fitted to the other users, with the same clusters and the
+same smoothing: the chain, people who remember places, and people who also have homes. Of the models whose
+log-likelihood of the held-out users is within one standard error of the best, the simplest is chosen. Test users and
+metrics are not used.
 
-Real traces have gaps. All three score an event after a gap by what people of the cluster do at this hour, since a chain
-or a person says nothing about the missing instants without a sum over all that may have happened.
+Real traces have gaps. An exact score of an event after a gap would be a sum over all that may have happened at the
+missing instants. So the models score such an event approximately: the chain by the cluster's visits in this slot, and
+people with a memory as `bridge.people.likelihood.log_traces` describes.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.trace_models.base import ABSENT
 
-# Fewer users give no held-out user for each of several others.
+# The comparison needs several held-out users and several others. With fewer users than this, nothing is compared.
 LEAST_USERS = 2 * HELD_OUT_OF
 STEPS_AT_A_TIME = 4096
 
 
 class MemoryChoice(NamedTuple):
-    """The chosen memory, and for each of `MEMORIES` the gain in log-probability (nats) of an event over the chain.
+    """The chosen memory, and for each of `MEMORIES` the mean gain over the chain in log-probability per event (nats).
 
-    Without `gain`, nothing was compared.
+    If `gain` is None, nothing was compared.
     """
 
     memory: Memory
@@ -50,7 +52,7 @@ def choose_memory(
     random: np.random.Generator,
     progress: bool = False,
 ) -> MemoryChoice:
-    """Choose with at most 2,000 random users; with too few users, people remember nothing.
+    """Compare the models on at most 2,000 random users; with too few users, people remember nothing.
 
     `score(memory, learned, of_learned, held_out)` fits a model to the traces `learned`, whose users are in the clusters
     `of_learned`, and returns the log-likelihood of each held-out user.
@@ -67,7 +69,7 @@ def choose_memory(
             scores.append(score(memory, learned, of_learned, predicted))
             advance(1)
     gain = [(each - scores[0]).sum() / predicted.n_events for each in scores]
-    # Other processors may round differently, and so choose differently.
+    # Other processors may round differently, so all use the choice of the first process.
     chosen = int(of_first_process(np.array(first_within_error(scores))))
     return MemoryChoice(MEMORIES[chosen], of_first_process(np.array(gain, np.float32)))
 
@@ -83,8 +85,8 @@ def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.n
 def chain_log_likelihood(chain: ClusterBridge, clusters: Clusters, traces: Traces) -> Float[np.ndarray, " user"]:
     """Log-likelihood of each user's events under the mixture of clusters.
 
-    The first event of a trace, and an event after a gap, have the probability of the place in the cluster's visits of
-    the slot.
+    The probability of the first event of a trace, and of an event after a gap, is the share of its place in the
+    cluster's visits in its slot.
     """
     is_step, slot, place = traces.is_step(), traces.slot, traces.place
     fresh, step = np.flatnonzero(~is_step), np.flatnonzero(is_step)

@@ -71,7 +71,7 @@ class ClusterBridge(ScoredTraceModel):
     gain: Float[Array, " number"] = stored(lambda n: StoredArray(("numbers",)))
     marginal_error: Float[Array, ""] = stored(lambda n: StoredArray((), low=0))
     # For each of `bridge.people.choice.MEMORIES`: gain in log-probability (nats) of an event of a held-out training
-    # user over people who remember nothing; None if the settings say what people remember.
+    # user over people who remember nothing; None if nothing was compared.
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
     )

@@ -1,4 +1,4 @@
-"""A trace model, and the users, places and times to which its indices refer."""
+"""A fitted model: a trace model with the users, places and times to which its indices refer."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class FittedModel:
         return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
 
     def claims(self) -> Claims:
-        """What the model's traces protect and do not protect, in addition to the text for all releases.
+        """What the model's traces protect and do not protect, in addition to what is said of all releases.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class FittedModel:
         Raises
         ------
         InputError
-            `n_traces` is 0, the traces do not fit into memory, or the model makes no traces of these days.
+            `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of these days.
         NumericalError
             The model made a trace without any event.
 
@@ -247,8 +247,8 @@ class FittedModel:
         Raises
         ------
         InputError
-            The days are no whole number of the model's periods; the model makes no traces of this length; or its traces
-            begin on another day of the week.
+            The days are not a whole number of the model's periods, the model cannot make traces of this length, or its
+            traces must begin on another day of the week.
         """
         own = self.time_grid
         n_periods = own.n_instants // own.period
@@ -265,7 +265,7 @@ class FittedModel:
         return grid
 
     def _grid_problems(self, grid: TimeGrid) -> list[Problem]:
-        """Problems if the model makes no traces on this grid."""
+        """Problems if the model cannot make traces on this grid."""
         own, begins = self.time_grid, datetime.fromisoformat(grid.start)
         if grid == own:
             return []
@@ -274,7 +274,7 @@ class FittedModel:
         problems = []
         if grid.n_instants != own.n_instants and not self.trace_model.goes_on:
             length, asked = (duration(each.n_instants * each.step_s) for each in (own, grid))
-            way_out = "Leave the number of days out, or take a model whose people remember from day to day"
+            way_out = "Leave out the number of days, or use a model whose people remember from day to day"
             problems.append(
                 Problem(f"traces of {length}, as this model makes them", f"traces of {asked}", 0, (), way_out)
             )
@@ -330,8 +330,8 @@ class FittedModel:
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
     """Index of each trace's user in the model, and places of the traces, shapes (traces,) and (traces, instants).
 
-    `ABSENT` stands at instants without an event, which only traces of a `PersonModel` may have. Raises `InputError`:
-    another grid or place table, users that the model does not know, or traces with missing events.
+    `ABSENT` stands at instants without an event, which only traces of a `PersonModel` may have. Raises `InputError` if
+    the traces have another grid or place table, users that the model does not know, or missing events.
     """
     problems = model._grid_problems(traces.time_grid)
     if not np.array_equal(traces.places.ids, model.places.ids):

@@ -35,8 +35,8 @@ class SynthesisSettings(Settings, subject="synthesize"):
         Number of synthetic people, each with one trace, made from users drawn at random with replacement. Unlike
         `traces_per_user`, this does not reveal the number of users.
     days : int, optional
-        How many days each trace lasts, for models whose people remember from day to day; by default one period of the
-        training traces, or the windows of the model.
+        How many days each trace lasts, for models whose people remember from day to day. By default, a trace is as long
+        as the model's time grid: one period of the training traces, or one window of a model of check-ins.
     start : str or date, optional
         Date of the first day of the traces, such as 2025-03-03; by default the date of the training traces, which a
         release does not show. Traces of several days must start on the same day of the week as the training traces.
@@ -48,7 +48,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
     start: str | date | None = None
 
     def problems(self) -> list[Problem | str]:
-        """Problems: both numbers are given, or the start is no date."""
+        """Problems: both `traces_per_user` and `people` are given, or the start is not a date."""
         problems: list[Problem | str] = []
         if self.traces_per_user is not None and self.people is not None:
             problems.append(Problem("traces_per_user or people", "both"))
@@ -134,9 +134,9 @@ def synthesize(
 ) -> Traces:
     """Synthesize traces from each user of a model, or from random users.
 
-    A trace has an event at every instant of the model's time grid, or events with the gaps of check-ins if the model
-    makes check-ins. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
-    traces. Several processes share the work, and all get all traces; see `join_processes`.
+    A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
+    between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
+    traces. Several processes share the work, and each gets all traces; see `join_processes`.
 
     Parameters
     ----------

@@ -11,11 +11,12 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, TraceModel
 
 
 class PersonModel(TraceModel):
-    """A distribution of whole traces for each class of users; the next place depends on all places before it.
+    """A distribution of whole traces for each class of users; the next place may depend on all places before it.
 
-    A user determines her traces through her class alone, so every trace is equally probable for all users of a class.
-    Each trace begins with the draw of a synthetic person (such as her home), who is nobody. `sample_trace` may return
-    `ABSENT` for an instant without an event, but every trace has at least one event.
+    A trace depends on its user only through her class, so every trace is equally probable for all users of a class.
+    Each trace belongs to a new synthetic person, who is no user, and whose properties (such as her home) are drawn for
+    this trace. `sample_trace` may return `ABSENT` for an instant without an event, but every trace has at least one
+    event.
     """
 
     @abc.abstractmethod
@@ -32,7 +33,7 @@ class PersonModel(TraceModel):
     ) -> Float[np.ndarray, "trace class"]:
         """Exact log-probability (float64) of each whole trace under each of the classes.
 
-        `places`: `ABSENT` at instants without an event. The log-probability is minus infinity if the model never makes
+        `places`: `ABSENT` at instants without an event. The log-probability is minus infinity if the model cannot make
         the trace.
         """
 
@@ -43,7 +44,7 @@ class PersonModel(TraceModel):
         *,
         progress: bool = False,
     ) -> Float[np.ndarray, " trace"]:
-        """Log-probability of each trace under its own class alone; a model overrides it if it has a faster way."""
+        """Log-probability of each trace under its own class only; a model with a faster way overrides this method."""
         own = np.empty(len(places))
         for each in np.unique(own_class):
             rows = np.flatnonzero(own_class == each)

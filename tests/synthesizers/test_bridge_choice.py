@@ -57,7 +57,7 @@ def test_too_few_users_remember_nothing():
     train = people(LEAST_USERS - 1)
     choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, np.random.default_rng(0))
     assert choice == ("none", None)
-    assert memory_sentence(*choice) == "People remember nothing, as the settings say"
+    assert memory_sentence(*choice) == "People remember nothing; nothing else was compared"
 
 
 def test_a_table_of_traces_has_a_row_for_each_period():

@@ -1,8 +1,8 @@
-"""Calibration: for each gap, simulated people stay, return and go as far as observed people.
+"""Calibration: after gaps of each length, simulated people stay, return and go as far as observed people do.
 
-Each step of the model is learned given what observed people did before. People who are simulated from it are other
-people: they have other places behind them, so that some shares come out different. Here people are simulated at the
-observed times, and the weights of staying, of new places and of distances change until these shares are as observed.
+Each step of the model is learned given what observed people did before. Simulated people have other places behind them,
+so some shares differ from the observed shares. Here people are simulated at the observed times. The weights of staying,
+of new places and of distances change, so that the simulated shares come near the observed ones.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.sampling import TILE, sample_index
 
 N_ROUNDS, N_REPEATS = 8, 4
-# Part of a difference of log-odds that a round takes away, and the greatest difference it sees.
+# Part of a difference of log-odds that a round removes; greater differences are first cut to `MOST_CHANGE`.
 STEP, MOST_CHANGE = 0.7, 1.0
 DISTANCE_POWER, MOST_FACTOR = 0.6, 2.0
-# Pseudo-events, distributed like all events; pseudo-share of each bin of distance.
+# Number of pseudo-events, distributed like all events; share that is added to each bin of distance.
 MASS, LEAST_SHARE = 10.0, 0.01
 
 
@@ -41,8 +41,8 @@ class Moments(NamedTuple):
 
     events: Float[np.ndarray, " gap"]
     stays: Float[np.ndarray, " gap"]  # events at the last place
-    returns: Float[np.ndarray, " gap"]  # events at another place of the window
-    moves: Float[np.ndarray, "gap_class bin"]  # events at another place than the last, by distance
+    returns: Float[np.ndarray, " gap"]  # events at another place that was visited before in the window
+    moves: Float[np.ndarray, "gap_class bin"]  # events at another place than the last place, by distance
 
     @classmethod
     def of(
@@ -51,7 +51,7 @@ class Moments(NamedTuple):
         weight: Float[np.ndarray, " window"],
         model: CheckinBridge,
     ) -> Moments:
-        """Count; in each number, no user weighs more than the second heaviest one."""
+        """Count events; in each number, no user weighs more than the second heaviest user."""
         place, n_gaps, n_bins = windows.place, len(GAP_FROM_H), len(DISTANCE_FROM_KM)
         later = np.flatnonzero(windows.is_later)
         gaps = bins_of_instants(GAP_FROM_H, model.per_day, windows.grid.n_instants)
@@ -73,7 +73,7 @@ class Moments(NamedTuple):
 
     @property
     def of_distance(self) -> Float[np.ndarray, "gap_class bin"]:
-        """Shares of the bins of distance among moves, away from 0."""
+        """Share of the moves in each bin of distance, plus `LEAST_SHARE`, so that it is positive."""
         return self.moves / np.maximum(self.moves.sum(axis=1, keepdims=True), 1) + LEAST_SHARE
 
     def stay_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
@@ -81,7 +81,7 @@ class Moments(NamedTuple):
         return (self.stays + MASS * mean) / (self.events + MASS)
 
     def shares_of_returns(self, mean: float) -> Float[np.ndarray, " gap"]:
-        """Shares of returns among events that are no stays, shrunk to a mean."""
+        """Shares of returns among events that are not stays, shrunk to a mean."""
         return (self.returns + MASS * mean) / (self.events - self.stays + MASS)
 
 
@@ -94,9 +94,9 @@ def calibrate(
     *,
     progress: bool = False,
 ) -> CheckinBridge:
-    """Simulate people at the times of the windows, compare, and change weights; eight times.
+    """Simulate people at the times of the windows, compare them with the observed people, and change weights; 8 rounds.
 
-    `cluster`, `pace`: of each window, its person's cluster and the probabilities of the paces.
+    `cluster`: cluster of the person of each window. `pace`: probabilities of her paces.
     """
     weight = windows.weights()
     observed = Moments.of(windows, weight, model)
@@ -121,7 +121,7 @@ def simulate_places(
     """Windows of new people of the same clusters, who check in at the same times, with types and ranges drawn anew."""
     place = np.empty(len(windows.place), np.int32)
     begin = np.searchsorted(windows.window, np.arange(windows.n_windows + 1))
-    # Windows with similar numbers of events are simulated together: the longest one of a tile determines the time.
+    # Windows with similar numbers of events share a tile, since the window with most events determines its time.
     order = np.argsort(np.diff(begin), kind="stable")
     tiles = np.resize(order, (-(-len(order) // TILE), TILE))
     local_copy = on_each_device(model)
@@ -142,7 +142,7 @@ def simulate_places(
 
 
 def _rows_of(tile: Int[np.ndarray, " window"], begin: Int[np.ndarray, " begin"]) -> tuple[np.ndarray, np.ndarray]:
-    """Events of the windows of a tile, and the number within the tile of the window of each event."""
+    """Events of the windows of a tile, and for each event the index of its window within the tile."""
     length = begin[tile + 1] - begin[tile]
     return joined_ranges(begin[tile], length), np.repeat(np.arange(len(tile)), length)
 
@@ -168,13 +168,13 @@ def _simulate_tile(
 
 def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> CheckinBridge:
     """The model with other weights of staying, of new places and of distances from the last place."""
-    # The means are away from 0 and 1, so that the log-odds are finite.
+    # Pseudo-counts keep the means off 0 and 1, so that the log-odds are finite.
     stays, events = observed.stays.sum(), observed.events.sum()
     mean_stay, mean_return = (stays + 1) / (events + 2), (observed.returns.sum() + 1) / (events - stays + 2)
     wanted = observed.shares_of_returns(mean_return)
     more_stays = _step(observed.stay_shares(mean_stay), simulated.stay_shares(mean_stay))
     more_returns = _step(wanted, simulated.shares_of_returns(mean_return))
-    # Fewer new places also leave more to the last place, but its share is corrected on its own.
+    # Less weight of new places also raises the share of the last place. This is undone, since `more_stays` corrects it.
     last = np.asarray(model.last) + more_stays - more_returns * (1 - wanted)
     factor = np.clip(observed.of_distance / simulated.of_distance, 1 / MOST_FACTOR, MOST_FACTOR) ** DISTANCE_POWER
     changed = {

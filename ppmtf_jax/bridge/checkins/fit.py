@@ -20,8 +20,8 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
-# Upper bounds for what is learned from: instants of all windows, and pairs of an event and an earlier event of the same
-# window. With more, what is learned changes less than with another seed.
+# Upper bounds of the data that the model learns from: number of instants of all windows, and number of pairs of an
+# event and an earlier event of the same window. More data would change the parameters less than another seed does.
 MOST_INSTANTS, MOST_PAIRS = 2**24, 2**21
 
 
@@ -35,7 +35,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
     clusters : Clusters
         Clusters of all users, with their distributions over places in the slots of the time grid.
     seed : int
-        Of the streams of `Stage.FIT`: which users are learned from if there are many, and the simulated people.
+        Seed of the streams of `Stage.FIT`, which draw users if there are many, and the simulated people.
     progress : bool
         Whether to show the progress of the simulations.
 
@@ -46,19 +46,19 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
     Raises
     ------
     InputError
-        The step does not divide a day; the grid has no whole day, or no event in one; or its slots do not repeat with
-        the windows.
+        The step does not divide a day; the grid has no whole day; the windows have no event; or the slots of one window
+        differ from those of another.
 
     Notes
     -----
-    What one user weighs in each learned number is bounded; `contributions.CHECKIN_RULES` says how. The distributions
+    The weight of one user in each learned number is bounded; `contributions.CHECKIN_RULES` says how. The distributions
     over places follow `contributions.RULES`.
     """
     grid = CheckinBridge.grid_of_trace(train.time_grid)
     windows = _some(ObservedWindows.of(train, grid), numpy_stream(seed, Stage.FIT, 1))
     space, weight, cluster = space_of(train.places), windows.weights(), clusters.of_user[windows.user]
     bins = distance_bins(space.km)
-    # The window may lack some slots of the grid; it numbers its own.
+    # A window may lack some slots of the grid, and its grid numbers only the slots that it has.
     first = train.time_grid.first_midnight()
     slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
     visits = clusters.visits[:, slots]
@@ -89,7 +89,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
 
 
 def _some(windows: ObservedWindows, random: np.random.Generator) -> ObservedWindows:
-    """The windows of random users, as many as the upper bounds allow."""
+    """The windows of random users; as many users as the upper bounds allow, but at least one."""
     size = np.bincount(windows.window, minlength=windows.n_windows)
     order = random.permutation(int(windows.user.max()) + 1)
     pairs = np.cumsum(np.bincount(windows.user, size * (size - 1) // 2)[order])

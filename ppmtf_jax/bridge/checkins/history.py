@@ -1,4 +1,4 @@
-"""What people have behind them when they check in again: the gap, and the places of the window so far."""
+"""What precedes an event of a window: the gap since the last event, and the places visited so far."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Visited(NamedTuple):
     event: Int[np.ndarray, " row"]  # index among the events of `History`
     place: Int[np.ndarray, " row"]
     n_events: Int[np.ndarray, " row"]
-    # Shares of the earlier events there that are near in the time of day, at the same hour, and far.
+    # Of the earlier events there, the shares near in the time of day, at the same hour, and far in the time of day.
     match: Float[np.ndarray, "row 3"]
     log_hours: Float[np.ndarray, " row"]  # since the last event there; at least 0
-    is_last: Bool[np.ndarray, " row"]  # whether the event before was there
-    is_previous: Bool[np.ndarray, " row"]  # whether the stay before that of the last place was there
-    is_next: Bool[np.ndarray, " row"]  # whether the event is there
+    is_last: Bool[np.ndarray, " row"]  # whether this is the last place: the place of the event before
+    is_previous: Bool[np.ndarray, " row"]  # whether this is the place just before the last place
+    is_next: Bool[np.ndarray, " row"]  # whether the event itself is there
 
     def where(self, keep: Bool[np.ndarray, " row"]) -> Visited:
         """The rows for which `keep` is true."""
@@ -42,9 +42,9 @@ class Visited(NamedTuple):
 
 
 class History(NamedTuple):
-    """The events that follow another event of their window, and the places visited before each of them.
+    """All events except the first of each window, and the places visited before each event.
 
-    Events of people who visited `MOST_REMEMBERED` places or more before are left out.
+    Events with `MOST_REMEMBERED` or more places visited before them are left out.
     """
 
     window: Int[np.ndarray, " event"]
@@ -78,7 +78,7 @@ class History(NamedTuple):
 
 
 def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], windows: ObservedWindows) -> Visited:
-    """The places of all events before each of the events `later`, which have ranks in their windows."""
+    """The places visited before each of the events `later`; `rank`: number of earlier events in the window."""
     instant, place, grid = windows.instant, windows.place, windows.grid
     event, earlier = np.repeat(np.arange(len(later)), rank), joined_ranges(later - rank, rank)
     n_places = int(place.max(initial=0)) + 1
@@ -100,7 +100,7 @@ def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], 
 
 
 def _previous(later: Int[np.ndarray, " later"], windows: ObservedWindows) -> Int[np.ndarray, " later"]:
-    """The place before the last place, or `NO_PLACE` if all events of the window so far were at the last place."""
+    """The place just before the last place, or `NO_PLACE` if all events of the window so far were at the last place."""
     begins = run_begins(windows.window, windows.place)
     begin_of_run = np.flatnonzero(begins)[np.cumsum(begins) - 1][later - 1]
     before = begin_of_run - 1

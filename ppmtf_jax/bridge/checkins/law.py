@@ -1,9 +1,9 @@
 """Law of the check-in bridge: windows of days in which people check in now and then, at old places and new ones.
 
-When people check in depends on the pace of the person, the time of the week, the hours since the last check-in, and her
-habits. Where they check in depends on the hours since the last check-in: an old place again, or a new place near the
-last place, near an old place, or anywhere. All people of a cluster follow one law, so every trace is equally probable
-for all users of a cluster.
+When a person checks in depends on her pace, the time of the week, the hours since her last check-in, and her habits.
+She checks in at an old place again, or at a new place near her last place, near an old place, or anywhere. Which of
+these depends on the hours since her last check-in. All people of a cluster follow one law, so every trace is equally
+probable for all users of a cluster.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.persons import PersonModel
 
 MOST_DAYS = 28
-"""Greatest number of days of a window."""
+"""Maximum number of days of a window."""
 MOST_REMEMBERED = 128
-"""Greatest number of places that a person remembers; with so many, she goes to no new place."""
+"""Maximum number of places that a person remembers; when she has so many, she goes to no new place."""
 
 # Every bin begins at its edge and ends before the next edge. Some bins stay empty where the step of the grid is long.
 SINCE_FROM_H = np.array([0, 0.5, 1, 2, 3, 4, 7, 13, 19, 23, 26, 31, 47, 50, 71, 74, 121])
-"""Edges in hours of the bins of the time since the last event, for the time of the next event."""
+"""Edges, in hours, of the bins of the time since the last event; they are used for when the next event happens."""
 NONE_YET, NONE_YET_LATER = len(SINCE_FROM_H), len(SINCE_FROM_H) + 1
-"""Bins of the time since the last event if there is none yet: on the first day, and on later days."""
+"""Bins of the time since the last event if there is no event yet: on the first day, and on later days."""
 N_SINCE = len(SINCE_FROM_H) + 2
 GAP_FROM_H = np.array([0, 1, 2, 3, 4, 7, 13, 25, 49])
-"""Edges in hours of the bins of the gap between an event and the event before, for the place of the event."""
+"""Edges, in hours, of the bins of the gap between an event and the last one; they are used for where the event is."""
 GAP_CLASS = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3], np.int32)
 """Coarser bins of gaps: class of each bin of `GAP_FROM_H`."""
 N_GAP_CLASSES = 4
@@ -43,10 +43,10 @@ DISTANCE_CLASS = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 4, 4], np.int32)
 """Coarser bins of distance: class of each bin of `DISTANCE_FROM_KM`."""
 N_DISTANCE_CLASSES = 5
 ANYWHERE, NEAR_LAST, NEAR_OWN = 0, 1, 2
-"""What a new place is near to: nothing, the last place, an own place (drawn by numbers of events)."""
+"""References of a new place, near which it is: none, the last place, an own place (drawn by its number of events)."""
 HOURS_A_DAY = 24
 SAME_TIME_H, OTHER_TIME_H = 2, 6
-"""Events within `SAME_TIME_H` hours of the day match; those at least `OTHER_TIME_H` hours apart do not."""
+"""Two events match if their hours of the day are at most 2 apart, and they do not match if at least 6 apart."""
 
 
 def _weights(*shape: int | str) -> StoredArray:
@@ -58,7 +58,7 @@ def _shares(*shape: int | str) -> StoredArray:
 
 
 def _logs(*shape: int | str) -> StoredArray:
-    # Sums of some such numbers have an exponential in float32.
+    # float32 can represent the exponential of a sum of some such numbers.
     return StoredArray(shape, low=-30, high=30)
 
 
@@ -76,8 +76,9 @@ class CheckinLaw(PersonModel):
     instant of the week counted from the first instant of the window. People and times are drawn given that there is an
     event in the window.
 
-    *Where*: the first event is at a place drawn from visits[k, slot]. For an event whose gap from the event before has
-    the bin g and the class G, if n_j of the events so far were at place j and D places were visited, the weights are
+    *Where*: the first event is at a place drawn from visits[k, slot]. For a later event, let g be the bin and G the
+    class of its gap from the last event, n_j the number of events so far at place j, and D the number of places visited
+    so far. Then the weights are
 
     - for the last place j: (n_j - discount) exp(place_rate[j] + last[g] + last_of_type[z] + last_match . match_j),
     - for another visited place j: (n_j - discount) exp(place_rate[j] + match . match_j + recency log(hours since the
@@ -86,10 +87,11 @@ class CheckinLaw(PersonModel):
     - for a new place: exp(strength[g] + strength_of_type[z]) + discount D; 0 if D is the number of places or
       `MOST_REMEMBERED`.
 
-    match_j has the shares of the events at j that were within `SAME_TIME_H` hours of the present hour, at the present
-    hour, and at least `OTHER_TIME_H` hours apart. A new place draws what it is near to from reference[r, g], and is
-    drawn from visits[k, slot] times 1, near_last[G, bin of the distance from the last place], or near_own[bin of the
-    distance from j], where j is drawn in proportion to n_j; visited places are excluded.
+    match_j has three shares of the events at j: those within `SAME_TIME_H` hours of the present hour of the day, those
+    at the present hour, and those at least `OTHER_TIME_H` hours apart. For a new place, a reference is first drawn from
+    reference[r, g]. Then the place is drawn from visits[k, slot] times a factor: 1 for `ANYWHERE`, near_last[G, bin of
+    the distance from the last place] for `NEAR_LAST`, near_own[bin of the distance from j] for `NEAR_OWN`, where the
+    visited place j is drawn in proportion to n_j. Visited places are excluded.
     """
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
@@ -98,11 +100,11 @@ class CheckinLaw(PersonModel):
     # Slot of each instant of the window.
     slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0, n.slots - 1))
     per_day: int = stored(lambda n: StoredArray((), "int", 1, n.instants), static=True)  # number of instants of a day
-    # When. `time` has 7 days x `per_day`, or the instants of a window of less than a week. `since` has `N_SINCE` bins,
-    # the last two for no event yet; `habit` has `N_HABITS` bins.
+    # When. `time` has 7 x `per_day` instants, or all instants of a window that is shorter than a week. `since` has
+    # `N_SINCE` bins, and the last two mean that there is no event yet. `habit` has `N_HABITS` bins.
     pace_share: Float[Array, "cluster pace"] = stored(lambda n: _shares("clusters", "paces"))
     log_odds: Float[Array, "pace time since habit"] = stored(lambda n: _logs("paces", "times", N_SINCE, N_HABITS))
-    # Shares of types in each pace, and of ranges.
+    # Shares of the types for each pace, and shares of the ranges.
     type_share: Float[Array, "pace type"] = stored(lambda n: _shares("paces", "types"))
     range_share: Float[Array, " range"] = stored(lambda n: _shares("ranges"))
     # Returns, and how often there is a new place.
@@ -137,11 +139,11 @@ class CheckinLaw(PersonModel):
 
     @property
     def most_places(self) -> int:
-        """Greatest number of places that a person visits."""
+        """Maximum number of places that a person visits."""
         return min(MOST_REMEMBERED, self.n_places)
 
     def log_first_event(self, n_instants: int) -> tuple[Float[Array, "pace instant"], Float[Array, " pace"]]:
-        """Log-probabilities that the first event is at an instant, and that there is an event at all."""
+        """Log-probability that the first event is at each instant; log-probability that there is any event."""
         instants = np.arange(n_instants, dtype=np.int32)
         since = np.where(instants < self.per_day, NONE_YET, NONE_YET_LATER).astype(np.int32)
         log_odds = self.log_odds[:, instants % self.log_odds.shape[1], since, 0]
@@ -153,7 +155,7 @@ class CheckinLaw(PersonModel):
     def log_weights(
         self, memory: Memory, instant: Int[Array, ""], hour: Int[Array, ""]
     ) -> tuple[Float[Array, " remembered"], Float[Array, " type"]]:
-        """Logarithms of the weights of the remembered places, without that of the type, and of a new place."""
+        """Log-weights of the remembered places, without the effect of the type; log-weight of a new place, by type."""
         gap = self.gap_bin(instant - memory.instant)
         apart = jnp.abs(jnp.arange(HOURS_A_DAY) - hour)
         apart = jnp.minimum(apart, HOURS_A_DAY - apart)
@@ -194,7 +196,7 @@ class CheckinLaw(PersonModel):
 class Memory(NamedTuple):
     """The places that a person visited so far, in the order of her first events there."""
 
-    place: Int[Array, " remembered"]  # the number of places where there is none yet
+    place: Int[Array, " remembered"]  # index of the place; unused entries have the number of places
     n_events: Int[Array, " remembered"]
     at_hour: Int[Array, "remembered 24"]  # numbers of events by hour of the day
     latest: Int[Array, " remembered"]  # instant of the latest event there
@@ -217,7 +219,7 @@ class Memory(NamedTuple):
         return jnp.arange(len(self.place)) == self.last
 
     def after(self, place: Int[Array, ""], instant: Int[Array, ""], hour: Int[Array, ""]) -> Memory:
-        """The memory after one more event; a new place needs room."""
+        """The memory after one more event; a new place needs a free entry."""
         known = self.place == place
         is_new = ~known.any()
         at = jnp.where(is_new, self.n_visited, jnp.argmax(known)).astype(jnp.int32)
@@ -234,7 +236,7 @@ class Memory(NamedTuple):
 
 
 def bins_of_instants(from_h: Shaped[np.ndarray, " bin"], per_day: int, n_instants: int) -> Int[np.ndarray, " instants"]:
-    """Bin of each length of time of 0, 1, ..., n_instants - 1 instants; the edges `from_h` are in hours.
+    """Bins of the durations 0, 1, ..., n_instants - 1, in instants; the edges `from_h` are in hours.
 
     Examples
     --------
@@ -253,10 +255,12 @@ def hour_of_instants(per_day: int, n_instants: int) -> Int[np.ndarray, " instant
 def habit_bin(
     near: Int[Array | np.ndarray, "*shape"], before: Int[Array | np.ndarray, "*shape"]
 ) -> Int[Array | np.ndarray, "*shape"]:
-    """Bin of the share near / before: events of earlier days within an hour of this time, and all events before.
+    """Bin of the share near / before.
 
-    The hours of the day are rounded down, and 23 is one hour from 0. With at most two events before, the bin is 0, or 6
-    if one of them is near; otherwise it is 1 for none, and 2 to 5 for shares up to 0.15, 0.3, 0.5, 1.
+    `before`: number of all earlier events. `near`: number of those that are on earlier days and within an hour of this
+    time of the day. The hours of the day are rounded down, and 23 is one hour from 0. If `before` is at most two, the
+    bin is 0 without near events, and 6 with any. Otherwise the bin is 1 without near events, and 2 to 5 for shares
+    up to 0.15, 0.3, 0.5, 1.
 
     Examples
     --------
@@ -275,5 +279,5 @@ def near_hour(at_hour: Int[Array, "*days 24"]) -> Int[Array, "*days 24"]:
 
 
 def distance_bins(km: Float[np.ndarray, "cell cell"]) -> Int[np.ndarray, "cell cell"]:
-    """Bin of `DISTANCE_FROM_KM` of each distance; 0 for unknown distances, which makes them all equal."""
+    """Bin of `DISTANCE_FROM_KM` of each distance; all unknown distances have bin 0."""
     return (np.searchsorted(DISTANCE_FROM_KM, np.nan_to_num(km), side="right") - 1).astype(np.int8)

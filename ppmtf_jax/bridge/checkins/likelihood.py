@@ -4,9 +4,10 @@ With the pace c, the type z and the range r of a person of cluster k, the probab
 
     first[k] sum_c pace_share[k, c] times[c] sum_z type_share[c, z] places[z] sum_r range_share[r] new[r, k] / any[k],
 
-where `first` is that of the first place, `times` that of the instants of events, `places` that of going back or not and
-where to, `new` that of which new places, and `any` that of at least one event. `times` and `places` are the same in all
-clusters.
+where `first` is the probability of the first place, `times` that of the instants of the events, and `any` that of at
+least one event. `places` is the probability, over all later events, of going to a new place or back, and to which old
+place; `new` is the probability of the new places among all places that are new. `times` and `places` are the same in
+all clusters.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ABSENT
 
 PADDED = 16 * 4 ** np.arange(12)
-"""Lengths to which rows of events are filled up: with few lengths, few programs are compiled."""
+"""Lengths to which rows of events are padded; with few different lengths, few programs are compiled."""
 EVENTS_AT_A_TIME = 4096
-"""About the sum of the lengths of the rows of a block."""
+"""Approximate sum of the lengths of the rows of a block."""
 
 
 class _ClassTables(NamedTuple):
-    """Distributions over places of some clusters, and sums over places of distribution x factor of distance."""
+    """Distributions of some clusters over places, and sums over all places of (distribution x factor of distance)."""
 
     visits: Float[Array, "slot place class"]
     anywhere: Float[Array, "slot class"]
@@ -73,7 +74,7 @@ def log_windows(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, "window class"]:
-    """Log-probability of each window under each of some clusters; `places` is `ABSENT` without an event."""
+    """Log-probability of each window in each given cluster; `places` is `ABSENT` at instants without an event."""
     n_events = (places != ABSENT).sum(axis=1)
     log = np.full((len(places), len(classes)), -np.inf)
     blocks = _blocks(n_events)
@@ -98,9 +99,10 @@ def log_users(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, " user"]:
-    """Log-probability of all windows of each user, whose cluster is unknown: clusters have their shares of users.
+    """Log-probability of all windows of each user, whose cluster is unknown.
 
-    0 for a user without windows; minus infinity if the model never makes a window of the user.
+    The probability of a cluster is its share of the training users. The result is 0 for a user without windows, and
+    minus infinity if the model cannot make some window of the user.
     """
     share = np.asarray(law.n_present, np.float64)
     log = log_windows(law, places, np.arange(len(share)), progress=progress)
@@ -110,7 +112,7 @@ def log_users(
 
 
 def _doubled(law: CheckinLaw) -> CheckinLaw:
-    """The law in double precision; shares that were rounded to single precision sum to one again."""
+    """The law in double precision; shares, rounded to single precision before, are normalized again."""
     arrays = {name: array.astype(np.float64) for name, array in law.to_arrays().items() if array.dtype.kind == "f"}
     # The distributions over places, which need most memory, are in `_ClassTables`.
     del arrays["visits"]
@@ -120,7 +122,7 @@ def _doubled(law: CheckinLaw) -> CheckinLaw:
 
 
 def _tables(law: CheckinLaw, classes: Int[np.ndarray, " class"]) -> _ClassTables:
-    """Sums over places, with one product of cells x cells for each table of factors."""
+    """Compute the tables; each table of factors takes one product with a matrix of cells x cells."""
     visits = np.ascontiguousarray(np.moveaxis(np.asarray(law.visits)[classes], 0, -1))
     cell, bins = np.asarray(law.cell), np.asarray(law.distance_bin)
     in_cell = np.zeros((len(visits), len(bins), len(classes)))
@@ -132,7 +134,7 @@ def _tables(law: CheckinLaw, classes: Int[np.ndarray, " class"]) -> _ClassTables
 
 
 def _blocks(length: Int[np.ndarray, " row"]) -> list[tuple[np.ndarray, int]]:
-    """Blocks of rows of positive length, each with the length to which its rows are filled up."""
+    """Blocks of rows of positive length, each with the length to which its rows are padded."""
     filled = PADDED[np.searchsorted(PADDED, length)]
     blocks = []
     for most in np.unique(filled[length > 0]).tolist():
@@ -142,7 +144,7 @@ def _blocks(length: Int[np.ndarray, " row"]) -> list[tuple[np.ndarray, int]]:
 
 
 def _size(most: int) -> int:
-    """Number of rows of a block."""
+    """Number of rows of a block whose rows have the length `most`."""
     return -(-EVENTS_AT_A_TIME // most)
 
 
@@ -174,7 +176,7 @@ def _log_but_new(
     places: Int[Array, "window instant"],
     most_events: int,
 ) -> tuple[Float[Array, "window class"], _Arrival, Bool[Array, "window event"]]:
-    """Log-probabilities without those of the new places; all events after the first, and which are at new places."""
+    """Log-probabilities without the factor `new`; all events after the first; whether each is at a new place."""
     n_instants = places.shape[1]
     log_any, pace_share = law.log_first_event(n_instants)[1], law.pace_share[classes]
 
@@ -210,10 +212,10 @@ def _log_times(law: CheckinLaw, happens: Array) -> Float[Array, " pace"]:
 def _log_returns(
     law: CheckinLaw, instants: Int[Array, " event"], places: Int[Array, " instant"]
 ) -> tuple[Float[Array, " type"], _Arrival, Bool[Array, " later"]]:
-    """Log-probabilities for each type of going back or not, and where to.
+    """Log-probability `places` of the module's formula, for each type.
 
-    Also gives all events after the first, and which of them are at new places. `instants`: those of the events, filled
-    up with the number of instants.
+    Also returns all events after the first, and whether each of them is at a new place. `instants`: instants of the
+    events, padded with the number of instants.
     """
     first = instants[0]
     size = min(law.most_places, len(instants))
@@ -229,7 +231,7 @@ def _log_returns(
         log_back = jnp.where(known[memory.last], log_last, log_old[jnp.argmax(known)])
         log_place = jnp.where(known.any(), log_back, log_new) - total
         before = (place, instant, instant - memory.instant, memory.n_events, memory.last)
-        # The filled-up events come last, so that what they do to the memory does not matter.
+        # Padding comes after the last event, so its effect on the memory does not matter.
         after = memory.after(place, instant, law.hour(instant))
         return after, (jnp.where(happens, log_place, 0), happens & ~known.any(), *before)
 
@@ -250,7 +252,7 @@ def _log_new(law: CheckinLaw, tables: _ClassTables, arrivals: _Arrival) -> Float
         here = tables.visits[slot, arrival.place].astype(law.place_rate.dtype)
 
         def among_rest(weight: Array, total: Array, of_visited: Array) -> Array:
-            # Rounding of the difference must not make it less than one of its terms.
+            # Rounding must not make the sum over the unvisited places less than the weight of one of them.
             return weight / jnp.maximum(total - of_visited, weight)
 
         anywhere = among_rest(here, tables.anywhere[slot], visited.sum(axis=0))

@@ -13,13 +13,13 @@ from scipy.optimize import minimize
 from ppmtf_jax.errors import NumericalError
 
 MOST_LOG = 30.0
-"""Bound of the logarithms that the trace model stores; float32 has the exponential of sums of some of them."""
+"""Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""
 
 
 class Maximizer:
     """Maximizes `value(parameters, data)`; the program is compiled once for all data of the same shapes.
 
-    It computes in float64, so it must be made and used under `jax.enable_x64(True)`.
+    It computes in float64, so create it and use it under `jax.enable_x64(True)`.
     """
 
     def __init__(self, value: Callable[[Any, Any], jax.Array], start: Any):
@@ -28,7 +28,7 @@ class Maximizer:
         self.gradient = jax.jit(jax.value_and_grad(lambda x, data: -value(self.unflatten(x), data)))
 
     def maximize(self, data: Any, most_steps: int, start: Any = None) -> Any:
-        """The parameters at which at most `most_steps` steps arrive."""
+        """The parameters after at most `most_steps` steps."""
         data = jax.device_put(data)
 
         def descend(x: np.ndarray) -> tuple[float, np.ndarray]:

@@ -17,7 +17,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 
 DAYS_A_WEEK = 7
 SHARE_TOLERANCE = 1e-4
-"""Greatest difference of a sum of shares from one, due to single precision."""
+"""Maximum difference between a sum of shares and one, due to single precision."""
 
 
 @jax.tree_util.register_dataclass
@@ -32,7 +32,7 @@ class CheckinBridge(CheckinLaw):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> CheckinBridge:
-        """The model of such arrays; raises ValueError if they do not fit each other."""
+        """The model with these arrays; raises ValueError if the arrays do not fit each other."""
         for name, n_known in (("cluster", len(arrays["visits"])), ("cell", len(arrays["distance_bin"]))):
             if arrays[name].max() >= n_known:
                 raise ValueError(f"{name} beyond the last")
@@ -71,7 +71,7 @@ class CheckinBridge(CheckinLaw):
         *,
         progress: bool = False,
     ) -> Float[np.ndarray, " trace"]:
-        """Computes all classes together, since these share most of the work."""
+        """As in `PersonModel`, but all classes are computed together, since they share most of the work."""
         classes, column = np.unique(own_class, return_inverse=True)
         return self.log_traces(places, classes, progress=progress)[np.arange(len(places)), column]
 
@@ -82,7 +82,8 @@ class CheckinBridge(CheckinLaw):
             events, share, steps = np.asarray(self.facts).tolist()
             why = (
                 f"since the training traces are sparse: {events:.2g} events on a day with events ({100 * share:.2g} % "
-                f"of its instants), and {100 * steps:.2g} % of the events follow an event at the instant before"
+                f"of its instants), and {100 * steps:.2g} % of the events follow an event at the instant before "
+                "(the first event of each trace is not counted)"
             )
         return [
             *cluster_sentences(np.asarray(self.n_present)),

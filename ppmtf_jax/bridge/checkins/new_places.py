@@ -1,7 +1,7 @@
 """Which new place people go to: near the last place, near one of their own places, or anywhere.
 
-The weights are those of `CheckinBridge`; they are learned by maximum likelihood from all events at new places, given
-the distributions of the clusters. A window has a *range*, which says how near to its own places its person keeps.
+The weights are those of `CheckinBridge`. They are learned by maximum likelihood from all events at new places, given
+the distributions of the clusters over places. A window has a *range*: how near its person stays to her own places.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ppmtf_jax.data.runs import joined_ranges
 
 N_RANGES = 3
 MOST_STEPS = 250
-# Precisions of the normal priors: of differences between neighbouring bins of distance, of factors after the longest
-# gaps, when the last place says little, and of all parameters.
+# Precisions of three normal priors: of differences between neighbouring bins of distance; of `near_last` after the
+# longest gaps, when the last place says little; and of all parameters.
 SMOOTH_PRECISION, LONG_GAP_PRECISION, PRECISION = 2.0, 20.0, 0.04
 LEAST_MASS = 1e-12
 PAIRS_AT_A_TIME = 2**20
@@ -45,7 +45,7 @@ def fit_new_places(
     distance_bin: Int[np.ndarray, "cell cell"],
     cell: Int[np.ndarray, " place"],
 ) -> NewPlaces:
-    """Learn all parameters at once; `weight`, `cluster`: of each window; the rest as in `CheckinBridge`."""
+    """Learn all parameters together. Each window has a `weight` and a `cluster`; the rest is as in `CheckinBridge`."""
     new = history.where(history.is_new)
     of_event = cluster[new.window], slot_of_instant[new.instant]
     arrivals = _Arrivals.of(new, weight, of_event, visits, distance_bin, cell)
@@ -63,7 +63,7 @@ def unvisited_mass(
     distance_bin: Int[np.ndarray, "cell cell"],
     cell: Int[np.ndarray, " place"],
 ) -> Float[np.ndarray, "row bin"]:
-    """Around each visited place, the shares of all places that are not visited, by bin of distance.
+    """For each visited place, the sum of `visits` over all unvisited places, by bin of distance from the visited place.
 
     `group`: cluster and slot of each event.
     """
@@ -76,7 +76,7 @@ def unvisited_mass(
     mass = np.zeros((len(at), n_bins))
     for each in range(n_bins):
         mass[:, each] = ((distance_bin == each) @ in_cell)[at, number] if len(at) else 0
-    # The places that are visited by then, around each of them.
+    # Subtract the visited places of the event, by bin of distance from each of them.
     begin = np.searchsorted(visited.event, np.arange(len(group[0]) + 1))
     size = np.diff(begin)[visited.event]
     stops = np.searchsorted(np.cumsum(size), np.arange(PAIRS_AT_A_TIME, size.sum() + PAIRS_AT_A_TIME, PAIRS_AT_A_TIME))
@@ -92,14 +92,14 @@ def unvisited_mass(
 
 
 class _Arrivals(NamedTuple):
-    """Events at new places, and the visited places around which they can be."""
+    """Events at new places, and the places visited before each event."""
 
     gap: Int[np.ndarray, " event"]
     window: Int[np.ndarray, " event"]
     weight: Float[np.ndarray, " window"]
     last_row: Int[np.ndarray, " event"]
-    # Of each visited place: its event, its share of the events so far, the bin of its distance from the new place, and
-    # `unvisited_mass`.
+    # For each visited place (a row): index of its event, its share of the events so far, bin of its distance from the
+    # new place, and `unvisited_mass`.
     event: Int[np.ndarray, " row"]
     share: Float[np.ndarray, " row"]
     bin: Int[np.ndarray, " row"]
@@ -140,7 +140,7 @@ class _Factors(NamedTuple):
 
     @classmethod
     def start(cls) -> _Factors:
-        """Near places are likelier."""
+        """Start with factors that fall with the distance."""
         falling = -0.3 * jnp.arange(len(DISTANCE_FROM_KM))
         near_last, reference = jnp.tile(falling, (N_GAP_CLASSES, 1)), jnp.zeros((len(GAP_FROM_H), 2))
         return cls(near_last, falling, reference, jnp.linspace(-1, 1, N_RANGES), jnp.zeros(N_RANGES))
@@ -153,7 +153,7 @@ class _Factors(NamedTuple):
 
 
 def _log_ranges(factors: _Factors, arrivals: _Arrivals) -> Float[Array, "window range"]:
-    """Joint log-probability of the new places and the range of each window.
+    """Joint log-probability of the new places and of each range, for each window.
 
     The probability of each new place is divided by the place's share in the cluster and slot.
     """
@@ -173,7 +173,7 @@ def _log_ranges(factors: _Factors, arrivals: _Arrivals) -> Float[Array, "window 
 
 
 def _log_posterior(factors: _Factors, arrivals: _Arrivals) -> Float[Array, ""]:
-    """Log-likelihood of the weighted windows up to a constant, plus the log of the normal priors."""
+    """Log-likelihood of the weighted windows up to a constant, plus the log-densities of the normal priors."""
     of_window = jax.scipy.special.logsumexp(_log_ranges(factors, arrivals), axis=1)
     rough = (jnp.diff(factors.near_last, axis=1) ** 2).sum() + (jnp.diff(factors.near_own) ** 2).sum()
     penalty = SMOOTH_PRECISION * rough + LONG_GAP_PRECISION * (factors.near_last[-1] ** 2).sum()

@@ -1,4 +1,4 @@
-"""Windows of calendar days, as lists of events, cut from traces; and what one user weighs in them."""
+"""Windows of calendar days that are cut from traces, as lists of events; and the weight of one user in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppmtf_jax.errors import InputError, Problem
 
 @dataclass(frozen=True, eq=False)
 class ObservedWindows:
-    """Windows with at least one event; events are sorted by window and instant, and instants count from its begin."""
+    """Windows with at least one event; events are sorted by window and instant; instant 0 begins the window."""
 
     user: Int[np.ndarray, " window"]
     window: Int[np.ndarray, " event"]
@@ -28,8 +28,8 @@ class ObservedWindows:
     def of(cls, traces: Traces, grid: TimeGrid) -> ObservedWindows:
         """Cut each trace into windows as long as `grid`, one after the other, from the first midnight on.
 
-        Events before it, and those of the last days that fill no window, are left out. Windows of whole weeks all begin
-        on the same day of the week.
+        Events before the first midnight are left out, and so are events of the last days that do not fill a window.
+        Windows of whole weeks all begin on the same day of the week.
 
         Raises
         ------
@@ -61,15 +61,14 @@ class ObservedWindows:
 
     @property
     def is_later(self) -> Bool[np.ndarray, " event"]:
-        """Whether an event is not the first one of its window."""
+        """Whether an event is not the first event of its window."""
         return ~run_begins(self.window)
 
     def weights(self) -> Float[np.ndarray, " window"]:
-        """Weight of each window, such that what one user weighs is bounded.
+        """Weight of each window, such that the weight of one user is bounded.
 
-        All windows of a user are multiplied by one number, such that they weigh at most `CHECKIN_WINDOWS` windows, and
-        their events at most as many as the events of the user who has the second most. With only one user, all windows
-        weigh 1.
+        All windows of a user have the same weight. Their sum is at most `CHECKIN_WINDOWS`, and the weight of their
+        events is at most that of the user who has the second most. With only one user, only the first bound holds.
         """
         n_users = int(self.user.max(initial=-1)) + 1
         windows = np.bincount(self.user, minlength=n_users)
@@ -78,11 +77,11 @@ class ObservedWindows:
         if len(np.unique(users)) < 2:
             return weight
         of_event = bounded(users, np.zeros(len(users), np.int64), 1, weight[self.window])[0]
-        # Events of a window all weigh the same.
+        # All events of a window have the same weight.
         return of_event[run_begins(self.window)]
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> ObservedWindows:
-        """The windows of some users; users keep their numbers."""
+        """The windows of the given users; users keep their numbers."""
         kept = np.isin(self.user, users)
         number = np.cumsum(kept) - 1
         events = kept[self.window]

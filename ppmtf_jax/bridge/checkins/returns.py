@@ -1,9 +1,10 @@
-"""Whether people check in at an old place again, at which one, or at a new place: given the gap since the last event.
+"""Whether people check in at a new place or at an old one, and at which old one, given the gap since the last event.
 
 The weights are those of `CheckinBridge`; they are learned by maximum likelihood with weak normal priors. A window has a
-*type*, which says how often its person returns. Each place has a rate of returns beyond what the rest explains; the
-likelihood of a person's windows uses the rates that all *other* people's windows give. With rates from all windows,
-people who return often would make the places of all others attractive.
+*type*, which says how often its person returns. Each place has a rate, which compares its returns with the returns that
+the other parameters explain. The likelihood of a person's windows uses rates that only the windows of *other* people
+give. If her own windows gave rates too, a person's returns would explain themselves, and the places of people who
+return often would look too attractive to all others.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
 
-# Pseudo-returns of each place, observed and expected.
+# Number of pseudo-returns of each place, which count both as observed and as expected.
 RATE_MASS = 5.0
 N_TYPES = 4
 MOST_STEPS = 200
-# Standard deviations of the normal priors: of all parameters, and of logits of shares and effects of distance.
+# Standard deviations of two normal priors: one of all parameters, and another one of logits of shares and of effects of
+# distance, which have both.
 PRIOR_SD, NARROW_SD = 3.0, 1.0
 LEAST_DISCOUNT, MOST_DISCOUNT = 1e-6, 0.99
 TINY = 1e-300
@@ -62,9 +64,9 @@ def fit_returns(
     distance_bin: Int[np.ndarray, "cell cell"],
     cell: Int[np.ndarray, " place"],
 ) -> Returns:
-    """Learn all parameters twice: without rates of places, and with the rates that follow from the first time.
+    """Learn all parameters twice: first without rates of places, then with the rates that the first result gives.
 
-    `weight`: of each window. `pace`: probabilities of the paces of each window. `distance_bin`, `cell`: as in
+    `weight`: weight of each window. `pace`: probabilities of the paces of each window. `distance_bin`, `cell`: as in
     `CheckinBridge`.
     """
     events = _Events.of(history, weight, pace, DISTANCE_CLASS[distance_bin], cell)
@@ -88,11 +90,12 @@ def rates_of_places(
     expected: Float[np.ndarray, " row"],
     n_places: int,
 ) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " row"]]:
-    """Logarithm of observed / expected returns of each place; and for each row, without the row's user.
+    """Rate of each place; and for each row, the rate of its place without the windows of its user.
 
-    A row is an event of a user who visited the place before. A user's returns to a place, observed or expected, weigh
-    at most `CHECKIN_RETURNS`, and at most those of the user who has the second most. The rate is 0 for a place with
-    fewer than `STEP_USERS` users.
+    A rate is the logarithm of (observed / expected returns), shrunk to 0.
+    A row is an event of a user, and a place that she visited before. A user's returns to a place, observed or expected,
+    weigh at most `CHECKIN_RETURNS`, and at most those of the user who has the second most. The rate is 0 for a place
+    with fewer than `STEP_USERS` users.
     """
     which, pair = np.unique(user.astype(np.int64) * n_places + place, return_inverse=True)
     user_of, place_of = np.divmod(which, n_places)
@@ -114,7 +117,7 @@ def rates_of_places(
 
 
 class _Events(NamedTuple):
-    """Events and visited places as the likelihood needs them."""
+    """Events and visited places, in the form that the likelihood needs."""
 
     gap: Int[np.ndarray, " event"]
     n_visited: Int[np.ndarray, " event"]
@@ -158,7 +161,7 @@ class _Events(NamedTuple):
 
 
 class _Urn(NamedTuple):
-    """Parameters of `Returns` without bounds."""
+    """Parameters of `Returns`, transformed so that they have no bounds."""
 
     logit_discount: Array
     strength: Array
@@ -175,7 +178,7 @@ class _Urn(NamedTuple):
 
     @classmethod
     def start(cls, n_paces: int) -> _Urn:
-        """Types that differ in how often they go to new places."""
+        """Start with types that differ only in how often they go to new places."""
         zero, gaps, three = jnp.array(0.0), jnp.zeros(len(GAP_FROM_H)), jnp.zeros(3)
         distance, types = jnp.zeros((N_GAP_CLASSES, N_DISTANCE_CLASSES)), jnp.zeros(N_TYPES)
         of_type, logits = jnp.linspace(1.5, -1.5, N_TYPES), jnp.zeros((n_paces, N_TYPES))
@@ -197,7 +200,7 @@ class _Urn(NamedTuple):
 
 
 def _log_weights(urn: _Urn, events: _Events) -> tuple[Array, Array]:
-    """Log-weight of each visited place, without the effect of the type; and of a new place, (event, type)."""
+    """Log-weight of each visited place, without the effect of the type; log-weight of a new place, (event, type)."""
     visited = events.visited
     gap = events.gap[visited.event]
     of_last = urn.last[gap] + visited.match @ urn.last_match
@@ -223,7 +226,7 @@ def _log_totals(urn: _Urn, events: _Events, old: Array, new: Array) -> Float[Arr
 
 
 def _log_types(urn: _Urn, events: _Events) -> tuple[Array, Array]:
-    """Joint log-probability of the events and the type of each window, (window, type); and `_log_totals`."""
+    """Joint log-probability of a window's events and of each type, (window, type); and `_log_totals`."""
     old, new = _log_weights(urn, events)
     total = _log_totals(urn, events, old, new)
     stays = events.visited.is_last[events.next_row][:, None]
@@ -235,7 +238,7 @@ def _log_types(urn: _Urn, events: _Events) -> tuple[Array, Array]:
 
 
 def _log_posterior(urn: _Urn, events: _Events) -> Float[Array, ""]:
-    """Log-likelihood of the weighted windows, plus the log of the normal priors."""
+    """Log-likelihood of the weighted windows, plus the log-densities of the normal priors."""
     everything = sum(jnp.sum(each**2) for each in urn) / PRIOR_SD**2
     narrow = (jnp.sum(urn.distance**2) + jnp.sum(urn.type_logits**2)) / NARROW_SD**2
     of_window = jax.scipy.special.logsumexp(_log_types(urn, events)[0], axis=1)
@@ -244,7 +247,7 @@ def _log_posterior(urn: _Urn, events: _Events) -> Float[Array, ""]:
 
 @jax.jit
 def _probabilities(urn: _Urn, events: _Events) -> Float[Array, " row"]:
-    """Probability of each visited place, averaged over the types given the windows."""
+    """Probability of each visited place, averaged over the probabilities of the types given the windows."""
     of_type, total = _log_types(urn, events)
     types = jax.nn.softmax(of_type, axis=1)[events.window]
     old, event = _log_weights(urn, events)[0], events.visited.event

@@ -29,7 +29,7 @@ from ppmtf_jax.trace_models.sampling import sample_index
 def sample_window(
     law: CheckinLaw, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
 ) -> Int[Array, " instant"]:
-    """Draw a person of a cluster, and her places at all instants; at least one instant has an event."""
+    """Draw a person of a cluster, and her place at each instant (or `ABSENT`); at least one instant has an event."""
     of_person, of_times, of_places = (jax.random.fold_in(key, number) for number in range(3))
     uniforms = jax.random.uniform(of_person, 4)
     # The pace and the first event are drawn given that there is an event.
@@ -75,7 +75,7 @@ def sample_places(
     """The places of a person of a type and a range, given the instants of her events."""
     n_instants = len(happens)
     instants = jnp.arange(n_instants, dtype=jnp.int32)
-    # Instant of the first event at an instant or later; `n_instants` if there is none.
+    # For each instant, the instant of the next event at this instant or later; `n_instants` if there is none.
     coming = lax.cummin(jnp.where(happens, instants, n_instants), reverse=True)
     coming = jnp.append(coming, n_instants)
     first = coming[0]
@@ -104,7 +104,7 @@ def sample_places(
 
 
 def _nearness(law: CheckinLaw, uniforms: Array, memory: Memory, instant: Array, reach: Array) -> Float[Array, " place"]:
-    """Draw what a new place is near to; the factors of all places for it."""
+    """Draw the reference of a new place, and compute the factor of each place for this reference."""
     gap = law.gap_bin(instant - memory.instant)
     near_to = sample_index(uniforms[0], law.reference[reach, gap])
     own = sample_index(uniforms[1], memory.n_events.astype(law.near_own.dtype))

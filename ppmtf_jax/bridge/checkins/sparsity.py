@@ -1,4 +1,4 @@
-"""Whether traces are sparse: whether most of what people did on their active days was not recorded."""
+"""Whether traces are sparse, which means that most instants of a person's active days were not recorded."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from ppmtf_jax.data.traces import Traces
 
 SPARSE_SHARE, SPARSE_STEPS = 0.2, 0.3
-"""Traces are sparse if both shares of `Sparsity` are below these bounds."""
+"""Traces are sparse if `Sparsity.share` and `Sparsity.steps` are below these bounds."""
 
 
 class Sparsity(NamedTuple):
-    """Facts about traces; an active user-day is a day of a user with an event."""
+    """Facts about traces; an active user-day is a day with an event in a trace of a user."""
 
     events_a_day: float  # events of an active user-day
     share: float  # share of the instants of active user-days that have an event
-    steps: float  # share of events that follow the event before them at the next instant
+    steps: float  # of the events after the first of each trace, the share one instant after the event before
 
     @classmethod
     def of(cls, traces: Traces) -> Sparsity:
-        """Count; instants are those that the time grid has on the day.
+        """Count; the instants of a day are the instants that the time grid has on this day.
 
         Examples
         --------
@@ -39,8 +39,8 @@ class Sparsity(NamedTuple):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether most of the day is missing, and what is there is no stretch of instants one after the other.
+        """Whether few instants of active days have events, and events seldom follow each other at successive instants.
 
-        Recordings of GPS cover a small part of the day too, but without gaps.
+        GPS recordings also cover only a small part of the day, but without gaps, so they are not sparse.
         """
         return self.share < SPARSE_SHARE and self.steps < SPARSE_STEPS

@@ -1,8 +1,9 @@
 """When people check in: classes of pace, and the odds of an event at an instant.
 
-The log-odds of an event at an instant, for a window of pace c, are alpha_c + hour of the day (weekend or not) + day of
-the week + time since the last event + habit + what pace c adds by time since the last event, and by hour. EM
-alternates between the pace of each window and the log-odds, by maximum likelihood with weak normal priors.
+For a window of pace c, the log-odds of an event at an instant are the sum of alpha_c and of effects of: the hour of the
+day (others at weekends), the day of the week, the time since the last event, and the habit. Each pace also has its own
+effects of the time since the last event and of the hour. EM alternates between the probabilities of the paces of each
+window and the log-odds, which are learned by maximum likelihood with weak normal priors.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 
 DAYS_A_WEEK, SATURDAY = 7, 5
 N_PACES = 6
-# Minimum number of windows of a pace.
+# Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
 MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 80, 20
-# EM stops when a round gains less than this, in nats a window.
+# EM stops when a round raises the log-likelihood by less than this, in nats per window.
 LEAST_GAIN = 1e-4
-# Pseudo-windows of each cluster, distributed over paces like all windows.
+# Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0
-# Precisions of the normal priors: of what all paces share, and of what one pace adds.
+# Precisions of the normal priors: of the effects that all paces share, and of the effects of one pace.
 SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
 INSTANTS_AT_A_TIME = 2**20
 TINY = 1e-12
@@ -59,7 +60,7 @@ class TimeCells(NamedTuple):
 
     instants: csr_array
     events: csr_array
-    # Of each column: ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit.
+    # Code of each column: ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit.
     code: Int[np.ndarray, " cell"]
 
     @classmethod
@@ -75,7 +76,7 @@ class TimeCells(NamedTuple):
             instants.append(_counts(np.repeat(np.arange(last - first), code.shape[1]), code.ravel(), last - first))
             row = windows.window[own] - first
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        # Most codes do not occur; without them, the columns are few.
+        # Most codes do not occur; their columns are left out.
         used = np.unique(np.concatenate([each.indices for each in instants]))
         counts = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
         return cls(*(each[:, used] for each in counts), used)  # type: ignore[call-overload]
@@ -87,14 +88,14 @@ def fit_paces(
     cluster: Int[np.ndarray, " window"],
     n_clusters: int,
 ) -> Paces:
-    """Find the classes of pace by EM, from windows of equal numbers of events.
+    """Find the classes of pace by EM, which starts from classes of windows with similar numbers of events.
 
-    `weight`: of each window, see `ObservedWindows.weights`. `cluster`: of the user of each window.
+    `weight`: weight of each window, see `ObservedWindows.weights`. `cluster`: cluster of the user of each window.
     """
     cells = TimeCells.of(windows)
     size = np.bincount(windows.window, minlength=windows.n_windows)
     n_paces = int(np.clip(windows.n_windows // PACE_WINDOWS, 1, N_PACES))
-    # Each class begins with windows of a range of sizes; the ranges have equal lengths on a logarithmic scale.
+    # Each class starts with the windows whose number of events is in one range; the ranges are equal on a log scale.
     level = np.searchsorted(np.geomspace(1, size.max() + 1, n_paces + 1)[1:-1], size, side="right")
     level = np.unique(level, return_inverse=True)[1]
     n_paces = int(level.max()) + 1
@@ -117,7 +118,7 @@ def fit_paces(
             if total @ weight - before < weight.sum() * LEAST_GAIN:
                 break
             before = total @ weight
-        # These are the shares of windows with an event; the shares of all windows follow.
+        # So far, these are shares among windows with an event; now they become shares among all windows.
         share = share / np.exp(log_any)
         return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), of_window)
 
@@ -167,7 +168,7 @@ def _hour_of_week(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
 
 
 class _Fields(NamedTuple):
-    """What the log-odds of a cell depend on; `hour` is that of the day, and other hours for weekends."""
+    """Indices of the effects of each cell; `hour` is the hour of the day, and 24 plus the hour at weekends."""
 
     hour: Int[np.ndarray, " cell"]
     weekday: Int[np.ndarray, " cell"]
@@ -183,7 +184,7 @@ class _Fields(NamedTuple):
 
 
 class _Effects(NamedTuple):
-    """What is added up to the log-odds."""
+    """Effects whose sum is the log-odds."""
 
     pace: Float[Array, " pace"]
     hour: Float[Array, " hour"]
@@ -195,7 +196,7 @@ class _Effects(NamedTuple):
 
     @classmethod
     def start(cls, log_odds: Float[np.ndarray, " pace"]) -> _Effects:
-        """Paces that differ only in their rate."""
+        """Start with paces that differ only in their rate of events."""
         n, hours = len(log_odds), 2 * HOURS_A_DAY
         zeros = [jnp.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
         return cls(jnp.asarray(log_odds), *zeros)
@@ -207,7 +208,7 @@ class _Effects(NamedTuple):
 
 
 class _Weighted(NamedTuple):
-    """What the likelihood needs of all windows, which are weighted by the probabilities of their paces."""
+    """Sums over all windows that the likelihood needs; each window is weighted by the probabilities of its paces."""
 
     at: _Fields  # of each cell
     instants: Float[np.ndarray, "pace cell"]
@@ -217,13 +218,13 @@ class _Weighted(NamedTuple):
 
 
 def _log_any(effects: _Effects, before_first: _Fields) -> Float[Array, " pace"]:
-    """Log-probability that a window has an event at all."""
+    """Log-probability that a window has at least one event."""
     log_none = -jnp.logaddexp(0, effects.log_odds(before_first)).sum(axis=1)
     return jnp.log(-jnp.expm1(log_none))
 
 
 def _log_posterior(effects: _Effects, data: _Weighted) -> Float[Array, ""]:
-    """Log-likelihood of windows given that each has an event, plus the log of the normal priors."""
+    """Log-likelihood of windows given that each has an event, plus the log-densities of the normal priors."""
     log_odds = effects.log_odds(data.at)
     likelihood = (data.events * log_odds - data.instants * jnp.logaddexp(0, log_odds)).sum()
     likelihood -= data.windows @ _log_any(effects, data.before_first)
@@ -242,7 +243,10 @@ def _shares(
     cluster: Int[np.ndarray, " window"],
     n_clusters: int,
 ) -> Float[np.ndarray, "cluster pace"]:
-    """Shares of the paces in each cluster, shrunk to those of all windows; in each, no user weighs most alone."""
+    """Shares of the paces in each cluster, shrunk to the shares of all windows.
+
+    In the number of windows of a pace in a cluster, no user weighs more than the second heaviest user.
+    """
     n_paces = weighted.shape[1]
     group = cluster[:, None] * n_paces + np.arange(n_paces)
     # A probability can be rounded to 0.
@@ -255,7 +259,7 @@ def _shares(
 
 
 def _table(effects: _Effects, grid: TimeGrid) -> Float[np.ndarray, "pace time since habit"]:
-    """Log-odds of all cells at each instant of the first week of a window."""
+    """Log-odds for each bin of `since` and `habit`, at each instant of the first week of a window."""
     n_instants = min(grid.n_instants, DAYS_A_WEEK * DAY_S // grid.step_s)
     cell = np.arange(N_SINCE * N_HABITS)
     code = _hour_of_week(grid)[:n_instants, None] * len(cell) + cell
@@ -264,7 +268,7 @@ def _table(effects: _Effects, grid: TimeGrid) -> Float[np.ndarray, "pace time si
 
 
 def _counts(row: Int[np.ndarray, " entry"], code: Int[np.ndarray, " entry"], n_rows: int) -> csr_array:
-    """Number of entries of each row and code."""
+    """Sparse table of the numbers of entries of each row and code."""
     n_codes = DAYS_A_WEEK * HOURS_A_DAY * N_SINCE * N_HABITS
     counts = csr_array((np.ones(len(row)), (row, code)), shape=(n_rows, n_codes))
     counts.sum_duplicates()

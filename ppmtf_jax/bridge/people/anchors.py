@@ -1,9 +1,10 @@
 """Anchors: the home and the second place of each user, and how they are distributed in each cluster.
 
-A user's home is the place of most of her events, and her second place is that of second most. These names say no more
-than that. A user weighs one in the number of homes at a place, and one in the number of second places. These numbers
-count only where `least_users` users have them, and u users count as u - n of them, as visits do (see `contributions`).
-What is removed is spread as visits are, so that nobody's home alone at a place becomes a home of the model.
+A user's home is the place with most of her events. Her second place is the place with the second most of her events.
+The names mean no more than that. A user weighs one in the number of homes at a place, and one in the number of second
+places there. As for visits, such a number counts only if it is at least `least_users`, and u users count as u - n users
+(see `contributions`). The removed users are spread over all places as visits are. So the home of a single user is no
+likelier as a home of the model than as a visited place.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import TimeGrid
 
 NOWHERE = -1
-"""Instead of a place: the user has no such anchor."""
+"""Index instead of a place, for a user without this anchor."""
 LEAST_EVENTS = 2
-"""Least number of events at an anchor."""
+"""Minimum number of a user's events at her anchor."""
 LEAST_SECOND_SHARE = 0.08
-"""Least share of a user's events at her second place."""
+"""Minimum share of a user's events at her second place."""
 DISTANCE_ROUNDS, SCALINGS = 16, 6
-"""Rounds that set the factors of distance, and Sinkhorn iterations in each."""
+"""Number of rounds that set the factors of distance, and number of Sinkhorn iterations in each round."""
 MOST_CHANGE = 10.0
 TINY = 1e-30
 
@@ -45,7 +46,7 @@ class Anchors(NamedTuple):
 
     @classmethod
     def of(cls, visits: VisitCounts) -> Anchors:
-        """The anchors of users; of places with equally many events, the one with the smaller index comes first."""
+        """The anchors of users; if two places have equally many events, the smaller index comes first."""
         code = visits.user.astype(np.int64) * visits.n_places + visits.place
         pair, which = np.unique(code, return_inverse=True)
         user, place = np.divmod(pair, visits.n_places)
@@ -78,9 +79,9 @@ def anchor_distribution(
     space: Space,
     choice: BridgeChoice,
 ) -> Float[np.ndarray, "cluster place"]:
-    """Distribution of each cluster's homes, or second places; every probability is positive.
+    """Distribution of each cluster's homes, or of its second places; every probability is positive.
 
-    `place`: that anchor of each user. `visited`: positive distribution of visits.
+    `place`: home (or second place) of each user. `visited`: positive distribution of visits over places.
     """
     who = np.flatnonzero(place != NOWHERE)
     users = np.bincount(place[who], minlength=len(visited))
@@ -93,7 +94,7 @@ def anchor_distribution(
 
 
 class AnchorPairs(NamedTuple):
-    """Weights of pairs: home h and second place w have home_pull(h) between(cell h, cell w) second_pull(w), h not w."""
+    """Home h and second place w, h not w, have the weight home_pull(h) between(cell h, cell w) second_pull(w)."""
 
     home_pull: Float[np.ndarray, "cluster place"]
     second_pull: Float[np.ndarray, "cluster place"]
@@ -107,10 +108,11 @@ def pair_anchors(
     second: Float[np.ndarray, "cluster place"],
     space: Space,
 ) -> AnchorPairs:
-    """Pairs with the given distributions of homes and second places, as far from each other as those of users.
+    """Pairs that have the given distributions of homes and second places, and distances as between users' anchors.
 
-    Sinkhorn scalings in each cluster, and factors of distance that all clusters share, in turns. A distribution with
-    more than half of its mass at one place may be out of reach, since the two places differ.
+    Each round runs Sinkhorn scalings in each cluster, and then sets the factors of distance, which all clusters share.
+    If a distribution has more than half of its mass at one place, the scalings may not reach it, since a home and a
+    second place differ.
     """
     who = np.flatnonzero(anchors.second != NOWHERE)
     share = np.bincount(of_user[who], minlength=len(home)) / max(len(who), 1)
@@ -128,7 +130,7 @@ def pair_anchors(
         ratio = wanted / wanted.sum() / np.maximum(found / max(found.sum(), TINY), TINY)
         factor *= np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE)
         factor /= factor.mean()
-    # The weights of one cluster may have any common factor: the greatest is 1.
+    # A common factor of the weights of one cluster does not matter: the greatest weight becomes 1.
     home_pull, second_pull = (np.float32(pull / pull.max(axis=0)).T for pull in (home_pull, second_pull))
     return AnchorPairs(home_pull, second_pull, between.astype(np.float32))
 
@@ -136,7 +138,7 @@ def pair_anchors(
 def _of_others(
     value: Float[np.ndarray, "place cluster"], between: Float[np.ndarray, "cell cell"], cell: Int[np.ndarray, " place"]
 ) -> Float[np.ndarray, "place cluster"]:
-    """For each place, the sum over all other places of the factor of distance times a value; `between` is symmetric."""
+    """For each place, the sum of (factor of distance x value) over all other places; `between` is symmetric."""
     near = (between @ (indicator(cell, len(between)).T @ value))[cell]
     return np.maximum(near - np.diag(between)[cell, None] * value, 0)
 

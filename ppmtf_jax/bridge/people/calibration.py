@@ -1,11 +1,12 @@
-"""Pulls and stays elsewhere, such that people who remember are at every time where they should be.
+"""Set pulls and log-odds of staying elsewhere, such that people with memory have the right distribution at every time.
 
-Memory moves people away from where a chain would put them: returns go to places of the own past, and new places are
-never old ones. So the pulls are set forward in time. At each instant, Sinkhorn iterations find the pulls for which the
-expected people elsewhere (by cluster, class of mobility, dwell time and place) become the cluster's distribution
-elsewhere. Simulated people tell what the expectation cannot know: how many moves are returns, which places are not new
-any more, and how often people stay. Several rounds also set the factors of distance, which all clusters share, and the
-strength of new places, such that moves are as long and returns as frequent as in the training traces.
+Memory moves people away from where a chain would put them: a return goes to a place that the person visited before, and
+a new place is never such a place. So the pulls are set instant by instant, forward in time. At each instant, Sinkhorn
+iterations find the pulls that bring the expected people elsewhere (by cluster, class of mobility, dwell time and place)
+to the cluster's distribution elsewhere. The expectation does not know how many moves are returns, which places are not
+new any more, and how often people stay. Simulated people tell this. Several rounds also set the factors of distance,
+which all clusters share, and the strength of new places. Then moves are as long, and returns are as frequent, as in the
+training traces.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
 N_ROUNDS = 6
 PEOPLE, LEAST_PEOPLE, MOST_PEOPLE = 8000, 100, 400
-"""Simulated people of all clusters, and least and most of one cluster."""
+"""Number of simulated people of all clusters together; minimum and maximum number for one cluster."""
 TOLERANCE, MOST_SCALINGS = 1e-3, 30
-"""The pulls are found if the total variation from what they should bring is at most this; most iterations for them."""
+"""Sinkhorn iterations stop at this total variation from the target, or after this number of iterations."""
 CORRECTIONS, HALVINGS = 6, 30
-"""Iterations for the places that are not new, and for the odds of staying."""
+"""Iterations that correct the pulls for places that are not new; bisections that find the odds of staying."""
 LEAST_SHARE = 0.02
-"""Least share of a place's people who come by stays and new moves, where returns already bring too many."""
+"""Minimum share of a place's people who stay there or come to it as a new place, even if returns bring too many."""
 LEAST_LEFT = 0.02
-"""Least share of a person's moves that is taken to be left when the places she knows are excluded."""
+"""Lower bound of the share of weight that a person has left when the places that she knows are excluded."""
 MOST_TILT, MOST_ODDS = 4.0, 12.0
 MOST_CHANGE, STRENGTH_POWER = 5.0, 1.3
-"""Bound of the change of a factor in a round; exponent of the strength's change, which acts weakly on returns."""
+"""Maximum change of a factor in a round; exponent of the change of strength, since strength acts weakly on returns."""
 TINY = 1e-20
 KEPT = np.append(1 - 1 / np.diff(DWELL_FROM), 1.0)
-"""Share of the people of a bin of dwell time who are in the same bin an instant later, if they stay."""
+"""For each bin of dwell time: of the people who stay, the share who are still in this bin an instant later."""
 
 
 class Targets(NamedTuple):
-    """What simulated people should do as training people do."""
+    """Statistics of the training people that simulated people should have."""
 
     elsewhere: Float[Array, "cluster slot place"]  # distribution of the people elsewhere
     stays: Float[Array, " slot"]  # share of stays among those who are elsewhere before and after
@@ -61,7 +62,7 @@ class Targets(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """What a sweep sets at each time; `scaling` is the pull before the correction for places that are not new."""
+    """Arrays that a sweep sets at each time; `scaling`: the pull before it is corrected for places that are not new."""
 
     pull: Float[Array, "time cluster place"]
     stay_tilt: Float[Array, "time cluster place"]
@@ -90,9 +91,10 @@ def calibrate(
     advance_bar: Callable[[int], None] = lambda _: None,
     n_rounds: int = N_ROUNDS,
 ) -> RememberingBridge:
-    """Set pulls, stays, factors of distance and strength; `windows` tell when people are seen.
+    """Set pulls, log-odds of staying, factors of distance and strength; `windows` tell when people are seen.
 
-    `law`: all arrays, with any pulls and stays of the right shape, and without factors of distance.
+    `law`: has all arrays; its pulls and log-odds of staying need only the right shapes, and its weights of new places
+    have no factors of distance yet.
     """
     n_clusters, n_times = len(targets.share), len(law.stay_at_time)
     clusters = np.repeat(np.arange(n_clusters), np.clip(PEOPLE // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
@@ -115,7 +117,7 @@ def calibrate(
         if number < n_rounds - 1:
             in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
             factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
-            # The factors of moves are 1 on average, so that nearness means the same in returns.
+            # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
             factor /= max(np.asarray(targets.distances) @ factor, TINY)
             seen = _share_of_returns(np.asarray(found.place).T, seen_at, weight)
             odds, wanted = seen / (1 - seen), targets.returns / (1 - targets.returns)
@@ -126,7 +128,7 @@ def calibrate(
 def presence(
     windows: Traces, n_people: int, n_instants: int, random: np.random.Generator
 ) -> Bool[np.ndarray, "person instant"]:
-    """At which instants random windows have events."""
+    """For each simulated person, the instants at which a randomly drawn window has events."""
     row = windows.trace_of_event()
     begins = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))
     chosen = random.integers(len(begins) - 1, size=n_people)
@@ -164,7 +166,7 @@ def _sweep(
     clusters: Int[Array, " person"],
     key: Key[Array, ""],
 ) -> tuple[_Times, _Found]:
-    """Simulate people from instant to instant; at each, first set the pulls and stays with which they go on."""
+    """Simulate people from instant to instant; before each step, set the pulls and log-odds of staying for it."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
     people = jax.vmap(begin, (None, 0, 0))(law, keys, clusters)
     crowd = jnp.zeros((*law.class_share.shape, len(DWELL_FROM), law.n_places))
@@ -212,7 +214,7 @@ def _sweep(
 def _at_once(
     law: RememberingBridge, slot: Int[Array, ""], next_layer: Float[Array, "2 cluster 3 3"], times: _Times
 ) -> RememberingBridge:
-    """The law of one instant, as a law of a period of one instant: so no array over all times is copied."""
+    """The law of one instant, as a law whose period is one instant; this copies no array over all times."""
     set_at = {name: getattr(times, name)[None] for name in SET}
     return replace(law, slot_of_phase=slot[None], layer_next=next_layer[:, :, None], **set_at)
 
@@ -259,10 +261,11 @@ def _expect(
     crowd: Float[Array, "cluster class dwell place"],
     into: Float[Array, "cluster layer"],
 ) -> tuple[Array, Array, Array]:
-    """The expected people elsewhere after a step, the scaling that brings them near the target, and K times it.
+    """The expected people elsewhere after a step, the scaling that brings them near the target, and K times scaling.
 
-    `old`: what the sweep before has set. `into`: shares of people who come to be elsewhere, by the layer they come
-    from. A share `returning` of the moves are returns, which are taken to be distributed like the target.
+    `old`: values that the previous sweep set. `into`: shares of the people who are elsewhere after the step, by their
+    layer before it. A share `returning` of the moves are returns; their places are assumed to have the distribution
+    `target`.
     """
     log_odds = law.stay[slot] + old.stay_at_time
     log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
@@ -311,7 +314,7 @@ def _expect(
 def _common_odds(
     log_odds: Float[Array, " person"], weight: Float[Array, " person"], wanted: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """What must be added to all log-odds such that the wanted share of the people stays; 0 without people."""
+    """Number to add to all log-odds, such that the wanted share of the people stays; 0 if there are no people."""
 
     def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
@@ -330,13 +333,13 @@ def _corrected(
     people: PersonState,
     leaves: Float[Array, " person"],
 ) -> Float[Array, "cluster place"]:
-    """Pulls such that people who go to no place they know arrive where they would without this exclusion.
+    """Corrected pulls: new moves exclude the places that a person knows, but arrive as if nothing were excluded.
 
-    `leaves`: probability that a person makes a move to a place elsewhere.
+    `leaves`: for each person, the probability that she moves to a place elsewhere.
     """
     cluster, place = people.cluster, people.place
     known = jnp.concatenate([people.home[None], people.second[None], people.visited.T])
-    # Only some of the rows are used: most people know few places.
+    # Only the first rows are used, since most people know few places.
     n_known = 2 + jnp.max(jnp.sum(people.visited != ABSENT, axis=1))
     is_excluded = (known != ABSENT) & (known != place)
     known = jnp.maximum(known, 0)

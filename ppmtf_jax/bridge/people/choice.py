@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 Memory = Literal["none", "places", "anchors"]
 MEMORIES: tuple[Memory, ...] = ("none", "places", "anchors")
-"""What people may remember, from the simplest: nothing, the places of their trace, also a home and a second place."""
+"""The choices, simplest first: nothing; the places of the trace; these, and also a home and a second place."""
 _IN_WORDS = {
     "none": "People remember nothing",
     "places": "People remember the places of their trace",
@@ -20,7 +20,7 @@ _IN_WORDS = {
 def memory_sentence(memory: Memory, gain: Float[Array, " memory"] | None) -> str:
     """A sentence for the summary of a model; `gain` as in `ClusterBridge.memory_gain`."""
     if gain is None:
-        return f"{_IN_WORDS[memory]}, as the settings say"
+        return f"{_IN_WORDS[memory]}; nothing else was compared"
     tried = dict(zip(MEMORIES, np.asarray(gain), strict=True))
     others = ", ".join(f"{name} {value:+.3f}" for name, value in tried.items() if name != "none")
     return (

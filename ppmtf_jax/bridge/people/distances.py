@@ -8,14 +8,14 @@ from jaxtyping import Int
 from ppmtf_jax.bridge.space import Space
 
 QUANTILES = np.append(np.arange(1, 12) / 12, [0.94, 0.96, 0.98, 0.99])
-"""Where bins end, as quantiles of the distances of pairs; the rare long distances have bins of their own."""
+"""Upper edges of the bins, as quantiles of the distances of pairs; the rare long distances have several bins."""
 
 
 def distance_bins(
     place: Int[np.ndarray, " pair"], other: Int[np.ndarray, " pair"], space: Space
 ) -> Int[np.ndarray, "cell cell"]:
-    """Bin of distance of each pair of cells: 0, 1, ... without gaps, from near to far; `place`, `other`: some pairs."""
+    """Bin of distance of each pair of cells, from near to far: 0, 1, ...; pairs `place`, `other` give the quantiles."""
     km = space.km[space.cell[place], space.cell[other]]
     edges = np.quantile(km, QUANTILES, method="inverted_cdf") if len(km) else []
-    # Many pairs can have exactly the distance of an edge: they belong to the lower bin.
+    # Many pairs can have exactly the distance of an edge. Such pairs belong to the lower bin.
     return np.unique(np.searchsorted(np.unique(edges), space.km), return_inverse=True)[1].reshape(space.km.shape)

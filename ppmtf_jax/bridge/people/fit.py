@@ -40,14 +40,14 @@ def fit_people(
     n_rounds: int = N_ROUNDS,
     progress: bool = False,
 ) -> RememberingBridge:
-    """Fit the remembering bridge; see `model` for its law.
+    """Fit the remembering bridge; see `law` for its law.
 
     `of_user`: clusters of all users, numbered 0, 1, ... without gaps. `choice`: smoothing that was chosen for the
-    cluster bridge. `anchors`: whether people have a home and a second place; without, all places are alike. `n_rounds`:
-    rounds of calibration; three are enough to compare models.
+    cluster bridge. `anchors`: whether people have a home and a second place; without anchors, all places are alike.
+    `n_rounds`: rounds of calibration; three are enough to compare models.
 
-    A trace of several periods is like the training traces for two periods, if these last several periods; later
-    periods are like the second one.
+    If the training grid is longer than one period, the first two periods of a synthetic trace are calibrated, and later
+    periods are like the second one. Otherwise all periods are like the first one.
     """
     grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
     n_clusters, n_periods = int(of_user.max()) + 1, 2 if grid.n_instants > grid.period else 1
@@ -106,13 +106,13 @@ def fit_people(
 
 
 def _kernel_arrays(movement: Movement) -> dict[str, np.ndarray]:
-    """Arrays of K: where people go who go to a new place."""
+    """Arrays of K, the weights of new places."""
     counts = movement.counts
     n_places = counts.population.shape[1]
     return {
         "cell": counts.space.cell,
         "move_start": np.searchsorted(counts.seen.place, np.arange(n_places + 1)),
-        # JAX cannot index an empty array, so there is one more move, which belongs to no place.
+        # JAX cannot index an empty array, so one move that belongs to no place is appended.
         "next_place": np.append(counts.seen.next_place, n_places),
         "seen": np.pad(movement.seen, [(0, 0), (0, 1)]),
         "leaving": movement.gravity,
@@ -136,7 +136,7 @@ def _anchor_arrays(
 
 
 def _distances(moves: Transitions, space: Space) -> tuple[Int[np.ndarray, "cell cell"], Float[np.ndarray, " bin"]]:
-    """Bins of distance, and the share of the moves in each; no user weighs more than the second in a bin."""
+    """Bins of distance, and the share of moves in each bin; no user weighs more there than the second heaviest user."""
     bins = distance_bins(moves.place, moves.next_place, space)
     of_move = bins[space.cell[moves.place], space.cell[moves.next_place]]
     covered = covered_distances(moves, of_move, int(bins.max()) + 1)

@@ -1,8 +1,8 @@
 """When people are at home, at their second place and elsewhere: chains of layers of each cluster.
 
-No user weighs more than the second heaviest user in the number of events in a layer, and of steps from a layer to a
-layer, of people of one cluster with (or without) a second place, at one instant of the period. A user weighs one in the
-number of users who have a second place.
+Events in a layer, and steps between two layers, are counted for each instant of the period, for the users of each
+cluster who have a second place and for those who have none. In each of these numbers, no user weighs more than the
+second heaviest user. A user weighs one in the number of users who have a second place.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.data.traces import Traces
 
 PRIOR_EVENTS = 20.0
-"""Weight of all clusters' layers, and steps between layers, against those of one cluster at one instant."""
+"""Weight of the prior in events: layers, or steps between layers, of all clusters, for one cluster at one instant."""
 LIFT_EVENTS = 5.0
-"""Weight of all clusters, where a cluster's layers at an instant are compared with those of all."""
+"""Weight of the prior, in events, when a cluster's layers at an instant are compared with those of all clusters."""
 SECOND_USERS = 5.0
-"""Weight of all clusters' share of users with a second place against that of one cluster."""
+"""Weight of the prior, in users: the share of all users with a second place, for the share of one cluster."""
 BANDWIDTH, OVERALL_STEPS = 0.7, 10.0
-"""Smoothing of all clusters' steps: standard deviation over instants, and weight of the steps of all instants."""
+"""Smoothing of the steps of all clusters: standard deviation in instants, and weight of the steps of all instants."""
 RAKINGS, STAY_ROUNDS, MOST_CHANGE = 40, 8, 5.0
 LEAST, TINY = 1e-4, 1e-12
 
@@ -32,7 +32,7 @@ LEAST, TINY = 1e-4, 1e-12
 class Layers(NamedTuple):
     """Chains of layers; the first index of arrays is whether people have a second place; see `model.RememberingBridge`.
 
-    `at`: share of the people in each layer at each phase, as users are.
+    `at`: share of the people in each layer at each phase, learned from the users.
     """
 
     second_share: Float[np.ndarray, " cluster"]
@@ -48,12 +48,12 @@ class Layers(NamedTuple):
 
 
 def fit_layers(traces: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
-    """Chains whose marginals are those of users at each instant, and who stay at anchors as often as users do.
+    """Chains that have the users' shares of layers at each instant, and stay at anchors as often as users do.
 
-    Events of a cluster are shrunk to those of all clusters, times what distinguishes the cluster; steps to those of all
-    clusters. At each instant, raking finds the joint distribution of two layers that has the marginals before and after
-    the step and is nearest to the steps. Odds of staying at an anchor, which all clusters share, are set in turns with
-    it.
+    The shares of layers of a cluster are shrunk to the shares of all clusters, times a factor for the cluster. The
+    steps of a cluster are shrunk to the steps of all clusters. At each instant, raking finds the joint distribution of
+    the layers before and after the step: it has the given marginals, and is nearest to the observed steps. Raking
+    alternates with setting the odds of staying at an anchor, which all clusters share.
     """
     n_clusters, period = int(of_user.max()) + 1, traces.time_grid.period
     has_second = anchors.second != NOWHERE
@@ -102,7 +102,7 @@ def _chains(
     ever = _normalized(steps.sum(axis=(1, 2)) + 0.5)
     pooled = _normalized(of_all + OVERALL_STEPS * ever[:, None])
     own = _normalized(steps + PRIOR_EVENTS * pooled[:, None])
-    # Share of the steps that stay at an anchor, of all people together.
+    # Share of the steps of all people that stay at an anchor.
     together, anywhen = of_all.sum(axis=0), steps.sum(axis=(0, 1, 2))
     overall = (anywhen[HOME, HOME] + anywhen[SECOND, SECOND]) / max(anywhen.sum(), 1)
     stays = together[:, HOME, HOME] + together[:, SECOND, SECOND] + PRIOR_EVENTS * overall
@@ -119,7 +119,7 @@ def _chains(
         if number < STAY_ROUNDS - 1:
             ratio = wanted / (1 - wanted) / (found / (1 - found))
             odds = np.clip(odds * np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE), 1e-4, 1e4)
-    # A layer where nobody is has no step: any row will do.
+    # If nobody is in a layer, it has no steps, and any row will do.
     total = joint.sum(axis=-1, keepdims=True)
     return np.where(total > TINY, joint / np.maximum(total, TINY), at[..., None, :])
 

@@ -1,8 +1,9 @@
 """Exact probabilities of traces under the law of people who remember, in float64.
 
-Given the person (class of mobility, home, second place), a trace is a product of steps. The probability of the trace is
-the sum over all persons. A home or second place that is not in the trace does not matter, since people draw theirs only
-when they first are there. So the sum has (distinct places + 1)^2 terms at most for each class of mobility.
+Given the person (class of mobility, home, second place), the probability of a trace is a product over its steps. The
+probability of the trace is the sum over all persons. A home or second place that is not in the trace does not matter,
+since a person draws it only when she is there for the first time. So for each class of mobility, the sum has at most
+(distinct places + 1)^2 + 1 terms.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ppmtf_jax.trace_models.base import ABSENT
 
 TRACES_AT_A_TIME = 64
 NUMBERS_AT_A_TIME = 2**21
-"""Greatest number of entries of an array of probabilities of steps."""
+"""Maximum number of entries of an array of probabilities of steps."""
 
 
 def log_traces(
@@ -42,15 +43,16 @@ def log_traces(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, "trace cluster"]:
-    """Log-probability of each trace under the law of each of some clusters.
+    """Log-probability of each trace under the law of each given cluster.
 
-    A complete trace has its exact probability. With gaps, the result is the logarithm of the product, over the events,
-    of a probability of the event given the events before it; these sum to one over the places of each event:
+    For a complete trace, the result is exact. For a trace with gaps, it is the logarithm of a product over the events.
+    Each factor is a probability of the event given the events before it, and sums to one over the places of the event:
 
-    - The layer goes on through the gap, by the product of its transitions. At the first event it is as if the trace had
-      begun at instant 0; the first place elsewhere has its distribution of instant 0.
-    - Who was elsewhere may have stayed at her place: the product of the probabilities of staying, at every instant of
-      the gap. Otherwise she left it, and is where a single step from her last place leads, or is back there.
+    - The layer changes through the gap by the product of its transition matrices. The chain of layers begins at instant
+      0, even if the first event is later. If the first event is elsewhere, its place has the distribution of instant 0.
+    - A person who was elsewhere before the gap may have stayed at her place. The probability of this is the product of
+      the probabilities of staying over all instants of the gap. Otherwise she left her place. Then a single step from
+      this place leads to her next place, which may also be the same place again.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ def log_traces(
         raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
     if not len(places):
         return np.zeros((0, len(clusters)))
-    # Traces with similar numbers of distinct places are computed together, since the others are padded.
+    # Traces with similar numbers of distinct places are computed together, since shorter rows are padded.
     order = np.argsort(_n_distinct(places), kind="stable")
     blocks = np.split(order, np.arange(TRACES_AT_A_TIME, len(order), TRACES_AT_A_TIME))
     found = np.empty((len(places), len(clusters)))
@@ -95,10 +97,10 @@ def held_out(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, " user"]:
-    """Log-probability of the traces of each user, whose cluster is unknown: large if the law predicts them well.
+    """Log-probability of the traces of each user, whose cluster is unknown; it is large if the law predicts them well.
 
-    The probability of each cluster is its share of the training users. All traces of a user have the same cluster;
-    apart from that, each is the trace of a new person.
+    The probability of each cluster is its share of the training users. All traces of a user have the same cluster.
+    Apart from that, each trace is that of a new person.
 
     Parameters
     ----------
@@ -128,18 +130,18 @@ def _n_distinct(places: Int[np.ndarray, "trace instant"]) -> Int[np.ndarray, " t
 
 
 class _Events(NamedTuple):
-    """Events of some traces, in the order of time; events after a trace's last have the place `ABSENT`.
+    """Events of some traces, in the order of time; entries after a trace's last event have the place `ABSENT`.
 
-    A place of a trace is called by its number: places are numbered in the order of their first events.
+    The *number* of a place counts the distinct places of a trace in the order of their first events: 0, 1, ...
     """
 
     place: Int[np.ndarray, "trace event"]
     instant: Int[np.ndarray, "trace event"]
-    distinct: Int[np.ndarray, "trace number"]  # the place of each number, `ABSENT` after the last
+    distinct: Int[np.ndarray, "trace number"]  # the place of each number, `ABSENT` after the last number
     number: Int[np.ndarray, "trace event"]
-    known: Int[np.ndarray, "trace event"]  # how many distinct places the earlier events have
+    known: Int[np.ndarray, "trace event"]  # number of distinct places of the earlier events
     begin: Int[np.ndarray, "trace event"]  # first event of the run of events at the same place
-    arrivals: Int[np.ndarray, "trace event number"]  # runs of events at each place that began so far
+    arrivals: Int[np.ndarray, "trace event number"]  # number of runs of events at each place that began so far
 
     @classmethod
     def of(cls, places: Int[np.ndarray, "trace instant"]) -> _Events:
@@ -163,10 +165,11 @@ class _Events(NamedTuple):
 
 
 class _Anchor(NamedTuple):
-    """Probabilities of an anchor (home or second place) that is drawn after so many distinct places, in each cluster.
+    """Probabilities, in each cluster, that an anchor (home or second place) is the place of a number.
 
-    `alone`: the other anchor is not drawn yet. `beside`: the other anchor is the place of some number. `none_alone`,
-    `none_beside`: no place is left.
+    The anchor is drawn when all places with smaller numbers are visited. `alone`: the other anchor is not drawn yet.
+    `beside`: the other anchor is the place of the number `other`. `none_alone`, `none_beside`: whether no place is left
+    for the anchor, if `known` distinct places are visited.
     """
 
     alone: Float[np.ndarray, "trace number cluster"]
@@ -175,7 +178,7 @@ class _Anchor(NamedTuple):
     none_beside: Bool[np.ndarray, "trace known other cluster"]
 
     def log_entry(self, trace: np.ndarray, own: np.ndarray, other: np.ndarray) -> Float[np.ndarray, "person cluster"]:
-        """Log-probability of the anchor of some persons: 0 if it is not in the trace."""
+        """Log-probability of the anchor of each person; 0 if the anchor is not in the trace."""
         is_beside = (other != ABSENT) & (other < own)
         drawn = np.where(is_beside[:, None], self.beside[trace, own, other], self.alone[trace, own])
         return np.log(np.where((own == ABSENT)[:, None], 1, drawn))
@@ -183,7 +186,7 @@ class _Anchor(NamedTuple):
     def is_barred(
         self, trace: np.ndarray, known: np.ndarray, own: np.ndarray, other: np.ndarray
     ) -> Bool[np.ndarray, "person step cluster"]:
-        """Whether some persons cannot draw the anchor at some steps, although they do not have it yet."""
+        """Whether no place is left for the anchor of a person at a step, and she does not have this anchor yet."""
         own, other = own[:, None], other[:, None]
         is_beside = (other != ABSENT) & (other < known)
         none_left = np.where(
@@ -195,9 +198,10 @@ class _Anchor(NamedTuple):
 
 
 class _Persons(NamedTuple):
-    """Persons who may have made the traces: numbers of the home and of the second place, `ABSENT` if not in the trace.
+    """Persons who may have made the traces.
 
-    The persons of a trace follow one another.
+    `home`, `second`: numbers of the home and of the second place, `ABSENT` if this place is not in the trace. The
+    persons of a trace stand next to each other.
     """
 
     trace: Int[np.ndarray, " person"]
@@ -214,7 +218,7 @@ class _Persons(NamedTuple):
 
 @cache
 def _persons_of_trace(n_anchors: int) -> Int[np.ndarray, "3 person"]:
-    """Home, second place, and whether there is one, of all persons; the first numbers may be a home or second place."""
+    """Home, second place and `has_second` of all persons; only numbers below `n_anchors` can be an anchor."""
     numbers = np.arange(ABSENT, n_anchors)
     home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
     exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
@@ -222,13 +226,14 @@ def _persons_of_trace(n_anchors: int) -> Int[np.ndarray, "3 person"]:
 
 
 class _Steps(NamedTuple):
-    """What steps from event to event need, for all persons who may have made the traces.
+    """Probabilities and weights of the steps from event to event that all persons of a trace share.
 
-    `layers`: probabilities of layers after the step given those before; `elsewhere`: probability of being elsewhere all
-    the time of the step; `pair`: index of the step in these. `stays`, `leaves`: probabilities of staying at the place,
-    given elsewhere all the time, and of not staying. `returns`: weights of going back to the places of each number;
-    `chosen`: that of the place that was chosen. `new`: probability of the chosen place among new places, 0 if it is not
-    new. `has_new`: whether a new place is left.
+    `layers`: probabilities of the layer after the step, given the layer before it. `elsewhere`: probability of being
+    elsewhere during the whole step. `pair`: index of the step in `layers` and `elsewhere`. `stays`, `leaves`:
+    probabilities of staying at the place and of leaving it, for a person who is elsewhere during the whole step.
+    `returns`: weight of going back to the place of each number; `chosen`: weight of going back to the next place.
+    `new`: probability of the next place among the new places, 0 if it is not new. `has_new`: whether a new place is
+    left.
     """
 
     valid: Bool[np.ndarray, "trace step"]
@@ -246,7 +251,7 @@ class _Steps(NamedTuple):
 
 
 class _Exact:
-    """The law of some clusters in float64, with probabilities that sum to one."""
+    """The law of some clusters in float64, whose probabilities are normalized again after their rounding to float32."""
 
     def __init__(self, law: PersonLaw, clusters: Int[np.ndarray, " cluster"]) -> None:
         def double(value: Array) -> np.ndarray:
@@ -340,7 +345,7 @@ class _Exact:
     def _log_first(
         self, events: _Events, steps: _Steps, persons: _Persons, layer: Int[np.ndarray, " person"]
     ) -> Float[np.ndarray, "person cluster"]:
-        """Log-probability of the person and of her layer, and her place elsewhere, at the first event."""
+        """Log-probability of `has_second`, and of the layer and the place elsewhere at the first event."""
         trace, has_second = persons.trace, persons.has_second
         place = events.place[trace, 0]
         share = np.where(has_second[:, None] == 1, self.second_share, 1 - self.second_share)
@@ -351,7 +356,7 @@ class _Exact:
     def _steps(self, events: _Events, free: Float[np.ndarray, "trace known place"]) -> _Steps:
         place, following = events.place[:, :-1], events.place[:, 1:]
         valid = following != ABSENT
-        # Steps after the last event do not count; they are treated as staying at the first instant.
+        # Steps after the last event do not count; they are treated as steps from instant 0 to instant 0.
         start = np.where(valid, events.instant[:, :-1], 0)
         end = np.where(valid, events.instant[:, 1:], 0)
         first = np.where(events.place[:, :1] == ABSENT, 0, events.instant[:, :1])
@@ -382,9 +387,10 @@ class _Exact:
     def _layers(
         self, spans: Int[np.ndarray, "pair 2"]
     ) -> tuple[Float[np.ndarray, "pair 2 3 3 cluster"], Float[np.ndarray, "pair 2 cluster"]]:
-        """Probabilities of layers after spans of time given those before; of being elsewhere all the time.
+        """For each span of time: probabilities of the layer at its end, given the layer at its start; and `elsewhere`.
 
-        The spans are sorted, so that all spans from the same instant are computed together.
+        `elsewhere` is the probability of being elsewhere during the whole span, given elsewhere at its start. The spans
+        are sorted, so that all spans from the same instant are computed together.
         """
         layers, elsewhere = [], []
         begin = -1
@@ -426,7 +432,7 @@ class _Exact:
         return log_stays
 
     def _returns(self, events: _Events, end: Int[np.ndarray, "trace step"]) -> Float[np.ndarray, "trace step number"]:
-        """Weights of going back to the places of each number; 0 for places not visited before."""
+        """Weight of going back to the place of each number; 0 for places that were not visited before."""
         arrivals, slot = events.arrivals[:, :-1], self._slot_of(end)[..., None]
         here, other = np.maximum(events.place[:, :-1, None], 0), np.maximum(events.distinct[:, None], 0)
         numbers = np.arange(events.distinct.shape[1])
@@ -444,7 +450,7 @@ class _Exact:
     def _weight(
         self, slot: Int[np.ndarray, "*#shape"], place: Int[np.ndarray, "*#shape"], other: Int[np.ndarray, "*#shape"]
     ) -> Float[np.ndarray, "*#shape"]:
-        """K of the moves from places to other places."""
+        """K(a, b) for given pairs of places."""
         gravity = self.leaving[slot, place] * self.between[self.cell[place], self.cell[other]]
         wanted = place * self.n_places + other
         if not len(self.move):
@@ -453,7 +459,7 @@ class _Exact:
         return gravity * self.arriving[slot, other] + np.where(self.move[at] == wanted, self.seen[slot, at], 0)
 
     def _weights_from(self, slot: int, place: Int[np.ndarray, " step"]) -> Float[np.ndarray, "step place"]:
-        """K of the moves from places to all places, in one slot."""
+        """K(a, b) from given places a to all places b, in one slot."""
         near = self.between[self.cell[place]][:, self.cell]
         weight = self.leaving[slot, place][:, None] * near * self.arriving[slot]
         begin, n_moves = self.move_start[place], np.diff(self.move_start)[place]
@@ -462,7 +468,7 @@ class _Exact:
         return weight
 
     def _free(self, events: _Events) -> Float[np.ndarray, "trace known place"]:
-        """1 for the places that are still unvisited after the first places of a trace, otherwise 0."""
+        """1 for places that are still unvisited after the first `known` distinct places of a trace, otherwise 0."""
         n_traces, n_numbers = events.distinct.shape
         free = np.ones((n_traces, n_numbers + 1, self.n_places))
         for number in range(n_numbers):
@@ -473,9 +479,10 @@ class _Exact:
     def _new(
         self, events: _Events, end: Int[np.ndarray, "trace step"], free: Float[np.ndarray, "trace known place"]
     ) -> tuple[Float[np.ndarray, "trace step cluster"], Bool[np.ndarray, "trace step cluster"]]:
-        """Probability of the next place among new places, 0 if it is not new; whether there is a new place.
+        """Probability of the next place among new places (0 if it is not new), and whether a new place is left.
 
-        The sum over all places is needed only if the next place is new, or if all places with weight may be visited.
+        The sum over all places is needed only if the next place is new, or if all places with a positive weight may be
+        visited already.
         """
         known, number = events.known[:, 1:], events.number[:, 1:]
         new = np.zeros((*known.shape, len(self.class_share)))
@@ -496,7 +503,7 @@ class _Exact:
 
     @cached_property
     def _n_open(self) -> Int[np.ndarray, " time"]:
-        """Number of places with a positive weight at each time, at least, wherever a person is."""
+        """Lower bound of the number of places with a positive weight at each time, wherever a person is."""
         slot = self._slot_of(np.arange(len(self.pull)))
         reaches = np.all(self.leaving > 0, axis=1) & np.all(self.between > 0)
         is_open = (self.pull > 0) & (self.arriving[slot] > 0)[:, None]
@@ -510,7 +517,7 @@ class _Exact:
         pull: Float[np.ndarray, "cluster place"],
         between: Float[np.ndarray, "cell cell"],
     ) -> _Anchor:
-        """Probabilities of an anchor; `between`: first the cell of this anchor, then that of the other."""
+        """Probabilities of an anchor; first index of `between`: cell of this anchor, second: cell of the other one."""
         own, numbers = events.distinct, np.arange(events.distinct.shape[1])
         cell = self.cell[own]
         total_alone = free @ alone.T
@@ -535,10 +542,10 @@ def _taken(
 
 
 def _positive(total: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The same numbers, and 1 in place of 0, for divisions of 0 by 0."""
+    """The same numbers, with 1 instead of 0, so that 0 / 0 becomes 0 / 1."""
     return np.where(total > 0, total, 1)
 
 
 def _normalized(weight: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Rows divided by their sums; rows of zeros stay."""
+    """Rows divided by their sums; rows of zeros stay zero."""
     return weight / _positive(weight.sum(axis=-1, keepdims=True))

@@ -1,7 +1,8 @@
-"""When people go back to a place that they remember, and to which: by maximum likelihood of their moves.
+"""When people go back to a place that they remember, and to which place; learned by maximum likelihood of their moves.
 
-In the likelihood, no user's moves weigh more than the second's. At most `MOST_USERS` random users with at most about
-`MOST_CHOICES` possible returns take part: more users would change the few parameters less than other users do.
+In the likelihood, no user weighs more than the user with the second most moves. At most `MOST_USERS` random users are
+used, with about `MOST_CHOICES` possible returns at most. More users would change the few parameters less than another
+draw of users does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_LIFT = np.log(20.0)
 START = (0.0, 1.0, 0.0, 0.5, 0.1)
 BOUNDS = ((-6, 4), (-4, 9), (-6, 4), (-1, 2), (-1, 2))
 PRECISION = np.array([0.1, 0.0, 1.0, 1.0, 1.0])
-"""Start, bounds and precision of the normal prior of logit discount, log strength, back, by_lift and near."""
+"""Start, bounds, and precisions of the normal priors, of: logit discount, log strength, back, by_lift, near."""
 
 
 class ReturnLaw(NamedTuple):
@@ -41,10 +42,10 @@ class ReturnLaw(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Moves of people who could have gone back; and the places to which each could, sorted by move."""
+    """Moves of people who could have gone back; and for each move, sorted by move, the places to go back to."""
 
     user: Int[np.ndarray, " move"]
-    n_places: Int[np.ndarray, " move"]  # places elsewhere so far
+    n_places: Int[np.ndarray, " move"]  # number of distinct places elsewhere so far
     is_return: Bool[np.ndarray, " move"]
     move: Int[np.ndarray, " choice"]
     arrivals: Int[np.ndarray, " choice"]
@@ -53,21 +54,21 @@ class Choices(NamedTuple):
 
 
 def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "slot place"]:
-    """Logarithm of the share of people at a place in a slot, compared with all slots; bounded."""
+    """Bounded logarithm of (share of people at a place in a slot / mean share over all slots)."""
     return np.clip(np.log(population / population.mean(axis=0)), -MOST_LIFT, MOST_LIFT)
 
 
 def fit_returns(
     windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], movement: Movement, random: np.random.Generator
 ) -> ReturnLaw:
-    """Maximize the likelihood of the moves to places elsewhere; `is_elsewhere` says which events are there."""
+    """Maximize the likelihood of the moves to places elsewhere; `is_elsewhere` says which events are elsewhere."""
     return maximum_likelihood(choices_of(*_some_users(windows, is_elsewhere, random), movement))
 
 
 def _some_users(
     windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], random: np.random.Generator
 ) -> tuple[Traces, Bool[np.ndarray, " kept"]]:
-    """Random users whose numbers of possible returns are small enough together, in order of their index."""
+    """Events of random users, as many users as the bounds on users and on possible returns allow."""
     runs = Runs.of(windows.trace_of_event(), windows.place)
     user = windows.user[runs.event]
     # A window with n runs has fewer than n^2 / 2 possible returns.
@@ -81,10 +82,10 @@ def _some_users(
 
 
 def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], movement: Movement) -> Choices:
-    """The moves to places elsewhere, except those of people who had no place to go back to.
+    """The moves to places elsewhere, except moves of people who had no place to go back to.
 
-    What depends on the current place counts only where the move is from one instant to the next: the place before, and
-    nearness. Where instants without events lie between, the person may have come from another place.
+    Two features depend on the current place: the place before, and nearness. They count only if the move is from one
+    instant to the next. If instants without events lie between, the person may have come from another place.
     """
     runs = Runs.of(windows.trace_of_event(), windows.place)
     known = is_elsewhere[runs.event]
@@ -121,7 +122,7 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
 
 
 def maximum_likelihood(choices: Choices) -> ReturnLaw:
-    """Parameters of the greatest likelihood under a weak normal prior."""
+    """Parameters that maximize the likelihood times weak normal priors."""
     n_moves = len(choices.user)
     weight = bounded(choices.user, np.zeros(n_moves, int), 1)[0]
     of_chosen = weight[choices.move] * choices.is_chosen
@@ -144,7 +145,7 @@ def _loss(
     total = np.bincount(move, back, n_moves) + new
     is_new = ~choices.is_return
     likelihood = of_chosen @ log_back + weight @ (is_new * np.log(new) - np.log(total))
-    # Weight of each possible return: whether it was chosen, less its probability.
+    # For each possible return: weight of its move, times (1 if it was chosen, otherwise 0) minus its probability.
     surplus = of_chosen - weight[move] * back / total[move]
     new_surplus = weight * (is_new / new - 1 / total)
     by_discount = new_surplus @ choices.n_places - (surplus / left).sum()

@@ -1,8 +1,8 @@
 """How long people stay elsewhere: by place and slot, by the time they have been there, and by their class of mobility.
 
-Stays and steps away follow the rules of `contributions`. In how staying depends on the time at the place so far and on
-the class, no user's steps weigh more than the second's, in each bin of that time. A user weighs one in the number of
-users of a class.
+Stays and steps away follow the rules of `contributions`. The model also learns how staying depends on the dwell time,
+which is the time at the place so far, and on the class. In this, for each bin of dwell time, no user's steps weigh more
+than the steps of the second heaviest user. A user weighs one in the number of users of a class.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
 
 N_CLASSES = 3
-"""Classes of mobility."""
+"""Number of classes of mobility."""
 CLASS_USERS, CLASS_STEPS = 5.0, 5.0
-"""Weight of all clusters' shares of the classes, in users; steps by which a user's mobility is shrunk."""
+"""Weight of the prior, in users: shares of the classes in all clusters. Pseudo-steps that shrink a mobility to 0."""
 
 
 class StayLaw(NamedTuple):
-    """Log-odds of staying elsewhere, see `model.RememberingBridge`; `in_slot` is the share of stays in each slot."""
+    """Log-odds of staying elsewhere, see `law.PersonLaw`; `in_slot` is the share of stays in each slot."""
 
     in_slot: Float[np.ndarray, " slot"]
     log_odds: Float[np.ndarray, "slot place"]
@@ -40,7 +40,7 @@ class StayLaw(NamedTuple):
 
 
 def dwell_times(windows: Traces) -> Int[np.ndarray, " event"]:
-    """For each event, the number of instants at the place so far, at instants that follow each other in the window."""
+    """For each event, the number of events so far in its run of successive instants at the same place of a window."""
     same_place = np.append(False, windows.place[1:] == windows.place[:-1])[: windows.n_events]
     return rank_in_run(np.cumsum(~(windows.is_step() & same_place))) + 1
 
@@ -53,9 +53,9 @@ def fit_stays(
 ) -> StayLaw:
     """Learn from the steps between two events elsewhere.
 
-    A user's mobility is (stays - expected stays) / sqrt(steps + 5), and her class the third of the users that it
-    belongs to. Given place and slot, staying is a logistic regression on the bin of dwell time and the class, with a
-    normal prior.
+    A user's mobility is (stays - expected stays) / sqrt(steps + 5). Users are sorted by mobility and divided into three
+    equal parts, which are the classes. The log-odds of staying are those of the place and slot, plus effects of the bin
+    of dwell time and of the class. Logistic regression with a normal prior learns these effects.
     """
     grid = windows.time_grid
     arrival = np.flatnonzero(windows.is_step() & is_elsewhere & np.roll(is_elsewhere, 1))
@@ -80,7 +80,7 @@ def fit_stays(
 def _classes(
     user: Int[np.ndarray, " step"], surplus: Float[np.ndarray, " step"], n_users: int
 ) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
-    """Class of each user, and the users who have steps elsewhere: only these have a class."""
+    """Class of each user, and the users who have steps elsewhere; the classes of other users mean nothing."""
     steps = np.bincount(user, minlength=n_users)
     has_steps = np.flatnonzero(steps)
     mobility = np.bincount(user, surplus, n_users) / np.sqrt(steps + CLASS_STEPS)
@@ -95,7 +95,7 @@ def _regression(
     dwell: Int[np.ndarray, " step"],
     of_class: Int[np.ndarray, " step"],
 ) -> tuple[Float[np.ndarray, " dwell"], Float[np.ndarray, " class"]]:
-    """Logistic regression of bounded steps; steps with the same offset, dwell and class are added up first."""
+    """Logistic regression on bounded steps; steps with the same offset, dwell bin and class are added up first."""
     weight = bounded(user, dwell, len(DWELL_FROM))[0]
     value, which = np.unique(offset, return_inverse=True)
     shape = (len(value), len(DWELL_FROM), N_CLASSES)

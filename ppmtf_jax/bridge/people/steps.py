@@ -26,14 +26,14 @@ from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
 AT_A_TIME, MOST_AT_A_TIME = 1 / 8, 256
-"""Share and greatest number of people for whom `for_those` computes at a time: few need a new place at an instant."""
+"""Share, and maximum number, of people for whom `for_those` computes at a time; few people need a new place at once."""
 
 
 class PersonState(NamedTuple):
     """A synthetic person at an instant of her trace; a place that does not exist (yet) is `ABSENT`.
 
     `before`: the last place that was not the current place. `dwell`: number of instants at the current place so far.
-    `visited`: distinct places elsewhere in the order of the first arrival, and `arrivals` there.
+    `visited`: distinct places elsewhere, in the order of the first arrivals. `arrivals`: number of arrivals at each.
     """
 
     cluster: Int[Array, ""]
@@ -58,7 +58,7 @@ class _Step(NamedTuple):
 
 
 def begin(law: PersonLaw, key: Key[Array, ""], cluster: Int[Array, ""]) -> PersonState:
-    """Draw a person of a cluster, and where she is at instant 0; `advance` takes the same key."""
+    """Draw a person of a cluster, and her place at instant 0; pass the same key to `advance`."""
     uniform = jax.random.uniform(jax.random.fold_in(key, 0), (4,))
     cluster = jnp.asarray(cluster, jnp.int32)
     nowhere = jnp.full((), ABSENT, jnp.int32)
@@ -85,7 +85,7 @@ def begin(law: PersonLaw, key: Key[Array, ""], cluster: Int[Array, ""]) -> Perso
 
 
 def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: Int[Array, ""]) -> PersonState:
-    """Draw where a person is at `instant`, given her state at the instant before."""
+    """Draw the state of a person at `instant`, given her state at the instant before."""
     phase = law.phase_of(instant)
     uniform = jax.random.uniform(jax.random.fold_in(key, instant), (5,))
     step = _Step(law.time_of(instant), law.slot_of_phase[phase], uniform)
@@ -117,12 +117,12 @@ def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: In
 
 
 def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], common: Any, *person: Any) -> Any:
-    """`function(common, *person)` for the people who need it, and `others` for the others.
+    """`function(common, *person)` for the people who need it, and `others` for all other people.
 
-    Under `vmap` over people, `jax.lax.cond` would compute the function for all of them. Here it is computed only for
-    those who need it, some people at a time.
+    Under `vmap` over people, `jax.lax.cond` would compute the function for everybody. Here it is computed only for the
+    people who need it, some people at a time.
     """
-    # JAX also makes a tree of truth values of the arguments, which a dataclass with checks of types would refuse.
+    # JAX also makes a tree of booleans in the form of the arguments. A dataclass that checks types would refuse it.
     arrays, tree = jax.tree.flatten(common)
 
     def of_person(arrays: list[Array], *person: Any) -> Any:
@@ -159,7 +159,7 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
 
 
 def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:
-    """Place elsewhere: the same, an old one or a new one; `ABSENT` if no place is left."""
+    """Place elsewhere: the current one, an old one or a new one; `ABSENT` if no place is left."""
     nowhere = jnp.full((), ABSENT, jnp.int32)
     stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(_stay_log_odds(law, step, state)))
     goes = is_there & ~stays
@@ -175,7 +175,7 @@ def _stay_log_odds(law: PersonLaw, step: _Step, state: PersonState) -> Float[Arr
 
 
 def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Array, ""], Bool[Array, ""]]:
-    """A place to go back to, `ABSENT` if there is none, and whether the person would rather go to a new place."""
+    """A place to go back to (`ABSENT` if there is none), and whether the person wants a new place instead."""
     place = jnp.maximum(state.visited, 0)
     weight = _weight_from(law, step.slot, state.place, place)
     attraction = jnp.log(jnp.maximum(weight, LEAST_WEIGHT))
@@ -203,7 +203,7 @@ def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""
 
 
 def _new_anchor(layer: int, law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The home or second place, when the person is there first: near the other one if that is drawn already."""
+    """The home or second place, at the first time there; it depends on the other one if that is drawn already."""
     alone, pull, between = law.anchor(layer)
     other = state.second if layer == HOME else state.home
     beside = between[law.cell, law.cell[other]] * pull[state.cluster]
@@ -228,7 +228,7 @@ def _never_visited(law: PersonLaw, state: PersonState) -> Float[Array, " place"]
 def _seen_moves(
     law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""]
 ) -> tuple[Int[Array, " move"], Float[Array, " move"]]:
-    """Next places of the seen moves from a place, and their weights: 0 for moves of other places around them."""
+    """Next places of the seen moves from a place, and their weights; 0 for moves of neighbouring rows in the slice."""
     begin, end = law.move_start[place], law.move_start[place + 1]
     # A slice that would pass the end is shifted to the left.
     first = jnp.minimum(begin, len(law.next_place) - law.longest)
@@ -241,7 +241,7 @@ def _seen_moves(
 def _weight_from(
     law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""], others: Int[Array, " other"]
 ) -> Float[Array, " other"]:
-    """K of the moves from a place to some others."""
+    """K(a, b) from one place a to some places b."""
     gravity = law.leaving[slot, place] * law.between[law.cell[place], law.cell[others]] * law.arriving[slot, others]
     begin, end = law.move_start[place], law.move_start[place + 1]
     at, found = jax.vmap(find_in_row, (None, None, None, 0))(law.next_place, begin, end, others)

@@ -14,10 +14,10 @@ from ppmtf_jax.data.traces import Traces
 
 
 def windows_of(traces: Traces, n_periods: int) -> Traces:
-    """The traces, cut every `n_periods` periods of the time grid; a window is numbered among those of its user.
+    """The traces, cut every `n_periods` periods of the time grid; the windows of each user are numbered 0, 1, ...
 
-    A synthetic person begins to remember, and to count how long she has been at a place, with the first instant of her
-    trace. What is learned about memory is therefore learned from windows that begin in the same way.
+    A synthetic person begins to remember, and to count her time at a place, at the first instant of her trace. So what
+    the model learns about memory comes from windows, whose memory also begins at their first instant.
     """
     block = traces.instant // (n_periods * traces.time_grid.period)
     piece = np.cumsum(run_begins(traces.user, traces.trace, block)) - 1
@@ -57,9 +57,10 @@ class Runs(NamedTuple):
 
 
 def share_of_returns(windows: Traces) -> float:
-    """Share of returns among moves within windows; no user weighs more than the second in either number.
+    """Share of returns among moves within windows.
 
-    Half a return in one move is added, so that the share is above 0 and below 1.
+    No user weighs more than the second heaviest user, neither in the number of returns nor in that of other moves. Half
+    a return and half another move are added, so that the share is above 0 and below 1.
     """
     runs = Runs.of(windows.trace_of_event(), windows.place)
     user, again = windows.user[runs.event][runs.is_move], runs.is_return()[runs.is_move]

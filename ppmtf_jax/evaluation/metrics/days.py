@@ -1,7 +1,7 @@
 """Days: the order in which people visit the places of a day, and whether a day ends where it began.
 
-A day lasts 24 hours from the beginning of a period; all of a shorter period is one day. Days with fewer than two events
-do not count.
+A day lasts 24 hours from the beginning of a period; a period of less than 24 hours is one day. Days with fewer than two
+events do not count.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def ends_where_it_began(windows: Windows) -> Sample:
 def daily_motifs(windows: Windows) -> Sample:
     """Number of the motif of each day: the network of the moves between its places (Schneider et al. 2013).
 
-    Two days have the same motif if one network becomes the other when its places are renamed; the directions of moves
-    count, and how often they are made does not. Days with more than five places differ by the number of places only, up
-    to nine.
+    Two days have the same motif if one network becomes the other when its places are renamed. The directions of moves
+    count, but not how often a move is made. Days with more than five places differ only by the number of places; nine
+    or more places count as nine.
     """
     days = windows.days().with_events(MIN_WINDOW_EVENTS)
     runs = days.runs
@@ -55,13 +55,13 @@ def daily_motifs(windows: Windows) -> Sample:
 
 
 def canonical(network: Int[np.ndarray, " network"], n_nodes: int) -> Int[np.ndarray, " network"]:
-    """The smallest number among those of the networks that become each other when nodes are renamed.
+    """For each network, the smallest of the numbers that it gets when its nodes are renamed in all ways.
 
     Bit a * 5 + b of a network says whether a move leads from node a to node b.
 
     Examples
     --------
-    From node 0 to node 1, and from node 1 to node 0, are the same network.
+    A move from node 0 to node 1, and a move from node 1 to node 0, are the same network.
 
     >>> canonical(np.array([1 << 1, 1 << 5]), 2).tolist()
     [2, 2]
@@ -77,7 +77,7 @@ def canonical(network: Int[np.ndarray, " network"], n_nodes: int) -> Int[np.ndar
 
 
 def _nodes(window: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number of places of each window, and for each row the rank of its place by first appearance in its window."""
+    """Number of places of each window, and for each row, the rank of its place by first visit in its window."""
     order = np.lexsort((place, window))
     begins = run_begins(window[order], place[order])
     # `lexsort` is stable, so the first row of a place in a window comes first.

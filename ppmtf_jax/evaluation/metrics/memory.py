@@ -1,4 +1,4 @@
-"""Memory: how people go back to places that they know, and how they share out their time among places.
+"""Memory: how people go back to places that they know, and how they divide their time among places.
 
 A window is as long as a synthetic trace. A *run* is a series of events of a window at one place, one after the other,
 with or without gaps between them. Here, a *move* leads from one run to the next, so it may take longer than one step.
@@ -36,14 +36,14 @@ EVENT_BINS = np.array([0, 3, 4, 6, 9, 13, 20, 30, 45, 70, 110, 170, 260, 400])
 
 
 def returns(windows: Windows) -> Sample:
-    """For each move, whether it leads to a place where the window was before."""
+    """For each move, whether it leads to a place visited earlier in the window."""
     runs = windows.runs
     move = runs.is_move()
     return Sample(windows.user[runs.window[move]], runs.earlier()[move] >= 0)
 
 
 def straight_back(windows: Windows) -> Sample:
-    """For each move, whether it leads to the place of the run before the one that it leaves."""
+    """For each move, whether it leads from a place straight back to the place visited just before that place."""
     runs = windows.runs
     back = np.zeros(len(runs.window), bool)
     back[2:] = (runs.place[2:] == runs.place[:-2]) & (runs.window[2:] == runs.window[:-2])
@@ -70,15 +70,16 @@ def distinct(windows: Windows) -> Sample:
 
 
 def distinct_by_events(windows: Windows) -> Sample:
-    """Bin of the number of events, and number of different places, of each window; values of shape (windows, 2)."""
+    """For each window, the bin of its number of events, and its number of different places; values: (windows, 2)."""
     event_bin = np.searchsorted(EVENT_BINS, windows.events_per_window(), side="right") - 1
     return Sample(windows.user, np.stack([event_bin, distinct(windows).value], axis=1))
 
 
 def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
-    """Mean absolute difference between the mean second columns of two arrays, over the bins in their first columns.
+    """Difference between the mean second columns of two arrays in each bin (first column), averaged over the bins.
 
-    The weight of a bin is the smaller of its shares of the two arrays. NaN if no bin is in both.
+    Differences are absolute. The weight of a bin is the smaller of its shares of the two arrays' rows. NaN if no bin is
+    in both arrays.
     """
     n_values = [np.bincount(each[:, 0], minlength=len(EVENT_BINS)) for each in (values, others)]
     weight = np.minimum(*(counts_to_shares(each) for each in n_values))
@@ -90,7 +91,7 @@ def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
 
 
 def place_share(windows: Windows, rank: int) -> Sample:
-    """Share of each window's events at its most (rank 0) or second most visited place (rank 1); 0 without a second."""
+    """For each window, the share of its events at its most (rank 0) or second most (rank 1) visited place, or 0."""
     visits = _visits_of_rank(windows, rank)
     share = np.zeros(windows.n_windows)
     share[visits.window] = visits.count / windows.events_per_window()[visits.window]
@@ -112,7 +113,7 @@ def main_distance_km(windows: Windows) -> Sample:
 
 
 def _visits_of_rank(windows: Windows, rank: int) -> Visits:
-    """The visits at the place of this rank by number of events in each window; ties in the order of the place table."""
+    """For each window, its place of this rank by number of events; ties in the order of the place table."""
     visits = windows.visits()
     order = np.lexsort((-visits.count, visits.window))
     chosen = order[rank_in_run(visits.window[order]) == rank]
@@ -122,8 +123,8 @@ def _visits_of_rank(windows: Windows, rank: int) -> Visits:
 def night_homes(windows: Windows) -> Sample:
     """Number of different places of a week that are the most frequent place of a night, from 0 to 6 o'clock.
 
-    There is a value for each week of a window (7 days from its beginning) with an event at night. Of several places
-    that are equally frequent in a night, the first one counts.
+    There is one value for each week with an event at night; weeks are 7 days, from the beginning of the window on. If
+    several places are equally frequent in a night, the place visited first counts.
     """
     grid, n_places = windows.time_grid, len(windows.places)
     time_s = grid.since_midnight_s()[windows.phase]
@@ -135,7 +136,7 @@ def night_homes(windows: Windows) -> Sample:
     pair, first, count = np.unique(night_place, return_index=True, return_counts=True)
     most_first = np.lexsort((first, -count, pair // n_places))
     home = pair[most_first[run_begins(pair[most_first] // n_places)]] % n_places
-    # The number of each week, counted over all windows, and each of its homes once.
+    # Weeks are numbered over all windows; each home of a week counts once.
     begins_week = run_begins(window[begins], week[begins])
     week_home = np.unique((np.cumsum(begins_week) - 1) * n_places + home)
     n_homes = np.bincount(week_home // n_places)
@@ -162,7 +163,7 @@ _METRICS = (
         difference_quantity(
             "return_difference",
             "Returns",
-            "Share of moves to a place where the same window was before: synthetic users minus test users.",
+            "Share of moves to a place visited earlier in the same window: synthetic users minus test users.",
             "share of moves, -1 to 1",
             NO_VALUE,
         ),

@@ -1,7 +1,7 @@
-"""Rare places: whether places with few visits have their share of the visits, and in which parts of the town.
+"""Rare places: whether places with few visits get the right share of the visits, in the right parts of the town.
 
-Single rare places cannot be compared: most of them are visited by either training or test users. So they are compared
-all together, and by cells of a grid.
+Single rare places cannot be compared, because most of them are visited by training users or by test users, but not by
+both. So the events at all rare places are compared, first together and then by cells of a grid.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def visits(traces: Traces) -> np.ndarray:
 
 
 def is_rare(n_visits: np.ndarray, share: float) -> np.ndarray:
-    """Whether a place is among the least visited ones, which have at most this share of the visits, shape (places,).
+    """Whether each place is one of the least visited places, which together have at most this share of the visits.
 
-    Places with equally many visits are all rare, or none of them is.
+    Of places with equally many visits, all are rare or none is. The result has the shape (places,).
 
     Examples
     --------
@@ -55,7 +55,7 @@ def is_rare(n_visits: np.ndarray, share: float) -> np.ndarray:
     [[1, 2, 3, 4], [1, 4]]
     """
     ascending = np.sort(n_visits)
-    # The visits of all places with at most as many visits as each place.
+    # For each place, the sum of the visits of all places with at most as many visits.
     up_to = np.append(0, np.cumsum(ascending))[np.searchsorted(ascending, n_visits, side="right")]
     return up_to <= share * n_visits.sum()
 
@@ -70,9 +70,9 @@ def _rare(comparison: Comparison, settings: RareSettings) -> np.ndarray:
 
 
 def _compared(comparison: Comparison, settings: RareSettings, found: np.ndarray) -> list[float]:
-    """Both numbers of visits `found`, shape (places,)."""
+    """Both metrics; `found` has the number of visits of each place, shape (places,)."""
     rare, test = _rare(comparison, settings), comparison.statistic(visits, comparison.test)
-    # Half an event more: traces without a rare place are far off, and not infinitely far.
+    # Half an event is added, so that traces without any rare place are far off, but not infinitely far.
     shares = [(each[rare].sum() + 0.5) / (each.sum() + 0.5) for each in (found, test)]
     cell = comparison.test.places.grid_cell(settings.n_cells)[rare]
     by_cell = (np.bincount(cell, each[rare], settings.n_cells**2) for each in (found, test))
@@ -113,14 +113,14 @@ register_utility(
         "doublings",
         "zero",
         "near 0",
-        "no place has few events",
+        "the test users visit no rare place",
     ),
     variation_quantity(
         "rare_tv",
         "Rare-TV",
         "Total variation between the distributions of the synthetic and of the test events at rare places over the "
         "cells of a grid of {n_cells} x {n_cells}.",
-        "no place has few events, or none of them is visited",
+        "the test users or the synthetic users visit no rare place",
     ),
     name="rare_places",
     measure=_measure,

@@ -1,7 +1,7 @@
 """Rhythm: when people check in, and where they are after hours without an event.
 
-A window is as long as a synthetic trace. Metrics that depend on the times of events alone are only for synthetic traces
-with gaps of their own.
+A window is as long as a synthetic trace. Metrics that depend only on the times of events are measured only for
+synthetic traces with gaps of their own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantit
 GAP_HOURS = np.r_[0:13, 16, 20, 22, 24, 25, 27, 31, 40, 46, 49, 51, 60, 72, 96, 120, 168, 240, 400]
 """First hour of each bin of the time between two events."""
 JUMP_KM = np.geomspace(0.25, 64, 17)
-"""First kilometre of each bin of jump lengths but the first, which begins at 0."""
+"""First kilometre of each bin of jump lengths, except for the first bin, which begins at 0."""
 JUMP_HOURS = {"1h": (0.0, 1.0), "6h": (1.0, 6.0), "24h": (6.0, 24.0), "later": (24.0, np.inf)}
-"""Classes of hours between two events: above the first number, at most the second."""
+"""Classes of hours between two events: more than the first number, at most the second number."""
 JUMP_TITLES = {"1h": "up to 1 h", "6h": "1-6 h", "24h": "6-24 h", "later": "above 24 h"}
 MOST_EVENTS = 12
 MOSTLY_GAPS = 0.5
@@ -38,7 +38,7 @@ def n_events(windows: Windows) -> Sample:
 
 
 def day_events(windows: Windows) -> Sample:
-    """Number of events of each day with an event; a greater number than `MOST_EVENTS` counts as that."""
+    """Number of events of each day with an event; numbers above `MOST_EVENTS` count as `MOST_EVENTS`."""
     days = windows.days()
     return Sample(days.user, np.minimum(days.events_per_window(), MOST_EVENTS))
 
@@ -50,13 +50,13 @@ def gap_bins(windows: Windows) -> Sample:
 
 
 def stays(windows: Windows) -> Sample:
-    """For each event with an earlier one in its window, whether it is at the same place as the last one."""
+    """For each event but the first of a window, whether it is at the same place as the event before it."""
     later, _ = _gaps(windows)
     return Sample(windows.user[windows.window[later]], windows.place[later] == windows.place[later - 1])
 
 
 def jump_bins(windows: Windows, above_h: float, at_most_h: float) -> Sample:
-    """Bin of the length of each move between two successive events with so many hours between them."""
+    """Bins of the lengths of moves between two successive events that are so many hours apart."""
     later, gap = _gaps(windows)
     gap_s = gap.astype(np.int64) * windows.time_grid.step_s
     moved = windows.place[later] != windows.place[later - 1]
@@ -68,7 +68,7 @@ def jump_bins(windows: Windows, above_h: float, at_most_h: float) -> Sample:
 
 
 def _gaps(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """The events with an earlier one in their window, and the number of instants since the last one."""
+    """All events but the first of each window, and the number of instants since the event before."""
     later = np.flatnonzero(~run_begins(windows.window))
     return later, windows.phase[later] - windows.phase[later - 1]
 
@@ -83,8 +83,8 @@ SampledMetric(
     difference_quantity(
         "stay_any_gap_difference",
         "Stays, any gap",
-        "Share of events at the place of the last event of the window, however long ago: synthetic users minus test "
-        "users.",
+        "Share of events at the same place as the event before in the window, however long ago: synthetic users minus "
+        "test users.",
         "share of events, -1 to 1",
         NO_VALUE,
     ),

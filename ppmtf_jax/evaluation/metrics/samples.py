@@ -1,9 +1,9 @@
 """Metrics that compare samples of values found in windows, such as one value for each move, day or window.
 
-Each sample says from which user a value is. So a metric of samples has a floor: the mean distance between two random
-groups of the real users, as large as the training and the test users. Chance alone makes that distance.
+Each sample says which user a value belongs to. So a metric of samples has a floor: the mean distance between two random
+groups of the real users, which are as large as the training and the test users. This distance is due to chance alone.
 
-Of a set with more than 100,000 windows, so many random windows (fixed seed) are measured.
+If a set has more than 100,000 windows, 100,000 random ones (fixed seed) are measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SPLITS, MEASURED = 3, 5
 MIN_VALUES = 30
 Distance = Callable[[np.ndarray, np.ndarray], float]
 NO_VALUE = (
-    "nothing of the kind in one of the sets, synthetic traces shorter than the windows, or time grids with different "
+    "no value to measure in one of the sets, synthetic traces shorter than the windows, or time grids with different "
     "periods"
 )
 
@@ -61,15 +61,15 @@ class SampledMetric:
     one_period : bool
         Whether a window lasts one period; otherwise it is as long as a synthetic trace.
     min_events : int
-        Windows with fewer events do not count. If more than usual, the metric is left out where no window of the test
-        users has so many.
+        Windows with fewer events do not count. If `min_events` is above the usual minimum, the metric is left out where
+        no window of the test users has so many events.
     of_times : bool
         Whether the values depend only on the times of events. Then only synthetic traces with gaps of their own are
-        measured: thinned and uniform traces have the times of other traces.
+        measured, because thinned traces and uniform traces have the times of other traces.
     applies : function of Comparison that returns bool, optional
         A further condition, as in `Measurement`.
     caveat : function of Windows that returns str
-        Why the number says little, or "", from the windows of the test users.
+        From the windows of the test users, returns why the number says little, or "".
     """
 
     quantity: MetricInfo
@@ -144,7 +144,7 @@ def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
 
 
 def lasts_several_periods(comparison: Comparison) -> bool:
-    """Whether windows as long as a synthetic trace are longer than a period."""
+    """Whether a window as long as a synthetic trace lasts more than one period."""
     return trace_length(comparison) > comparison.test.time_grid.period
 
 

@@ -1,4 +1,4 @@
-"""Single persons: timelines of where they are, and maps of their ways."""
+"""Single persons: timelines of where they are, and maps of their routes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ppmtf_jax.evaluation.plots.style import DIM, LOWER, NOTHING, panels
 
 RANK_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"]
 OTHER_COLOUR = "#BBBBBB"
-"""Colours of a person's places, the most visited first, and of all further ones."""
+"""Colours of a person's five most visited places, the most visited first, and of all other places."""
 RANK_NAMES = ["most visited place", "second", "third", "fourth", "fifth"]
 DARK = ("#0072B2", "#009E73")
 """Colours on which text is white."""
 NARROWEST, LEAST_FOR_TEXT = 1 / 150, 1 / 45
-"""Widths of a bar, as shares of the axis: the smallest one, so that it is seen, and the smallest one with a number."""
+"""Smallest widths of bars, as shares of the axis: of any bar, so that it is visible, and of a bar with a number."""
 APART = 0.13
-"""Smallest distance of two numbers on a map, as a share of its side."""
+"""Smallest distance between two numbers on a map, as a share of the side of the map."""
 LEAST_DEGREES = 0.002
-"""Smallest width of a map, for a person at one place."""
+"""Smallest width of a map; it is used for a person who stays at one place."""
 N_COLUMNS = 5
 N_LABELS = 8
 
@@ -73,10 +73,10 @@ def person_timelines(people: Mapping[str, Windows]) -> Figure:
 
 
 def person_maps(people: Mapping[str, Windows]) -> Figure:
-    """Draw the ways of single persons on maps: a panel for each window, which shows the places of this window alone.
+    """Draw the routes of single persons on maps: a panel for each window, which shows only the places of this window.
 
     Arrows lead from each place to the next one. Numbers are the order in which the places are first visited; of places
-    that are very near each other, only one has a number. Squares are the most visited and the second place.
+    that are very near each other, only one has a number. Squares are the most and the second most visited place.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def _by_window(windows: Windows, values: np.ndarray) -> list[np.ndarray]:
 
 
 def _ranks(place: np.ndarray) -> np.ndarray:
-    """Rank of the place of each event by its number of events, 0 for the most visited; ties in the order of visits."""
+    """For each event, the rank of its place by number of events: 0 is the most visited; ties by first visit."""
     _, first, inverse, count = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(count), int)
     rank[np.lexsort((first, -count))] = np.arange(len(count))
@@ -147,7 +147,7 @@ def _colour(rank: int) -> str:
 
 def _draw_timelines(ax: Axes, name: str, windows: Windows, grid: TimeGrid) -> None:
     length, n_rows = grid.n_instants, windows.n_windows
-    # White edges would hide bars that are as narrow.
+    # White edges would hide bars of the smallest width.
     edges = {"edgecolor": "white", "lw": 0.4} if length * NARROWEST <= 1 else {}
     rows = zip(_by_window(windows, windows.phase), _by_window(windows, windows.place), strict=True)
     for row, (phase, place) in enumerate(rows):
@@ -185,7 +185,7 @@ def _label_time(ax: Axes, grid: TimeGrid) -> None:
 
 
 def _draw_way(ax: Axes, title: str, places: PlaceTable, place: np.ndarray) -> None:
-    """The way of a person, on a square map of her own places."""
+    """The route of a person, on a square map of her own places."""
     order = place[np.sort(np.unique(place, return_index=True)[1])]
     own = PlaceTable(places.ids[order], places.latitude[order], places.longitude[order])
     x, y = own.unbroken_longitude(), own.latitude
@@ -204,7 +204,7 @@ def _draw_way(ax: Axes, title: str, places: PlaceTable, place: np.ndarray) -> No
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     share = np.column_stack([(x - west) / (east - west), (y - south) / (north - south)])
     labelled: list[np.ndarray] = []
-    # The main places first, so that they have their numbers.
+    # The main places come first, so that they get numbers.
     for each in np.argsort(rank_of).tolist():
         is_main, is_apart = rank_of[each] < 2, all(np.hypot(*(share[each] - other)) >= APART for other in labelled)
         colour = _colour(int(rank_of[each])) if is_main else OTHER_COLOUR

@@ -14,21 +14,22 @@ from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 
 KEPT_SHARE = 0.75
-"""A k is called possible if at least this share of the traces passes: fewer are not representative."""
+"""A k is possible if at least this share of the traces passes: fewer traces are not representative."""
 ATTACKS = ("identity", "membership", "copies")
-"""The sections whose findings tell the risk."""
+"""The sections whose findings are the risk."""
 N_RISKS = 3
 ORDER = (Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
 COLUMN_TITLES = {"released": "the released traces", "all": "all traces, tested or not"}
 RULE = (
-    "Every number is held against that of the training users, who are real people as well, with what chance explains "
-    f"on both sides (two standard errors). Fit: no worse than that, or by at most {percent(FIT)} of the yardstick. "
-    f"With care: by at most {percent(WITH_CARE)}. Not fit: by more. The worst number of a use decides."
+    "Every number is compared with that of the training users, who are real people too. Chance explains a difference "
+    "of up to two standard errors. The rest of the difference is the error. "
+    f"Fit: the error is at most {percent(FIT)} of the yardstick. "
+    f"With care: at most {percent(WITH_CARE)}. Not fit: more. The worst number of a use decides."
 )
 
 
 def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
-    """Judge the uses of synthetic traces; the findings of `sections` tell the risk."""
+    """Judge the uses of synthetic traces; the findings of `sections` are the risk."""
     judged = {column: _judged(data, column) for column in _candidates(data)}
     uses = judged[data.column]
     blocks = [
@@ -44,7 +45,7 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
 
 
 def _candidates(data: ReportData) -> list[str]:
-    """The columns of synthetic traces, first that of the report."""
+    """The columns of synthetic traces; the column of the report comes first."""
     others = [each for each in data.evaluation.columns if each not in (*RESERVED, data.column)]
     return [data.column, *others]
 
@@ -77,9 +78,9 @@ def _uses_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
 
 
 def _why(data: ReportData, use: JudgedUse) -> str:
-    """The number that decides, beside that of real people, in words."""
+    """The number that decides and the number of real people, in words."""
     if not use.numbers:
-        return "Not measured: the evaluation has no number that tells."
+        return "Not measured: the evaluation has no number for this use."
     row, judged = use.numbers[0]
     if judged.fitness is Fitness.NOT_KNOWN:
         return f"Not measured. {row.quantity.title}: {_small(judged.reason.rstrip('.'))}."
@@ -107,7 +108,7 @@ def _advice(use: JudgedUse) -> str:
 
 
 def _printed(data: ReportData, row: Row, judged: Judged) -> tuple[str, str]:
-    """The number of the synthetic traces, and that of real people with what chance explains, as text."""
+    """The number of the synthetic traces, and the number of real people ± what chance explains, as text."""
     value = dict(zip(data.evaluation.columns, row.values, strict=True))[data.column]
     chance = f" ± {row.quantity.text(judged.noise)}" if judged.noise > 0 else ""
     return row.quantity.text(value), row.quantity.text(judged.real) + chance
@@ -125,7 +126,7 @@ def _risk_table(sections: Sequence[Section]) -> Block:
 def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> list[str]:
     own, *others = judged
     if not others:
-        return ["No other system was compared: `[[compare]]` in a job, or `ppmtf compare`, does so."]
+        return ["No other system was compared. `[[compare]]` in a job, or `ppmtf compare`, compares systems."]
     found = []
     for use in judged[own]:
         fitness = {name: {each.use: each.fitness for each in uses}.get(use.use) for name, uses in judged.items()}
@@ -136,30 +137,30 @@ def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]])
             names = " or ".join(COLUMN_TITLES.get(each, each) for each in better)
             found.append(f"For {_small(use.use.title)}: {names}.")
     if not found:
-        return ["Of the systems compared, none would serve a use better."]
+        return ["Of the compared systems, none would serve a use better."]
     return [*found, "Look at their attacks too before you choose."]
 
 
 def _better_k(data: ReportData) -> list[str]:
-    """Which k most traces would pass with."""
+    """Whether most traces would pass with a larger k, or need a smaller one."""
     verdicts = data.verdicts
     if verdicts is None:
-        return ["No privacy test is known, so nothing can be said of its k."]
+        return ["No privacy test is known, so nothing is known about its k."]
     k, largest = verdicts.settings.k, largest_k(verdicts)
     if largest is None:
-        return [f"Whether another k than {k} would do is not known: the test stopped counting (see `count_all`)."]
+        return [f"Whether another k than {k} would do is not known: k is noisy, or counting stopped (see `count_all`)."]
     share = percent(KEPT_SHARE)
     if largest > k:
-        return [f"A k of up to {largest:,} in place of {k} would protect more, and {share} of the traces still pass."]
+        return [f"With a k of up to {largest:,} in place of {k}, {share} of the traces still pass, protected better."]
     if largest == k:
         return [f"A k of {k} is the largest with which {share} of the traces pass."]
     if largest == 0:
-        return [f"With no k do {share} of the traces pass."]
-    return [f"With a k of {largest:,} in place of {k}, {share} of the traces would pass, protected less."]
+        return [f"There is no k with which {share} of the traces pass."]
+    return [f"With a k of {largest:,} in place of {k}, {share} of the traces would pass, but protected less."]
 
 
 def largest_k(verdicts: PlausibleDeniability) -> int | None:
-    """The largest k that enough traces pass, at the settings of the test; None if the counts do not tell."""
+    """The largest k with which enough traces pass, at the settings of the test; None if that is not known."""
     settings = verdicts.settings
     if settings.noise_epsilon is not None:
         return None
@@ -192,7 +193,7 @@ def _numbers_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
             error = percent(judged.error) if math.isfinite(judged.error) else "-"
             cells = (value, real, row.quantity.text(uniform), error)
             rows.append((use.use.title, row.quantity.title, judged.fitness, judged.reason, *cells))
-    caption = "All numbers of the uses. Error: what is beyond real people and chance, as a share of the yardstick"
+    caption = "All numbers of the uses. Error: difference from real people beyond chance, as a share of the yardstick"
     headings = ("Use", "Number", "Verdict", "Remark", "Synthetic", "Real ± chance", "Random", "Error")
     return Table(caption, headings, rows, n_words=4)
 

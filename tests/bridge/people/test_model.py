@@ -74,7 +74,7 @@ def test_the_summary_tells_who_remembers_what() -> None:
     share = 100 * np.average(np.asarray(LAW.second_share), weights=[3, 2])
     assert second == f"{share:.0f} % of the people have a second place"
     assert memory.startswith("People remember the places of their trace, and have a home")
-    assert memory.endswith("as the settings say")
+    assert memory.endswith("nothing else was compared")
     assert "home" not in random_law(anchors=False).summary()[2]
     chosen = replace(LAW, memory_gain=jnp.array([0, 0.25, 0.5])).summary()[2]
     assert chosen.endswith("in nats: places +0.250, anchors +0.500")

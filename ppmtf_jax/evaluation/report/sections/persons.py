@@ -1,4 +1,4 @@
-"""Single persons: how days go, when people are seen, and days of ten invented people."""
+"""Single persons: their days, when they are seen, and pictures of ten synthetic people."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ SEED = 0
 TITLES = {
     "return_difference": "How often people come back to a place",
     "straight_back_difference": "How often people go straight back",
-    "return_time_tv": "After how long people come back",
-    "window_distinct_w1": "How many places people see",
-    "distinct_by_events": "How many places people see in so many events",
+    "return_time_tv": "After how many hours people come back",
+    "window_distinct_w1": "How many places people visit",
+    "distinct_by_events": "How many places people with equally many events visit",
     "window_top_w1": "Share of the time at the most visited place",
     "second_place_w1": "Share of the time at the second place",
-    "main_places_w1_km": "Distance of the two main places",
-    "daily_motif_tv": "In which pattern people visit the places of a day",
+    "main_places_w1_km": "Distance between the two main places",
+    "daily_motif_tv": "In which order people visit the places of a day",
     "closed_day_difference": "How many days end where they began",
     "night_homes_difference": "At how many places people spend the nights of a week",
     "entropy_difference": "How regular people are",
 }
 TITLES_OF_EVENTS = {
     "events_w1": "How many events people have",
-    "event_gap_tv": "How long nothing is known in between",
+    "event_gap_tv": "How long the gaps between events are",
     "day_events_tv": "How many events a day has",
-    "stay_any_gap_difference": "How often people are where they were last seen",
+    "stay_any_gap_difference": "How often people are seen where they were seen last",
 }
-QUESTION_OF_EVENTS = "Are people seen as often, and at such times, as real people?"
+QUESTION_OF_EVENTS = "Are people seen as often, and at the same times, as real people?"
 NO_REAL = (
-    "No days of real people are shown: they would tell who these people are. They are shown for simulated people, such "
-    "as those of the toy city, and with `--consent`, if all people of the data agreed that their days are drawn here."
+    "No days of real people are shown: they would reveal who these people are. Days from the data are shown only for "
+    "simulated people, such as those of the toy city, or with `--consent`, if all people of the data agreed to it."
 )
 NUMBERS = (
-    "A bar is a stay at one place; its number and colour say which of the person's places it is: 1 is the most visited "
-    "one, often the home. Where there is no bar, nothing is known."
+    "A bar is a stay at one place. Its number and colour say which of the person's places it is: 1 is the most visited "
+    "place, often the home. Where there is no bar, nothing is known."
 )
 
 
@@ -54,7 +54,7 @@ NUMBERS = (
     UTILITY,
     "Days of persons",
     "People come home, go back to places that they know, and are at the same few places on most days. Traces can have "
-    "the right crowds at every hour, and yet be traces of nobody.",
+    "the right number of people at each place and hour, and still not look like the traces of persons.",
     question="Do people come back to their places as real people do?",
     if_poor="Do not follow single persons through these traces.",
 )
@@ -67,15 +67,15 @@ def make(data: ReportData) -> list[Block]:
     "events",
     UTILITY,
     "When people are seen",
-    "People check in, or use their telephones, at some hours only. Traces with such gaps should have them as real "
-    "traces have them.",
+    "People check in, or use their telephones, at some hours only. If synthetic traces have gaps, the gaps should be "
+    "like those of real traces.",
 )
 def make_events(data: ReportData) -> list[Block]:
     """Gauges of the events of traces with gaps."""
     if is_complete(data.synthetic):
         raise Unavailable("These traces have no gaps: they say where a person is at every instant.")
     gauges = gauges_of(data, TITLES_OF_EVENTS)
-    # A question of the section would be asked of complete traces too.
+    # If the section had this question, it would be asked of complete traces too.
     return [utility_finding(QUESTION_OF_EVENTS, gauges.items), gauges]
 
 
@@ -110,10 +110,10 @@ def tested(data: ReportData) -> Traces:
 
 
 def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
-    """Windows of some random people, one each, with at least two events; raises `Unavailable` if there are none."""
+    """One window of at least two events for each of some random people; raises `Unavailable` if there is none."""
     windows = Windows.of(traces, length).with_events(LEAST_EVENTS)
     if not windows.n_windows:
-        raise Unavailable("No days are shown: nobody has two events in a trace.")
+        raise Unavailable("No days are shown: no trace has two events.")
     shuffled = np.random.default_rng(SEED).permutation(windows.n_windows)
     _, first = np.unique(windows.user[shuffled], return_index=True)
     chosen = np.zeros(windows.n_windows, bool)
@@ -122,7 +122,7 @@ def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
 
 
 def _one_day_each(windows: Windows) -> Windows:
-    """A random day of each window, with two events if it has such a day."""
+    """A random day of each person, if possible one with at least two events."""
     days = windows.days()
     few = days.events_per_window() < LEAST_EVENTS
     shuffled = np.random.default_rng(SEED).permutation(days.n_windows)
@@ -142,9 +142,9 @@ def _timelines(people: dict[str, Windows], what: str) -> Picture:
 
 def _maps(people: dict[str, Windows]) -> Picture:
     sets = " and ".join(f"{windows.n_windows} {name}" for name, windows in people.items())
-    alt = f"Maps of the ways of {sets} people, with arrows from each place to the next one."
+    alt = f"Maps of the routes of {sets} people, with arrows from each place to the next one."
     caption = (
-        "The traces of these people on maps, each on a scale of its own. The numbers are the order in which places are "
+        "The traces of these people on maps, each map on its own scale. The numbers are the order in which places are "
         "first visited; of places that are very near each other, only one has a number."
     )
     return Picture(person_maps(people), alt, caption)
@@ -153,6 +153,6 @@ def _maps(people: dict[str, Windows]) -> Picture:
 def _who(data: ReportData, people: dict[str, Windows]) -> str:
     why = "is simulated" if data.source in SIMULATED else "agreed that their days are shown"
     return (
-        f"The {people['real'].n_windows} real people are test users, whose data no synthesizer saw. Everybody of these "
-        f"data {why}. A synthetic row has nothing to do with the real row of the same number."
+        f"The {people['real'].n_windows} real people are test users, whose data no synthesizer saw. Everybody in these "
+        f"data {why}. A synthetic person has nothing to do with the real person of the same number."
     )
