@@ -936,7 +936,7 @@ def test_where_counting_stopped_no_larger_k_is_told(material):
     verdicts = material.verdicts
     stopped = replace(verdicts, settings=replace(verdicts.settings, count_all=False))
     assert largest_k(stopped) is None
-    assert "is not known: the test stopped counting" in verdict_text(
+    assert "is not known: k is noisy, or counting stopped" in verdict_text(
         compose_verdict(changed(material, verdicts=stopped), [])
     )
     noisy = replace(verdicts, settings=replace(verdicts.settings, noise_epsilon=1.0))

@@ -45,7 +45,10 @@ def fit_new_places(
     distance_bin: Int[np.ndarray, "cell cell"],
     cell: Int[np.ndarray, " place"],
 ) -> NewPlaces:
-    """Learn all parameters together. Each window has a `weight` and a `cluster`; the rest is as in `CheckinBridge`."""
+    """Learn all parameters together.
+
+    Each window has a `weight` and a `cluster`; the other arguments are as in `CheckinBridge`.
+    """
     new = history.where(history.is_new)
     of_event = cluster[new.window], slot_of_instant[new.instant]
     arrivals = _Arrivals.of(new, weight, of_event, visits, distance_bin, cell)

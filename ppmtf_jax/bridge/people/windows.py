@@ -14,7 +14,7 @@ from ppmtf_jax.data.traces import Traces
 
 
 def windows_of(traces: Traces, n_periods: int) -> Traces:
-    """The traces, cut every `n_periods` periods of the time grid; the windows of each user are numbered 0, 1, ...
+    """Cut the traces every `n_periods` periods of the time grid, and number the windows of each user from 0.
 
     A synthetic person begins to remember, and to count her time at a place, at the first instant of her trace. So what
     the model learns about memory comes from windows, whose memory also begins at their first instant.
