@@ -25,7 +25,7 @@ from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.checkins.fit import fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.sparsity import Sparsity
-from ppmtf_jax.bridge.clusters import clusters_of_users, fit_clusters
+from ppmtf_jax.bridge.clusters import Clusters, clusters_of_users, fit_clusters
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.memory import require_memory_to_fit
@@ -64,7 +64,7 @@ class BridgeSettings(Settings):
     min_cluster_users : int
         Minimum number of users in a cluster, and so also the minimum number of training users. A trace is equally
         probable for all users of a cluster, so a larger minimum protects better. The default is twice the default k of
-        the privacy test, since half of the users are verifiers.
+        the privacy test: then a cluster has about k verifiers even if only half of the users are verifiers.
     n_clusters : int, optional
         Number of clusters at the start; clusters with too few users are dissolved. By default it is chosen by held-out
         likelihood.
@@ -146,11 +146,8 @@ def _score(
         anchors = memory == "anchors"
         people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, n_rounds=QUICK_ROUNDS)
         return people_held_out(people, *table_of(held_out))
-    chain = fit_to_clusters(learned, of_learned, choice, most_last_scalings=QUICK_SCALINGS)
-    visits, grid = VisitCounts.of(learned), learned.time_grid
-    shares = population(visits, choice.population, grid)
-    smoother = ClusterSmoother(shares, space_of(learned.places), choice.clusters, grid)
-    return chain_log_likelihood(chain, clusters_of_users(visits, smoother, of_learned), held_out)
+    chain, clusters = _chains_and_clusters(learned, of_learned, choice, most_last_scalings=QUICK_SCALINGS)
+    return chain_log_likelihood(chain, clusters, held_out)
 
 
 def _require_users(train: Traces, min_cluster_users: int) -> None:
@@ -165,13 +162,20 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
 
 
 def fit_to_clusters(
+    train: Traces, of_user: Int[np.ndarray, " user"], choice: BridgeChoice, progress: bool = False
+) -> ClusterBridge:
+    """Fit the Markov chains of the given clusters, numbered 0, 1, ... without gaps."""
+    return _chains_and_clusters(train, of_user, choice, progress)[0]
+
+
+def _chains_and_clusters(
     train: Traces,
     of_user: Int[np.ndarray, " user"],
     choice: BridgeChoice,
     progress: bool = False,
     most_last_scalings: int | None = None,
-) -> ClusterBridge:
-    """Fit the Markov chains of the given clusters, numbered 0, 1, ... without gaps; see `fit_chains`."""
+) -> tuple[ClusterBridge, Clusters]:
+    """The chains and the smoothed clusters; `most_last_scalings` as in `fit_chains`."""
     grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
     shares = population(visits, choice.population, grid)
     clusters = clusters_of_users(visits, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
@@ -180,7 +184,7 @@ def fit_to_clusters(
     given = (clusters.visits, clusters.share, movement, slots)
     chains = fit_chains(*given, most_last_scalings=most_last_scalings, progress=progress)
     present = np.bincount(of_user[np.unique(train.user)], minlength=len(clusters.share))
-    return ClusterBridge.of(clusters, present, chains, movement.counts, slots, choice)
+    return ClusterBridge.of(clusters, present, chains, movement.counts, slots, choice), clusters
 
 
 MEMBERSHIP_FOUND = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.trace_models.base import ScoredTraceModel, TraceModel
 
@@ -19,9 +19,12 @@ class PersonModel(TraceModel):
     event.
     """
 
-    @abc.abstractmethod
+    cluster: Int[Array, " user"]
+    """Class number of each user: 0, 1, ... without gaps. Subclasses declare it as a stored field."""
+
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """Class number of each user: 0, 1, ... without gaps."""
+        """The users' clusters: every trace is equally probable for all users of a cluster."""
+        return np.asarray(self.cluster)[:n_users]
 
     @abc.abstractmethod
     def log_traces(

@@ -36,9 +36,6 @@ class HomeLovers(PersonModel):
     seen: jax.Array = stored(lambda n: StoredArray(("clusters",), low=0, high=1))
     at_home: jax.Array = stored(lambda n: StoredArray((), low=0, high=1))
 
-    def user_classes(self, n_users):
-        return np.asarray(self.cluster)[:n_users]
-
     def sample_trace(self, key, user, n_instants):
         keys, of_user = jax.random.split(key, 4), self.cluster[user]
         n_places = self.home.shape[1]

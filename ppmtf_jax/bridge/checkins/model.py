@@ -48,10 +48,6 @@ class CheckinBridge(CheckinLaw):
             raise ValueError("log_odds of other times than those of a week")
         return super().from_arrays(arrays)
 
-    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """The users' clusters: every trace is equally probable for all users of a cluster."""
-        return np.asarray(self.cluster)[:n_users]
-
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         return sample_window(self, key, self.cluster[user], n_instants)
 

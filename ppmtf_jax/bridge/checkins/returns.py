@@ -92,10 +92,9 @@ def rates_of_places(
 ) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " row"]]:
     """Rate of each place; and for each row, the rate of its place without the windows of its user.
 
-    A rate is the logarithm of (observed / expected returns), shrunk to 0.
-    A row is an event of a user, and a place that she visited before. A user's returns to a place, observed or expected,
-    weigh at most `CHECKIN_RETURNS`, and at most those of the user who has the second most. The rate is 0 for a place
-    with fewer than `STEP_USERS` users.
+    A rate is the logarithm of (observed / expected returns), shrunk to 0. A row is an event of a user, and a place that
+    she visited before. A user's returns to a place, observed or expected, weigh at most `CHECKIN_RETURNS`, and at most
+    those of the user who has the second most. The rate is 0 for a place with fewer than `STEP_USERS` users.
     """
     which, pair = np.unique(user.astype(np.int64) * n_places + place, return_inverse=True)
     user_of, place_of = np.divmod(which, n_places)

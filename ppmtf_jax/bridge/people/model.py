@@ -66,10 +66,6 @@ class RememberingBridge(PersonLaw):
         rest = jax.lax.scan(step, first, jnp.arange(1, n_instants))[1]
         return jnp.concatenate([first.place[None], rest])
 
-    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """The users' clusters: every trace is equally probable for all users of a cluster."""
-        return np.asarray(self.cluster)[:n_users]
-
     def log_traces(
         self,
         places: Int[np.ndarray, "trace instant"],
