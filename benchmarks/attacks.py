@@ -6,31 +6,36 @@
 People flow, or the simulated city, split in two halves of users; ten traces of each training user, before any privacy
 test. Identity: the attacker has the whole training set, and asks of each trace by which training user it was made;
 there are no strangers, so the area under the curve is that against the other training users. Membership: who of all
-users was a training user. Shadow models are learned of systems that take seconds.
+users was a training user. Shadow models are learned of systems that take seconds. The bridge is the one without memory;
+`people.py attacks` attacks the default.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from common import Row, command_line, measured, people_flow, record
 
 from ppmtf_jax import Traces, fit, synthesize, toy_city
 from ppmtf_jax.attacks.audit import reidentification_attacks
-from ppmtf_jax.attacks.membership import infer_membership
+from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
+from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.runtime.devices import use_all_cores
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-SYSTEMS = ("training", "ppmtf", "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", "bridge", "tpm", "uniform")
+CHAINS = "bridge memory=none"
+SYSTEMS = ("training", "ppmtf", "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", CHAINS, "tpm", "uniform")
 ESTIMATORS = ("ml", "ml floor=1e-3", "tf", "gstf beta=0.3")
 MEMBERSHIP = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
 COLUMNS = ["data", "system", "attack", "auc", "low", "high", "found_at_1_percent", "right_user", "seconds", "advantage"]
 COLUMNS += ["chance"]
-SHADOWED, N_SHADOWS = ("sgd", "bridge", "uniform"), 8
+SHADOWED, N_SHADOWS = ("sgd", CHAINS, "uniform"), 8
 
 
 def main() -> None:
@@ -70,16 +75,16 @@ def attacked(system: str, synthetic: Traces, train: Traces, test: Traces, seed: 
             "right_user": found.each.accuracy,
             "seconds": found.seconds,
         }
-    attacks = [*MEMBERSHIP, f"shadow_models system={system} n_shadows={N_SHADOWS}"][: 4 if system in SHADOWED else 3]
-    for name in attacks:
-        attack, *given = name.split()
-        settings = dict(each.split("=") for each in given)
-        if "n_shadows" in settings:
-            settings["n_shadows"] = N_SHADOWS
-        scores, took = measured(infer_membership, synthetic, train, test, attack, seed=seed, **settings)
+    attacks: dict[str, Any] = {name: parse_choice(name, MEMBERSHIP_ATTACKS)[1] for name in MEMBERSHIP}
+    if system in SHADOWED:
+        entry, chosen = parse_choice(system, SYNTHESIZERS)
+        attacks["shadow_models"] = ShadowModelSettings(entry.name, asdict(chosen), n_shadows=N_SHADOWS)
+    for name, settings in attacks.items():
+        attack = name.split()[0]
+        scores, took = measured(infer_membership, synthetic, train, test, attack, settings, seed=seed)
         summary = scores.summary(seed=seed)
         yield {
-            "attack": f"membership: {' '.join([attack, *(text for text in given if text.startswith('density'))])}",
+            "attack": f"membership: {name}",
             "auc": summary.auc.value,
             "low": summary.auc.low,
             "high": summary.auc.high,

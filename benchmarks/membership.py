@@ -5,7 +5,8 @@
 People flow: 500 training and 500 other users, ten traces of each training user, of which those that pass the privacy
 test (k = 10, eta = 1) are released. Each row is an attack. "released": one release, intervals over users. "held out":
 each shadow model in turn is attacked by others, so that the mean over them, with 1.96 standard errors, tells what the
-attack finds on average. "control": the same where who is in which model is drawn anew, and nothing is to be found.
+attack finds on average. "control": the same where who is in which model is drawn anew, and nothing is to be found. The
+bridge is the one without memory; `people.py attacks` attacks the default.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FEWEST = LEAST_SHADOWS + 2
 
 def main() -> None:
     parser = command_line(__doc__, shared=True)
-    parser.add_argument("--systems", nargs="+", default=("bridge", "ppmtf"))
+    parser.add_argument("--systems", nargs="+", default=("bridge memory=none", "ppmtf"))
     parser.add_argument("--shadows", type=int, default=16, help=f"even, at least {FEWEST}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder in which finished shadow models are kept, to go on from")

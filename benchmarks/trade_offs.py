@@ -5,8 +5,8 @@
     python benchmarks/trade_offs.py time --csv benchmarks/synthesizer_time.csv
 
 `settings`: people flow, ten traces per user before any privacy test, one seed; PPMTF along its noise precision, SGD
-along the number of copied events, SGLT along remove_true_prob for 50 to 200 clusters of places; and the bridge, TPM and
-Training. Each is beside what the authors' programs printed. What is finished is kept in the folder.
+along the number of copied events, SGLT along remove_true_prob for 50 to 200 clusters of places; and the bridge without
+memory, TPM and Training. Each is beside what the authors' programs printed. What is finished is kept in the folder.
 
 `plot`: Fig. 7 of Murakami et al. 2021.
 
@@ -49,7 +49,7 @@ SERIES = {
 SERIES["SGLT, 100 clusters, random joining"] = {
     f"sglt n_clusters=100 remove_true_prob={each}": ("SGLT", "unpublished") for each in REMOVED
 }
-REFERENCES = {"bridge": "bridge", "TPM, epsilon 1": "tpm", "Training": "training"}
+REFERENCES = {"bridge": "bridge memory=none", "TPM, epsilon 1": "tpm", "Training": "training"}
 UTILITY = ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x")
 PRIVACY = ("reid_rate", "mia_advantage")
 COLUMNS = ["series", "candidate", "published", *PRIVACY, *UTILITY, "share_passed", "fit_s", "synthesize_s", "peak_mb"]
@@ -57,7 +57,7 @@ TRACES_PER_USER = 10
 TIME_COLUMNS = ["system", "along", "users", "places"]
 TIME_COLUMNS += [f"{stage}_{what}" for what in ("compiling_s", "seconds") for stage in ("fit", "synthesize")]
 TIME_COLUMNS += ["cores", "load"]
-TIMED = {"ppmtf": "", "sglt": "n_clusters=25", "bridge": "", "sgd": ""}
+TIMED = {"ppmtf": "", "sglt": "n_clusters=25", "bridge": "memory=none", "sgd": ""}
 USERS, PLACES = (100, 200, 500, 1000), (100, 200, 400, 1000)
 
 

@@ -38,8 +38,9 @@ COMPARED = (DEFAULT_SYSTEM, "ppmtf", "sgd")
 """The synthesizers to compare by default."""
 TABLE_FILE, CELLS = "compare.csv", "cells"
 COST = "cost"
+SHARE_PASSED = "share_passed"
 COSTS = (
-    MetricInfo("share_passed", "Passed the test", "Traces that passed the test.", "share of traces", "none", ""),
+    MetricInfo(SHARE_PASSED, "Passed the test", "Traces that passed the test.", "share of traces", "none", ""),
     MetricInfo("fit_s", "Fit, s", "Time of the fit with compilation.", "s", "lower", ""),
     MetricInfo("synthesize_s", "Synthesis, s", "Time of synthesis with compilation.", "s", "lower", ""),
     MetricInfo("test_s", "Test, s", "Time of the privacy test with compilation.", "s", "lower", ""),
@@ -357,6 +358,6 @@ def _distinct(candidates: Sequence[str | Candidate]) -> list[Candidate]:
 def _number(cell: Numbers, metric: str, column: str) -> float:
     """A number of a cell; `Compared.mean` says what "passed" is in a cell without that column."""
     if column == PASSED and (metric, PASSED) not in cell:
-        nothing = cell["share_passed", ALL] == 0 and metric != "share_passed"
+        nothing = cell[SHARE_PASSED, ALL] == 0 and metric != SHARE_PASSED
         return np.nan if nothing else cell[metric, ALL]
     return cell[metric, column]

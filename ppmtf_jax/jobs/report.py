@@ -21,8 +21,8 @@ from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, comp
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING
 from ppmtf_jax.jobs.attack import shadows_of_release
-from ppmtf_jax.jobs.compare import PASSED, TABLE_FILE
-from ppmtf_jax.jobs.runner import METRICS_FILE
+from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
+from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import lineage_of_key
@@ -72,7 +72,7 @@ def report_run(
     check_output_file(page, overwrite=overwrite, is_ours=is_report, what="an earlier report")
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if compared is not None:
-        data = replace(data, evaluation=with_compared(data.evaluation, compared))
+        data = with_compared(data, compared)
     if not data.settings.fast:
         scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
         data = replace(data, shadow_scores=scores, no_shadows=why_not)
@@ -138,11 +138,18 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         verdicts=verdicts,
         statement=statement,
         settings=settings,
+        shares_passed=_shares_passed(private, column, verdicts),
     )
 
 
-def with_compared(evaluation: Evaluation, folder: PathLike) -> Evaluation:
-    """An evaluation with a column for each system of a comparison: means over seeds of the traces that passed its test.
+def _shares_passed(private: Path, column: str, verdicts: PlausibleDeniability | None) -> dict[str, float]:
+    """Share of the traces that passed the test: of those of the report, and of each system that the job compared."""
+    others = {each.parent.name: PlausibleDeniability.load(each) for each in (private / COMPARED).glob("*/verdicts")}
+    return {name: float(each.passed.mean()) for name, each in {column: verdicts, **others}.items() if each is not None}
+
+
+def with_compared(data: ReportData, folder: PathLike) -> ReportData:
+    """Add a column for each system of a comparison: means over seeds of the traces that passed its test.
 
     Raises `InputError`: there is no comparison, or it is of other data.
     """
@@ -150,20 +157,21 @@ def with_compared(evaluation: Evaluation, folder: PathLike) -> Evaluation:
     if not file.is_file():
         way_out = "Make one with `ppmtf compare`"
         raise InputError(str(folder), [Problem("a folder of a comparison", f"no {TABLE_FILE}", way_out=way_out)])
-    table = pd.read_csv(file)
+    evaluation, table = data.evaluation, pd.read_csv(file)
     means = table.groupby(["candidate", "traces", "metric"])["value"].mean()
     found = {str(name): _means_of(means, str(name)) for name in table["candidate"].unique()}
     real = found.get(TRAINING, {}).get("tp_tv", math.nan)
     if not math.isclose(real, evaluation.value("tp_tv", TRAINING), rel_tol=1e-6):
         expected = "a comparison of systems on the training and test traces of the job"
         raise InputError(str(folder), [Problem(expected, "one on other traces")])
-    systems = {name: numbers for name, numbers in found.items() if name not in RESERVED}
-    columns = [*evaluation.columns, *(_free_name(name, evaluation.columns) for name in systems)]
+    systems = {_free_name(name, evaluation.columns): numbers for name, numbers in found.items() if name not in RESERVED}
+    shares = {name: numbers[SHARE_PASSED] for name, numbers in systems.items() if SHARE_PASSED in numbers}
     rows = [
         row._replace(values=[*row.values, *(each.get(row.quantity.name, math.nan) for each in systems.values())])
         for row in evaluation.rows()
     ]
-    return Evaluation.of_rows(columns, rows, evaluation.lineage)
+    evaluation = Evaluation.of_rows([*evaluation.columns, *systems], rows, evaluation.lineage)
+    return replace(data, evaluation=evaluation, shares_passed={**data.shares_passed, **shares})
 
 
 def _means_of(means: pd.Series, name: str) -> dict[str, float]:

@@ -897,19 +897,55 @@ def test_training_traces_are_fit_and_random_ones_are_not(material):
     assert random[0].fitness is Fitness.NOT_FIT
 
 
-def test_what_serves_better_is_told(material):
-    """A system with the numbers of Training, beside one with those of random places."""
-    rows = material.evaluation.rows()
-    columns = ["bad", "good", "training", "uniform"]
+def planted(material: ReportData, column: str, edit: str = "", **fields: Any) -> str:
+    """The verdict on three systems: `bad` has the numbers of random places, `good` and `same` those of Training.
+
+    `edit` names a metric that the evaluation of `good` does not have.
+    """
+    columns = ["bad", "good", "same", "training", "uniform"]
     training, uniform = (material.evaluation.columns.index(name) for name in ("training", "uniform"))
-    chosen = (uniform, training, training, uniform)
-    evaluation = Evaluation.of_rows(columns, [row._replace(values=[row.values[n] for n in chosen]) for row in rows])
-    bad, good = (
-        verdict_text(compose_verdict(changed(material, evaluation=evaluation, column=name), []))
-        for name in ("bad", "good")
-    )
-    assert "For where people are, by hour: good." in bad
-    assert "none would serve a use better" in good
+    chosen = (uniform, training, training, training, uniform)
+    rows = [row._replace(values=[row.values[n] for n in chosen]) for row in material.evaluation.rows()]
+    for row in rows:
+        if row.quantity.name == edit:
+            row.values[1] = math.nan
+    evaluation = Evaluation.of_rows(columns, rows)
+    return verdict_text(compose_verdict(changed(material, evaluation=evaluation, column=column, **fields), []))
+
+
+def test_what_serves_better_is_told_with_its_figures(material):
+    [row] = (each for each in material.evaluation.rows() if each.quantity.name == "tp_tv")
+    of = dict(zip(material.evaluation.columns, row.values, strict=True))
+    real, random = (row.quantity.text(of[name]) for name in ("training", "uniform"))
+    told = planted(material, "bad")
+    assert re.search(r"Where people are, by hour: (good|same) \(fit\)\. ", told)
+    assert re.search(rf"TP-TV\S*: {real}; these traces: {random}; real people: ", told)
+    for column in ("good", "same"):
+        assert "none would serve a use better" in planted(material, column)
+
+
+def test_what_is_known_of_less_is_not_better(material):
+    """Systems of which few traces may be released, or whose worst number was not measured, are not named."""
+    use = "Where people are, by hour: "
+    assert use + "same" in planted(material, "bad", "tp_tv")
+    assert use + "same" in planted(material, "bad", shares_passed={"good": 0.7, "same": 0.8})
+    neither = planted(material, "bad", "tp_tv", shares_passed={"same": 0.7})
+    assert use + "same" not in neither
+    assert use + "good" not in neither
+
+
+def test_what_chance_explains_is_not_better(material):
+    """One number just beyond the limit of a use, and one just within it."""
+    [row] = (each for each in material.evaluation.rows() if each.quantity.name == "tp_tv")
+    training, uniform = (row.values[material.evaluation.columns.index(name)] for name in ("training", "uniform"))
+    for noise, is_told in ((0.02, False), (0.0005, True)):
+        limit = training + 2 * noise + 0.05 * min(1.0, uniform - training)
+        values = [limit + 0.002, limit - 0.002, training, uniform]
+        columns = ["bad", "good", "training", "uniform"]
+        evaluation = Evaluation.of_rows(columns, [row._replace(values=values, reading=Interpretation())])
+        data = changed(material, evaluation=evaluation, column="bad")
+        data.__dict__["chance"] = {"tp_tv": Chance(noise)}
+        assert ("Where people are, by hour: good (fit)" in verdict_text(compose_verdict(data, []))) == is_told
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -950,20 +986,23 @@ def test_a_comparison_gives_the_verdict_more_systems(material, tmp_path):
         ("sgd", 0, "all", "tp_tv", 0.9),
         ("sgd", 0, "passed", "tp_tv", 0.2),
         ("sgd", 1, "passed", "tp_tv", 0.4),
+        ("sgd", 0, "all", "share_passed", 0.5),
         ("tpm", 0, "all", "tp_tv", 0.7),
         ("training", 0, "all", "tp_tv", real),
     ]
     table = pd.DataFrame(rows, columns=["candidate", "seed", "traces", "metric", "value"])
     table.to_csv(tmp_path / "compare.csv", index=False)
-    found = with_compared(material.evaluation, tmp_path)
+    with_systems = with_compared(material, tmp_path)
+    found = with_systems.evaluation
     assert found.columns == [*material.evaluation.columns, "sgd", "tpm"]
     assert [found.value("tp_tv", name) for name in ("sgd", "tpm")] == pytest.approx([0.3, 0.7])
     assert math.isnan(found.value("od_tv", "sgd"))
+    assert with_systems.shares_passed == {"released": 1.0, "sgd": 0.5}
     table.assign(value=0.5).to_csv(tmp_path / "compare.csv", index=False)
     with pytest.raises(InputError, match="training and test traces of the job"):
-        with_compared(material.evaluation, tmp_path)
+        with_compared(material, tmp_path)
     with pytest.raises(InputError, match=r"no compare\.csv"):
-        with_compared(material.evaluation, tmp_path / "none")
+        with_compared(material, tmp_path / "none")
 
 
 # Persons

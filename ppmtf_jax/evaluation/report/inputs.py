@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -119,6 +119,8 @@ class ReportData:
         Whether somebody chose a seed; None if it is not known.
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
+    shares_passed : mapping of str to float
+        Share of the traces that passed the privacy test, by column, where it is known.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
     """
@@ -138,6 +140,7 @@ class ReportData:
     statement: dict[str, Any] | None = None
     settings: ReportSettings = field(default=ReportSettings())
     shadow_scores: MembershipScores | None = None
+    shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ppmtf_jax.evaluation.fitness import FIT, WITH_CARE, YARDSTICKS, Fitness, Judged, JudgedUse, judge_uses
+from ppmtf_jax.evaluation.fitness import FIT, WITH_CARE, YARDSTICKS, Fitness, Judged, JudgedUse, judge_uses, loss
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
@@ -18,6 +18,7 @@ KEPT_SHARE = 0.75
 ATTACKS = ("identity", "membership", "copies")
 """The sections whose findings are the risk."""
 N_RISKS = 3
+BETTER = "Would something else serve better?"
 ORDER = (Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
 COLUMN_TITLES = {"released": "the released traces", "all": "all traces, tested or not"}
 RULE = (
@@ -36,7 +37,8 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
         Text((_in_a_sentence(uses),)),
         _uses_table(data, uses),
         _risk_table(sections),
-        Text((f"Would something else serve better? {' '.join([*_better_systems(data, judged), *_better_k(data)])}",)),
+        *_better_systems(data, judged),
+        Text((_better_k(data),)),
     ]
     if len(judged) > 1:
         blocks.append(_systems_table(data, judged))
@@ -109,7 +111,7 @@ def _advice(use: JudgedUse) -> str:
 
 def _printed(data: ReportData, row: Row, judged: Judged) -> tuple[str, str]:
     """The number of the synthetic traces, and the number of real people ± what chance explains, as text."""
-    value = dict(zip(data.evaluation.columns, row.values, strict=True))[data.column]
+    value = _value(data, row, data.column)
     chance = f" ± {row.quantity.text(judged.noise)}" if judged.noise > 0 else ""
     return row.quantity.text(value), row.quantity.text(judged.real) + chance
 
@@ -123,40 +125,70 @@ def _risk_table(sections: Sequence[Section]) -> Block:
     return Table("At what risk", headings, rows, n_words=len(headings))
 
 
-def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> list[str]:
-    own, *others = judged
+def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> list[Block]:
+    """For each use, the compared system that serves it best, if it serves it better than the traces of the report."""
+    # All traces are no other system: most of them may not be released.
+    own, *others = [each for each in judged if each == data.column or each not in COLUMN_TITLES]
     if not others:
-        return ["No other system was compared. `[[compare]]` in a job, or `ppmtf compare`, compares systems."]
+        way_out = "`[[compare]]` in a job, or `ppmtf compare`, compares systems."
+        return [Text((f"{BETTER} No other system was compared. {way_out}",))]
+    kept = [each for each in others if data.shares_passed.get(each, 1.0) >= KEPT_SHARE]
     found = []
-    for use in judged[own]:
-        fitness = {name: {each.use: each.fitness for each in uses}.get(use.use) for name, uses in judged.items()}
-        if use.fitness not in ORDER or use.fitness is Fitness.FIT:
-            continue
-        better = [each for each in others if fitness[each] in ORDER[: ORDER.index(use.fitness)]]
+    for use, *of_others in zip(judged[own], *(judged[each] for each in kept), strict=True):
+        better = [(_error(each), name, each) for name, each in zip(kept, of_others, strict=True)]
+        better = [each for each in better if _serves_better(data, use, each[1], each[2])]
         if better:
-            names = " or ".join(COLUMN_TITLES.get(each, each) for each in better)
-            found.append(f"For {_small(use.use.title)}: {names}.")
+            _, name, best = min(better, key=lambda each: each[0])
+            row, number = use.numbers[0]
+            here, there = (row.quantity.text(_value(data, row, each)) for each in (own, name))
+            found.append(
+                f"{use.use.title}: {name} ({best.fitness.word.lower()}). {row.quantity.title}: {there}; these traces: "
+                f"{here}; real people: {row.quantity.text(number.real)}."
+            )
     if not found:
-        return ["Of the compared systems, none would serve a use better."]
-    return [*found, "Look at their attacks too before you choose."]
+        return [Text((f"{BETTER} Of the compared systems, none would serve a use better.",))]
+    lead = f"{BETTER} Of the compared systems, these would. Look at their attacks in the table before you choose."
+    return [Text((lead,)), Text(tuple(found), is_list=True)]
 
 
-def _better_k(data: ReportData) -> list[str]:
+def _serves_better(data: ReportData, own: JudgedUse, name: str, other: JudgedUse) -> bool:
+    """Whether a system has a better verdict, by all numbers that judge these traces, and by more than chance."""
+    known = own.fitness in ORDER and other.fitness in ORDER
+    if not known or ORDER.index(other.fitness) >= ORDER.index(own.fitness):
+        return False
+    errors = {row.quantity.name: judged.error for row, judged in other.numbers}
+    if any(math.isfinite(judged.error) and math.isnan(errors[row.quantity.name]) for row, judged in own.numbers):
+        return False
+    row, judged = own.numbers[0]
+    losses = (loss(row.quantity, _value(data, row, each)) for each in (data.column, name))
+    return next(losses) - next(losses) > judged.noise
+
+
+def _error(use: JudgedUse) -> float:
+    """The worst known error."""
+    return use.numbers[0][1].error if use.numbers else math.nan
+
+
+def _value(data: ReportData, row: Row, column: str) -> float:
+    return dict(zip(data.evaluation.columns, row.values, strict=True))[column]
+
+
+def _better_k(data: ReportData) -> str:
     """Whether most traces would pass with a larger k, or need a smaller one."""
     verdicts = data.verdicts
     if verdicts is None:
-        return ["No privacy test is known, so nothing is known about its k."]
+        return "No privacy test is known, so nothing is known about its k."
     k, largest = verdicts.settings.k, largest_k(verdicts)
     if largest is None:
-        return [f"Whether another k than {k} would do is not known: k is noisy, or counting stopped (see `count_all`)."]
+        return f"Whether another k than {k} would do is not known: k is noisy, or counting stopped (see `count_all`)."
     share = percent(KEPT_SHARE)
     if largest > k:
-        return [f"With a k of up to {largest:,} in place of {k}, {share} of the traces still pass, protected better."]
+        return f"With a k of up to {largest:,} in place of {k}, {share} of the traces still pass, protected better."
     if largest == k:
-        return [f"A k of {k} is the largest with which {share} of the traces pass."]
+        return f"A k of {k} is the largest with which {share} of the traces pass."
     if largest == 0:
-        return [f"There is no k with which {share} of the traces pass."]
-    return [f"With a k of {largest:,} in place of {k}, {share} of the traces would pass, but protected less."]
+        return f"There is no k with which {share} of the traces pass."
+    return f"With a k of {largest:,} in place of {k}, {share} of the traces would pass, but protected less."
 
 
 def largest_k(verdicts: PlausibleDeniability) -> int | None:
@@ -177,10 +209,12 @@ def _systems_table(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) 
     rows = []
     for column, uses in judged.items():
         counts = [str(sum(each.fitness is fitness for each in uses)) for fitness in ORDER]
-        values = (dict(zip(data.evaluation.columns, row.values, strict=True))[column] for row in risks)
-        numbers = [row.quantity.text(value) for row, value in zip(risks, values, strict=True)]
-        rows.append([COLUMN_TITLES.get(column, column), *counts, *numbers])
-    headings = ("Traces", *(f"Uses: {each.word.lower()}" for each in ORDER), *(row.quantity.title for row in risks))
+        numbers = [row.quantity.text(_value(data, row, column)) for row in risks]
+        passed = data.shares_passed.get(column, math.nan)
+        share = [percent(passed) if math.isfinite(passed) else "-"]
+        rows.append([COLUMN_TITLES.get(column, column), *share, *counts, *numbers])
+    uses = [f"Uses: {each.word.lower()}" for each in ORDER]
+    headings = ("Traces", "Passed the test", *uses, *(row.quantity.title for row in risks))
     return Table("What was compared: number of uses, and attacks (lower is better)", headings, rows)
 
 
@@ -189,7 +223,7 @@ def _numbers_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
     for use in uses:
         for row, judged in use.numbers:
             value, real = _printed(data, row, judged)
-            uniform = dict(zip(data.evaluation.columns, row.values, strict=True))[UNIFORM]
+            uniform = _value(data, row, UNIFORM)
             error = percent(judged.error) if math.isfinite(judged.error) else "-"
             cells = (value, real, row.quantity.text(uniform), error)
             rows.append((use.use.title, row.quantity.title, judged.fitness, judged.reason, *cells))
