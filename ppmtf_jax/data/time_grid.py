@@ -17,6 +17,8 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 
 DAY_S = 86_400
 UNITS_S = {"day": DAY_S, "h": 3600, "min": 60, "s": 1}
+N_WEEKDAYS, DAY_TYPES = 7, "wwwwwee"
+"""Days of a week, and their types from Monday to Sunday: weekdays, and the weekend."""
 JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 
 
@@ -108,8 +110,19 @@ class TimeGrid:
         return replace(grid, slot_of_instant=numbered, period=min(period_s // step_s, n_instants))
 
     @classmethod
-    def weekly(cls, start: str, step_s: int, n_instants: int, *, slot_s: int, time_zone: str = "UTC") -> TimeGrid:
-        """Slots of `slot_s` seconds of a weekday, and others of Saturday and Sunday, that repeat every week.
+    def weekly(
+        cls,
+        start: str,
+        step_s: int,
+        n_instants: int,
+        *,
+        slot_s: int,
+        day_types: str = DAY_TYPES,
+        time_zone: str = "UTC",
+    ) -> TimeGrid:
+        """Slots of `slot_s` seconds that repeat every week; each type of day has slots of its own.
+
+        `day_types` has a letter for each day from Monday to Sunday; days with the same letter are of one type.
 
         Examples
         --------
@@ -117,12 +130,16 @@ class TimeGrid:
         >>> grid.n_slots, grid.period, grid.slot_of_instant[[0, 24, 5 * 24, 7 * 24]].tolist()
         (24, 168, [0, 0, 12, 0])
         """
+        if len(day_types) != N_WEEKDAYS:
+            expected = f"day types as {N_WEEKDAYS} letters, one for each day from Monday to Sunday, such as {DAY_TYPES}"
+            raise InputError("time grid", [Problem(expected, repr(day_types))])
         daily = cls.cyclic(start, step_s, n_instants, slot_s=slot_s, time_zone=time_zone)
-        is_weekend = (datetime.fromisoformat(start).weekday() + daily.day()) % 7 >= 5
-        slots = daily.since_midnight_s() % DAY_S // slot_s + DAY_S // slot_s * is_weekend
-        # A grid shorter than a week may not have every slot.
+        weekday = (datetime.fromisoformat(start).weekday() + daily.day()) % N_WEEKDAYS
+        type_of = np.array([day_types.index(letter) for letter in day_types])[weekday]
+        slots = daily.since_midnight_s() % DAY_S // slot_s + DAY_S // slot_s * type_of
+        # Types are numbered by their first days, and a grid shorter than a week may not have every slot.
         numbered = np.unique(slots, return_inverse=True)[1]
-        return replace(daily, slot_of_instant=numbered, period=min(7 * DAY_S // step_s, n_instants))
+        return replace(daily, slot_of_instant=numbered, period=min(N_WEEKDAYS * DAY_S // step_s, n_instants))
 
     def one_period(self) -> TimeGrid:
         """The first period of the grid: what one synthetic trace covers."""

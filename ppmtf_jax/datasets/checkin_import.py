@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Gt
 
-from ppmtf_jax.data.time_grid import zone_problems
+from ppmtf_jax.data.time_grid import DAY_TYPES, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization, Period
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
@@ -23,7 +23,7 @@ from ppmtf_jax.settings import Count, Positive, Settings, Share, chosen_settings
 
 DEFAULT_PLACES = 1000
 PLACES_FIELDS = ("n_places", "grid", "cell_m")
-DISCRETIZATION_FIELDS = ("step_s", "slot_s", "period", "max_gap_s", "min_users_per_place", "other_places")
+DISCRETIZATION_FIELDS = ("step_s", "slot_s", "period", "day_types", "max_gap_s", "min_users_per_place", "other_places")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,10 @@ class CheckinTableSettings(Settings, subject="import"):
     slot_s : int
         Length of a time slot in seconds; slots repeat every day.
     period : "day" or "week"
-        What a synthetic trace covers: "day", or "week", in which Saturday and Sunday have slots of their own.
+        What a synthetic trace covers.
+    day_types : str
+        With period "week": a letter for each day from Monday to Sunday; days with the same letter share their slots.
+        By default Saturday and Sunday have slots of their own.
     max_gap_s : float, optional
         A new trace begins after a gap of more seconds than this between check-ins.
     time_zone : str, optional
@@ -75,6 +78,7 @@ class CheckinTableSettings(Settings, subject="import"):
     step_s: Count = 3600
     slot_s: Count = 7200
     period: Period = "day"
+    day_types: str = DAY_TYPES
     max_gap_s: Annotated[float, Gt(0)] | None = None
     time_zone: str | None = None
     train_fraction: Share = 0.8

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from annotated_types import Gt
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.data.time_grid import DAY_S, DAY_TYPES, N_WEEKDAYS, TimeGrid
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, GridPlaces, MostVisited, Number, OtherPlaces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
@@ -56,8 +56,10 @@ class Discretization(Settings, subject="discretization"):
         Length in seconds of the slots, which repeat every day: 7200 gives the twelve slots 0-2 h to 22-24 h.
         None: each instant is a slot of its own, for data within a fixed window.
     period : "day" or "week"
-        What a synthetic trace covers: a day, or a week from the weekday of the first day of the data. In a week,
-        Saturday and Sunday have slots of their own.
+        What a synthetic trace covers: a day, or a week from the weekday of the first day of the data.
+    day_types : str
+        Only for a week: a letter for each day from Monday to Sunday. Days with the same letter share their slots. By
+        default, Saturday and Sunday have slots of their own; "wwwweew" suits a weekend of Friday and Saturday.
     slot_of_instant : function or sequence of int, optional
         Any other map, in place of `slot_s`. A function gets the local times at which the instants begin, a
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first
@@ -99,6 +101,7 @@ class Discretization(Settings, subject="discretization"):
     step_s: Count = 3600
     slot_s: Count | None = 7200
     period: Period = "day"
+    day_types: str = DAY_TYPES
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
     period_s: Count | None = None
     max_gap_s: Annotated[Number, Gt(0)] | None = None
@@ -117,6 +120,11 @@ class Discretization(Settings, subject="discretization"):
         if self.period == "week" and (self.slot_s is None or self.slot_of_instant is not None):
             way_out = "For other weeks, give slot_of_instant and period_s"
             problems.append(Problem("slots of slot_s for a period of a week", "other slots", 0, (), way_out))
+        if self.day_types != DAY_TYPES and self.period != "week":
+            problems.append(Problem('day_types only with period = "week"', f"period = {self.period!r}"))
+        elif len(self.day_types) != N_WEEKDAYS:
+            expected = f"{N_WEEKDAYS} letters as day_types, from Monday to Sunday, such as {DAY_TYPES}"
+            problems.append(Problem(expected, repr(self.day_types)))
         if self.period_s is not None and not callable(self.slot_of_instant):
             problems.append(Problem("period_s only where slot_of_instant is a function", f"{self.period_s!r} s"))
         elif self.period_s is not None and self.period_s % self.step_s:
@@ -143,8 +151,10 @@ class Discretization(Settings, subject="discretization"):
         if slot_of_instant is None and self.slot_s is None:
             return TimeGrid.each_instant(start, step_s, n_instants, time_zone)
         if slot_of_instant is None:
-            repeated = TimeGrid.weekly if self.period == "week" else TimeGrid.cyclic
-            return repeated(start, step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
+            given: dict[str, Any] = {"slot_s": self.slot_s, "time_zone": time_zone}
+            if self.period == "week":
+                return TimeGrid.weekly(start, step_s, n_instants, day_types=self.day_types, **given)
+            return TimeGrid.cyclic(start, step_s, n_instants, **given)
         if callable(slot_of_instant):
             slots = np.asarray(slot_of_instant(day.astype("datetime64[s]") + step_s * np.arange(n_instants)))
             period = n_instants if self.period_s is None else self.period_s // step_s

@@ -58,7 +58,7 @@ class CompareSettings(Settings, subject="compare"):
     Parameters
     ----------
     n_seeds : int
-        Number of fits of each synthesizer, with the seeds 0, 1, ....
+        Number of fits of each synthesizer, with the seeds 0, 1, 2 and so on.
     traces_per_user : int
         Number of synthetic traces from each user.
     k : int

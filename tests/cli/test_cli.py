@@ -38,6 +38,7 @@ from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.runtime.lineage import column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from tests.bridge.examples import try_few_settings
 from tests.commands import call, refused, works
 from tests.faults import parquet_fails
 
@@ -451,6 +452,28 @@ def test_weeks_are_imported(copied):
     grid = Traces.load("weeks/train").time_grid
     assert (grid.period, grid.n_slots) == (168, 24)
     assert "week" in refused("import", "toy-city", "--period", "month", "--out", "months")
+
+
+@pytest.mark.slow
+def test_weeks_with_other_weekends_from_the_table_to_the_numbers(copied, monkeypatch):
+    """People are at one of two places on Fridays and Saturdays, and at others on all other days, by synthesis too."""
+    rng, times = np.random.default_rng(0), pd.date_range("2024-01-01", "2024-01-14 23:00", freq="h")
+    user, hour = np.repeat(np.arange(40), len(times)), np.tile(np.arange(len(times)), 40)
+    is_free = np.isin(times.day_of_week.to_numpy()[hour], [4, 5])
+    place = rng.integers(2, size=len(user)) + 2 * ~is_free
+    columns = {"user": user, "time": times[hour], "latitude": 24.7 + 0.01 * place, "longitude": 46.7, "place": place}
+    pd.DataFrame(columns).to_csv("rows.csv", index=False)
+    weeks = ["--time-zone", "Asia/Riyadh", "--period", "week", "--day-types", "wwwweew"]
+    works("import", "checkins", "rows.csv", *weeks, "--seed", 0, "--out", "typed")
+    try_few_settings(monkeypatch)
+    works("fit", "typed/train", "--set", "memory=none", "--set", "n_clusters=1", "--seed", 0, "--out", "of-weeks")
+    works("synthesize", "of-weeks", "--seed", 0, "--out", "made")
+    made = Traces.load("made")
+    is_at_free_place = np.isin(made.places.ids.astype(str)[made.place], ["0", "1"])
+    of_day = [is_at_free_place[made.instant // 24 % 7 == day].mean() for day in range(7)]
+    np.testing.assert_allclose(of_day, [0, 0, 0, 0, 1, 1, 0], atol=0.1)
+    assert "TP-TV" in works("evaluate", "made", "--train", "typed/train", "--test", "typed/test", "--no-attacks")
+    assert "7 letters" in refused("import", "checkins", "rows.csv", *weeks[:-1], "we", "--out", "no")
 
 
 def test_settings_reach_the_system(copied):

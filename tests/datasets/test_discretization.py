@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
@@ -427,6 +428,28 @@ def test_a_week_is_for_slots_of_a_day():
     for other in ({"slot_s": None}, {"slot_of_instant": [0, 1]}):
         with pytest.raises(InputError, match="slots of slot_s for a period of a week; found other slots"):
             Discretization(period="week", **other)
+
+
+@pytest.mark.parametrize(("day_types", "n_types"), [("wwwweew", 2), ("abcdefg", 7), ("aaaaaaa", 1), ("MMMMFSS", 3)])
+def test_days_of_one_type_share_their_slots(day_types, n_types):
+    settings = Discretization(slot_s=21_600, period="week", day_types=day_types)
+    grid = settings.time_grid(np.datetime64("2024-01-03"), np.datetime64("2024-01-20"), "UTC")
+    of_slot = {}
+    for instant in range(grid.n_instants):
+        time = grid.time_of(instant)
+        meant = day_types[time.weekday()], time.hour // 6
+        assert of_slot.setdefault(int(grid.slot_of_instant[instant]), meant) == meant
+    assert len(set(of_slot.values())) == len(of_slot) == grid.n_slots == 4 * n_types
+    assert grid.period == 168
+
+
+def test_day_types_that_are_impossible():
+    with pytest.raises(InputError, match="day_types only with period"):
+        Discretization(day_types="wwwweew")
+    with pytest.raises(InputError, match="7 letters as day_types"):
+        Discretization(period="week", day_types="we")
+    with pytest.raises(InputError, match="day types as 7 letters"):
+        TimeGrid.weekly("2024-01-01T00:00:00", 3600, 24, slot_s=3600, day_types="we")
 
 
 def test_a_toy_city_by_weeks():
