@@ -63,8 +63,9 @@ class BridgeSettings(Settings):
     ----------
     min_cluster_users : int
         Minimum number of users in a cluster, and so also the minimum number of training users. A trace is equally
-        probable for all users of a cluster, so a larger minimum protects better. The default is twice the default k of
-        the privacy test: then a cluster has about k verifiers even if only half of the users are verifiers.
+        probable for all users of a cluster, so a larger minimum protects better. With all users as verifiers, every
+        trace passes the privacy test with a k up to this minimum. The default is twice the default k of the test: if
+        the test draws only half of the users as verifiers, a cluster still has about k of them.
     n_clusters : int, optional
         Number of clusters at the start; clusters with too few users are dissolved. By default it is chosen by held-out
         likelihood.
