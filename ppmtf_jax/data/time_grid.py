@@ -251,9 +251,10 @@ class TimeGrid:
         return f"TimeGrid: {'; slots: '.join(self.summary().values())}"
 
     def slot_labels(self) -> list[str]:
-        """Wall-clock time at which each slot first begins, such as "09:20"."""
-        first = np.unique(self.slot_of_instant, return_index=True)[1]
-        return [self.time_of(instant).strftime("%H:%M") for instant in first.tolist()]
+        """Wall-clock time at which each slot first begins, such as "09:20"; "Mon 09:20" where days differ."""
+        first = [self.time_of(instant) for instant in np.unique(self.slot_of_instant, return_index=True)[1].tolist()]
+        labels = [f"{time:%H:%M}" for time in first]
+        return labels if len(set(labels)) == len(labels) else [f"{time:%a %H:%M}" for time in first]
 
     def to_json(self) -> str:
         """As JSON, on one line."""

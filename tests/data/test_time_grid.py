@@ -36,6 +36,8 @@ def test_slots_that_are_not_reached_are_not_counted():
     morning = TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200)
     assert (morning.slot_of_instant.tolist(), morning.period) == ([0, 0, 1, 1], 4)
     assert morning.slot_labels() == ["06:00", "08:00"]
+    weekly = TimeGrid.weekly("2024-01-01T00:00:00", 43_200, 14, slot_s=43_200)
+    assert weekly.slot_labels() == ["Mon 00:00", "Mon 12:00", "Sat 00:00", "Sat 12:00"]
 
 
 def test_instants_have_times():

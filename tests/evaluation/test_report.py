@@ -523,6 +523,7 @@ def test_directions_and_floor():
     assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
     with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
     assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
+    assert with_floor.reference == "all alike 3"
     assert with_floor.numbers == {"Floor": "1.0000", "Synthetic": "2.0000", "Uniform": "4.0000"}
     assert "Training" in gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).numbers
 

@@ -90,7 +90,7 @@ def population_maps(
     draw_scale_bar(axes[-1, 0], train.places)
     label = "share of the events of the slot, %"
     figure.colorbar(drawn, ax=axes, shrink=0.7, pad=0.02, ticks=round_ticks(scale.vmax, 0.07), format="%g", label=label)
-    figure.suptitle("Population over the day")
+    figure.suptitle("Population at some times")
     return figure
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.evaluation.chance import Chance
@@ -53,7 +54,8 @@ def gauge(
         position = (loss(quantity, synthetic) - real) / way
         ends = tuple(min((judged.noise + limit * judged.yardstick) / way, 1.0) for limit in (FIT, WITH_CARE))
     caveat = f"{judged.reason.rstrip('.')}." if judged.reason else ""
-    reference = references_text(reading)
+    beside = {name: value for name, value in reading.references.items() if name.capitalize() not in numbers}
+    reference = references_text(replace(reading, references=beside))
     return Gauge(title, quantity, printed, position, judged.fitness.status, judged.error, ends, caveat, reference)
 
 
