@@ -159,7 +159,7 @@ def draw_meetings(
             break
         if stale and n_missing:
             expected = "no more co-locations than friends who are not yet elsewhere allow"
-            found = f"{n_colocations}, of which {n_colocations - n_missing} found room"
+            found = f"{n_colocations}, of which {n_colocations - n_missing} could be placed"
             raise InputError("co-locations", [Problem(expected, found, way_out="Ask for fewer")])
         stale = len(fresh) < STALE_SHARE * len(proposed)
     pair, instant = np.divmod(np.flatnonzero(met), n_instants)

@@ -95,6 +95,8 @@ def _read_about(file: Path) -> dict[str, Any]:
         raise _refusal(file, f"a model of format {MODEL_FORMAT}", f"format {found}")
     if absent := [name for name in ABOUT if name not in about]:
         raise _refusal(file, "all of a model.json", f"no {', '.join(absent)}")
+    if not isinstance(about["seed_given"], bool):
+        raise _refusal(file, "seed_given as true or false", repr(about["seed_given"]))
     system, module = about["system"], about.get("module", PACKAGE)
     if not isinstance(system, str) or system not in SYNTHESIZERS:
         unnamed = {PACKAGE: "the module that registers it", "__main__": "the script or notebook that registers it"}

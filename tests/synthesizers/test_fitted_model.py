@@ -269,7 +269,12 @@ def test_missing_folder_and_files_are_named(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": 99}, "format 99"), ({"system": "magic"}, "magic.*|sgd"), ({"format": None}, "format None")],
+    [
+        ({"format": 99}, "format 99"),
+        ({"system": "magic"}, "magic.*|sgd"),
+        ({"format": None}, "format None"),
+        ({"seed_given": None}, "seed_given as true or false"),
+    ],
 )
 def test_another_format_or_system_is_refused(folder, change, message):
     about = json.loads((folder / "model.json").read_text())
