@@ -6,8 +6,11 @@ log-likelihood of the held-out users is within one standard error of the best, t
 metrics are not used.
 
 Real traces have gaps. An exact score of an event after a gap would be a sum over all that may have happened at the
-missing instants. So the models score such an event approximately: the chain by the cluster's visits in this slot, and
-people with a memory as `bridge.people.likelihood.log_traces` describes.
+missing instants. Instead, all models say the same of a gap: perhaps the person stayed at her place at each of its
+instants. If not, the place after the gap has the cluster's distribution in this slot under the chain, and people with a
+memory use their memory, as `bridge.people.likelihood.log_traces` describes. In a simulated city with weeks in which a
+fifth of the events follow a gap, the exact sum makes an event of the chain more probable than this by 0.008 nats, and
+people with homes by 0.518 nats.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from ppmtf_jax.trace_models.base import ABSENT
 # The comparison needs several held-out users and several others. With fewer users than this, nothing is compared.
 LEAST_USERS = 2 * HELD_OUT_OF
 STEPS_AT_A_TIME = 4096
+# Single precision may say that a place is never left.
+ROUNDING = 1e-6
 
 
 class MemoryChoice(NamedTuple):
@@ -85,21 +90,34 @@ def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.n
 def chain_log_likelihood(chain: ClusterBridge, clusters: Clusters, traces: Traces) -> Float[np.ndarray, " user"]:
     """Log-likelihood of each user's events under the mixture of clusters.
 
-    The probability of the first event of a trace, and of an event after a gap, is the share of its place in the
-    cluster's visits in its slot.
+    The probability of the first event of a trace is the share of its place in the cluster's visits in its slot. An
+    event after a gap is at the place before the gap with the probability of staying there at each instant of the gap;
+    otherwise its place has this share, too.
     """
-    is_step, slot, place = traces.is_step(), traces.slot, traces.place
-    fresh, step = np.flatnonzero(~is_step), np.flatnonzero(is_step)
-    log = np.empty((traces.n_events, len(clusters.share)))
-    log[fresh] = np.log(clusters.visits[:, slot[fresh], place[fresh]]).T
+    slot, place, phase = traces.slot, traces.place, traces.instant % traces.time_grid.period
+    is_step, is_first = traces.is_step(), np.zeros(traces.n_events, bool)
+    is_first[traces.periods().first] = True
     first_user = np.unique(clusters.of_user, return_index=True)[1]
-    cache = chain.user_cache(jnp.asarray(first_user))
-    phase = traces.instant % traces.time_grid.period
-    score = jax.jit(chain.log_moves)
-    for begin in range(0, len(step), STEPS_AT_A_TIME):
-        rows = step[begin : begin + STEPS_AT_A_TIME]
-        padded = np.resize(rows, STEPS_AT_A_TIME)
-        columns = (phase[padded], place[padded - 1], place[padded])
-        log[rows] = np.asarray(score(cache, *map(jnp.asarray, columns)))[: len(rows)]
+    cache, score = chain.user_cache(jnp.asarray(first_user)), jax.jit(chain.log_moves)
+
+    def log_moves(*columns: Int[np.ndarray, " step"]) -> Float[np.ndarray, "step cluster"]:
+        """Log-probabilities of steps, by phase, place and next place."""
+        found = np.empty((len(columns[0]), len(first_user)))
+        for begin in range(0, len(found), STEPS_AT_A_TIME):
+            rows = slice(begin, begin + STEPS_AT_A_TIME)
+            padded = (jnp.asarray(np.resize(column[rows], STEPS_AT_A_TIME)) for column in columns)
+            found[rows] = np.asarray(score(cache, *padded))[: len(found[rows])]
+        return found
+
+    log = np.log(clusters.visits[:, slot, place]).T
+    step, gap = np.flatnonzero(is_step), np.flatnonzero(~is_step & ~is_first)
+    log[step] = log_moves(phase[step], place[step - 1], place[step])
+    last, length = place[gap - 1], phase[gap] - phase[gap - 1]
+    log_stay = np.zeros((len(gap), len(first_user)))
+    for before in range(length.max(initial=0)):
+        rows = np.flatnonzero(before < length)
+        log_stay[rows] += log_moves(phase[gap[rows]] - before, last[rows], last[rows])
+    stays = np.minimum(np.exp(log_stay), 1 - ROUNDING)
+    log[gap] = np.log(np.where((last == place[gap])[:, None], stays, 0) + (1 - stays) * np.exp(log[gap]))
     of_user = np.stack([np.bincount(traces.user, column, traces.n_users) for column in log.T], axis=1)
     return np.asarray(logsumexp(of_user + np.log(clusters.share), axis=1))

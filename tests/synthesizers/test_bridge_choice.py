@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,15 +17,18 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RULES, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, parse_assignments
-from ppmtf_jax.synthesizers import bridge_choice
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, claims, fit_to_clusters
+from ppmtf_jax.synthesizers import bridge, bridge_choice
+from ppmtf_jax.synthesizers.bridge import BridgeSettings, claims
 from ppmtf_jax.synthesizers.bridge_choice import LEAST_USERS, chain_log_likelihood, choose_memory, table_of
+from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.trace_models.base import ABSENT
 from tests.bridge.checkins.test_model import ARRAYS
-from tests.bridge.examples import GRID, MOVES, N_PLACES, PERIOD, POPULATION, people
+from tests.bridge.examples import GRID, MOVES, N_PLACES, PERIOD, POPULATION, people, place_table, traces_of
 from tests.bridge.people.laws import random_law
+from tests.trace_models.agreement import log_rows
 
 CLUSTERS = ClusterSmoothing(2, 0.0, 3.0, 1.0)
 
@@ -71,30 +78,81 @@ def test_a_table_of_traces_has_a_row_for_each_period():
     np.testing.assert_array_equal(places[row, phase], train.place)
 
 
-@pytest.mark.parametrize("steps_at_a_time", [7, 4096])
-def test_the_score_of_a_chain_equals_a_loop(monkeypatch, steps_at_a_time):
-    monkeypatch.setattr(bridge_choice, "STEPS_AT_A_TIME", steps_at_a_time)
+class Scored(NamedTuple):
+    """A chain of two clusters, traces with gaps, and the transition matrices of each cluster by phase."""
+
+    chain: ClusterBridge
+    clusters: Clusters
+    traces: Traces
+    steps: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def scored() -> Scored:
     train = people()
     of_user = np.arange(train.n_users, dtype=np.int32) % 2
-    choice = BridgeChoice(POPULATION, MOVES, CLUSTERS, {})
-    chain = fit_to_clusters(train, of_user, choice)
-    rng = np.random.default_rng(1)
-    visits = rng.dirichlet(np.ones(N_PLACES), (2, GRID.n_slots))
-    clusters = Clusters(of_user, np.array([0.3, 0.7]), visits)
-    traces = people(8, seed=4).cut_into_periods()
-    found = chain_log_likelihood(chain, clusters, traces)
+    chain, clusters = bridge._chains_and_clusters(train, of_user, BridgeChoice(POPULATION, MOVES, CLUSTERS, {}))
+    steps = [np.exp(log_rows(chain, jnp.asarray(user), PERIOD, N_PLACES)[1]) for user in (0, 1)]
+    first = np.ones((2, 1, N_PLACES, N_PLACES))  # no step leads to the first instant
+    return Scored(chain, clusters, people(8, seed=4).cut_into_periods(), np.concatenate([first, np.stack(steps)], 1))
+
+
+def by_a_loop(scored: Scored, after_gap: Callable[..., float]) -> np.ndarray:
+    """Score of each user; `after_gap(cluster, phases of the gap, place before, place, share of the place)`."""
+    traces, visits = scored.traces, scored.clusters.visits
     log = np.zeros((traces.n_users, 2))
     for cluster in range(2):
-        cache = chain.user_cache(jnp.asarray([cluster]))[0]
-        before, last = None, None
+        before, last = (-1, -1), (-1, -1)
         for user, trace, instant, place in zip(traces.user, traces.trace, traces.instant, traces.place, strict=True):
-            phase = instant % PERIOD
-            if before == (user, trace, instant - 1):
-                log[user, cluster] += float(chain.log_next(cache, *map(jnp.asarray, (phase, last, place))))
+            period, phase = divmod(int(instant), PERIOD)
+            share = visits[cluster, GRID.slot_of_instant[instant], place]
+            if before != (user, trace, period):
+                log[user, cluster] += np.log(share)
+            elif last[0] == phase - 1:
+                log[user, cluster] += np.log(scored.steps[cluster, phase, last[1], place])
             else:
-                log[user, cluster] += np.log(visits[cluster, GRID.slot_of_instant[instant], place])
-            before, last = (user, trace, instant), place
-    np.testing.assert_allclose(found, logsumexp(log + np.log([0.3, 0.7]), axis=1), rtol=1e-5)
+                log[user, cluster] += np.log(after_gap(cluster, range(last[0] + 1, phase + 1), last[1], place, share))
+            before, last = (user, trace, period), (phase, place)
+    return logsumexp(log + np.log(scored.clusters.share), axis=1)
+
+
+@pytest.mark.parametrize("steps_at_a_time", [7, 4096])
+def test_the_score_of_a_chain_equals_a_loop(scored, monkeypatch, steps_at_a_time):
+    monkeypatch.setattr(bridge_choice, "STEPS_AT_A_TIME", steps_at_a_time)
+
+    def stays_or_not(cluster: int, gap: range, last: int, place: int, share: float) -> float:
+        stays = np.prod([scored.steps[cluster, phase, last, last] for phase in gap])
+        return stays * (last == place) + (1 - stays) * share
+
+    found = chain_log_likelihood(*scored[:3])
+    np.testing.assert_allclose(found, by_a_loop(scored, stays_or_not), rtol=1e-5)
+    # The planted bug: the score of the cluster's visits alone.
+    assert np.abs(found - by_a_loop(scored, lambda *given: given[-1])).max() > 0.1
+
+
+def drawn_with_gaps(scored: Scored, n_users: int = 200) -> Traces:
+    """Traces of the chains, two of each user, of which half of the events are missing."""
+    rng, places = np.random.default_rng(2), np.empty((n_users, GRID.n_instants), int)
+    for user, instant in np.ndindex(places.shape):
+        cluster, phase = user % 2, instant % PERIOD
+        start = scored.clusters.visits[cluster, GRID.slot_of_instant[0]]
+        law = start if phase == 0 else scored.steps[cluster, phase, places[user, instant - 1]]
+        places[user, instant] = rng.choice(N_PLACES, p=law / law.sum())
+    return traces_of(places, rng.random(places.shape) < 0.5, place_table()).cut_into_periods()
+
+
+def test_the_score_after_a_gap_is_nearly_the_exact_one(scored):
+    """The exact probability is an entry of the product of the transition matrices of the gap."""
+    scored = scored._replace(traces=drawn_with_gaps(scored))
+
+    def exact(cluster: int, gap: range, last: int, place: int, share: float) -> float:
+        del share
+        return reduce(np.matmul, scored.steps[cluster, gap.start : gap.stop])[last, place]
+
+    found, right = chain_log_likelihood(*scored[:3]).sum(), by_a_loop(scored, exact).sum()
+    alone = by_a_loop(scored, lambda *given: given[-1]).sum()
+    assert alone < found < right
+    assert right - found < (right - alone) / 10
 
 
 def test_a_memory_is_refused_for_traces_with_gaps():
