@@ -244,6 +244,12 @@ COMMANDS = {
     "verdicts": "test model synthetic --k 4 --verifiers 40 --seed 3 --out verdicts",
     "bridge": "fit city/train --system bridge --set min_cluster_users=8 --seed 1 --out bridge",
 }
+for form, setting in (("people", "memory=anchors"), ("checkins", "gaps=as-observed")):
+    COMMANDS |= {
+        form: f"fit city/train --set {setting} --set n_clusters=2 --set min_cluster_users=8 --seed 1 --out {form}",
+        f"{form}-synthetic": f"synthesize {form} --people 40 --seed 2 --out {form}-synthetic",
+        f"{form}-verdicts": f"test {form} {form}-synthetic --k 4 --seed 3 --out {form}-verdicts",
+    }
 PPMTF = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()"]
 
 
