@@ -26,7 +26,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.bridge.chains import CellKernel
-from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, MOST_REMEMBERED, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.steps import (
     PersonState,
     anchor_weights,
@@ -187,14 +187,13 @@ def _look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array,
         found = _Ahead(next_place, layers, still, at_place, moving, entering)
         stay = law.stay[slot] + law.stay_at_time[time] + law.stay_tilt[time] + average[:, None]
         stays = jax.nn.sigmoid(stay)[cluster]
-        back_again = jnp.sum(visits * value, axis=1)[:, None]
-        before = stays * value + (1 - stays) * (returning * back_again + (1 - returning) * moving)
+        back_again = returning * jnp.sum(visits * value, axis=1, keepdims=True)
+        before = stays * value + (1 - stays) * (back_again + (1 - returning) * moving)
+        chance = back_again + (1 - returning) * jnp.sum(law.population[slot] * value, axis=1, keepdims=True)
         next_layers = jnp.moveaxis(law.layer_next[:, cluster, phase], 0, 1)
-        chance = jnp.sum(visits * value, axis=1) * returning[:, 0]
-        chance += (1 - returning[:, 0]) * jnp.sum(law.population[slot] * value, axis=1)
         layers = jnp.where(is_known[..., None, None], jnp.eye(3), layers)
         still = next_layers[..., ELSEWHERE, ELSEWHERE] * jnp.where(is_known, 1, still)
-        entering = jnp.where(is_known[:, 0], chance, entering)
+        entering = jnp.where(is_known[:, 0], chance[:, 0], entering)
         next_place = jnp.where(is_known[:, 0], here, next_place)
         return (next_place, next_layers @ layers, still, jnp.maximum(before, LEAST_ESTIMATE), entering), found
 
@@ -354,56 +353,60 @@ def _draw(
 
 def _is_left(common: tuple[PersonLaw, _Instant], particle: _Particle) -> tuple[Array, ...]:
     """Whether there is a place left for each layer."""
-    layers = (ELSEWHERE,) if common[0].home is None else (HOME, SECOND, ELSEWHERE)
-    return tuple(_weights_of(layer, common, particle).sum() > 0 for layer in layers)
+    return tuple(_weights_of(layer, common, particle).sum() > 0 for layer in _layers(common[0]))
 
 
-def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
-    """The particle at an instant."""
-    common, state, trace = (law, at), particle.state, particle.trace
-    is_first, known = at.instant == 0, at.known[trace]
+def _layers(law: PersonLaw) -> tuple[int, ...]:
+    return (ELSEWHERE,) if law.home is None else (HOME, SECOND, ELSEWHERE)
+
+
+class _Outcomes(NamedTuple):
+    """Where a person may go: she remains; home; second place; each visited place; a new place (`ABSENT`)."""
+
+    probability: Float[Array, " outcome"]  # under the law
+    layer: Int[Array, " outcome"]
+    place: Int[Array, " outcome"]
+    at_place: Float[Array, " outcome"]  # as in `_Ahead`, or its expectation for a new place
+
+
+def _outcomes(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle) -> _Outcomes:
+    state, trace, is_first, layers = particle.state, particle.trace, at.instant == 0, _layers(law)
     ways = jnp.where(
         is_first,
         law.layer_first[state.has_second, state.cluster],
         law.layer_next[state.has_second, state.cluster, law.phase_of(at.instant), state.layer],
     )
-    n_seen = jnp.sum(state.visited != ABSENT) + 2
-    layers = (ELSEWHERE,) if law.home is None else (HOME, SECOND, ELSEWHERE)
-    all_left = (jnp.array(True),) * len(layers)
-    left = dict(
-        zip(layers, for_those((n_seen >= least_open) & ~is_first, all_left, _is_left, common, particle), strict=True)
-    )
-    # Outcomes under the law: remains at her place; home; second place; each visited place; a new place.
+    is_doubtful = (jnp.sum(state.visited != ABSENT) + 2 >= least_open) & ~is_first
+    left = for_those(is_doubtful, (jnp.array(True),) * len(layers), _is_left, (law, at), particle)
     is_elsewhere = (state.layer == ELSEWHERE) & ~is_first
     stays = is_elsewhere * jax.nn.sigmoid(stay_log_odds(law, at.time, at.slot, state))
     returns, new = move_weights(law, at.slot, state)
-    new = jnp.where(is_first, 1, new) * left[ELSEWHERE]
+    new = jnp.where(is_first, 1, new) * left[-1]
     total = returns.sum() + new
     going = ways[ELSEWHERE] * (1 - stays) / jnp.where(total > 0, total, 1)
     remains = ways[ELSEWHERE] * jnp.where(total > 0, stays, 1)
-    anchors = []
-    for layer, own in ((HOME, state.home), (SECOND, state.second)) if law.home is not None else ():
-        can_go = (state.layer != layer) & ((own != ABSENT) | left[layer])
-        anchors.append(jnp.where(can_go, ways[layer], 0))
+    anchors, to_anchor = jnp.stack([state.home, state.second])[: len(layers) - 1], []
+    for layer in layers[:-1]:
+        can_go = (state.layer != layer) & ((anchors[layer] != ABSENT) | left[layer])
+        to_anchor.append(jnp.where(can_go, ways[layer], 0))
         remains += jnp.where(can_go, 0, ways[layer])
-    probability = jnp.concatenate([jnp.stack([remains, *anchors]), going * returns, (going * new)[None]])
-    # Their estimates.
-    visited, n_anchors = jnp.maximum(state.visited, 0), len(anchors)
-    at_place = at.ahead.at_place[trace]
-    own = (
-        at_place[state.place],
-        *(jnp.array([1.0] * n_anchors)),
-        *at_place[visited],
-        at.ahead.moving[trace, state.place],
+    at_place, nowhere = at.ahead.at_place[trace], jnp.full(1, ABSENT, jnp.int32)
+    of_visited, of_new = at_place[jnp.maximum(state.visited, 0)], at.ahead.moving[trace, state.place]
+    elsewhere = jnp.full(len(state.visited) + 1, ELSEWHERE, jnp.int32)
+    return _Outcomes(
+        jnp.concatenate([jnp.stack([remains, *to_anchor]), going * returns, (going * new)[None]]),
+        jnp.concatenate([state.layer[None], jnp.array(layers[:-1], jnp.int32), elsewhere]),
+        jnp.concatenate([state.place[None], anchors, state.visited, nowhere]),
+        jnp.concatenate([at_place[state.place][None], jnp.ones(len(anchors)), of_visited, of_new[None]]),
     )
-    layer = jnp.concatenate(
-        [
-            state.layer[None],
-            jnp.array([HOME, SECOND][:n_anchors], jnp.int32),
-            jnp.full(len(visited) + 1, ELSEWHERE, jnp.int32),
-        ]
-    )
-    guided = probability * jax.vmap(partial(_estimate, at, particle))(layer, jnp.stack(own))
+
+
+def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
+    """The particle at an instant."""
+    state, trace, known = particle.state, particle.trace, at.known[particle.trace]
+    outcomes = _outcomes(law, at, least_open, particle)
+    probability, n_anchors = outcomes.probability, len(_layers(law)) - 1
+    guided = probability * jax.vmap(partial(_estimate, at, particle))(outcomes.layer, outcomes.at_place)
     # What is known decides.
     home, second = _anchors(at, particle)
     known_layer = _layer(known, home, second)
@@ -413,19 +416,19 @@ def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, un
     decided = jnp.where(known == state.place, 0, by_layer)
     chosen = jnp.where(known == ABSENT, sample_index(uniform[0], guided), decided)
     drawing = jnp.where(known == ABSENT, guided[chosen] / guided.sum(), 1)
-    old = jnp.stack([state.place, *(state.home, state.second)[:n_anchors], *state.visited, jnp.int32(ABSENT)])[chosen]
-    layer = layer[chosen]
+    layer, old = outcomes.layer[chosen], outcomes.place[chosen]
     is_new, nothing = old == ABSENT, (jnp.int32(0), jnp.array(0.0), jnp.array(0.0))
     place, log_place, log_drawing = old, 0.0, 0.0
-    for each in layers:
+    for each in _layers(law):
         is_here = is_new & (layer == each)
         wanted = known if each == ELSEWHERE else jnp.where(known == ABSENT, (home, second)[each], known)
-        drawn = for_those(is_here, nothing, partial(_draw, each), common, particle, wanted, uniform[1])
+        drawn = for_those(is_here, nothing, partial(_draw, each), (law, at), particle, wanted, uniform[1])
         place = jnp.where(is_here, drawn[0], place)
         log_place, log_drawing = log_place + drawn[1], log_drawing + drawn[2]
     log_probability = jnp.log(probability[chosen]) + log_place
     following = arrived(state, layer, place)
-    log_estimate = jnp.log(_estimate(at, particle, layer, at_place[place])) + at.people.later[trace, particle.person]
+    at_place = at.ahead.at_place[trace, place]
+    log_estimate = jnp.log(_estimate(at, particle, layer, at_place)) + at.people.later[trace, particle.person]
     if law.home is not None:
         to_draw = (
             jnp.where(following.home == ABSENT, home, ABSENT),
@@ -476,7 +479,7 @@ def _complete(
     def born(trace: Array, person: Array, uniform: Array) -> _Particle:
         k = cluster[trace]
         mobility = sample_index(uniform, law.class_share[k])
-        state = unborn(k, mobility, has_second[person], min(64, n_instants))
+        state = unborn(k, mobility, has_second[person], min(MOST_REMEMBERED, n_instants))
         none = jnp.array(0.0)
         return _Particle(trace, person, state, none, log_all[trace, person], none)
 
