@@ -33,9 +33,9 @@ from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
-from ppmtf_jax.synthesizers.gaps import completion_problems
+from ppmtf_jax.synthesizers.gaps import complete_rows, completion_problems
 from ppmtf_jax.synthesizers.tpm import TPMSettings, fit_with_noise
-from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
+from ppmtf_jax.trace_models.completion import ABSENT
 
 RELATION = (
     "one user: two data sets over the same users, places and time grid, of which one has neither events nor "
@@ -187,7 +187,7 @@ def synthesize_colocations(
     model : FittedModel, optional
         A model of any system whose traces have a likelihood, over the same places and period. **What the model reveals
         about its training users is not bounded**, unless the model is differentially private; then its loss must be
-        added to the ledger's. Each synthetic user gets the chain of a random user of the model.
+        added to the ledger's. Each synthetic user follows the law of a random user of the model.
     noise : NoiseSource, optional
         By default `SecureNoise`. With `SeededNoise` and a seed, an experiment is reproducible; the result says that it
         is not private.
@@ -395,15 +395,11 @@ def _check_model(model: FittedModel | None, traces: Traces) -> None:
 def _completed(
     model: FittedModel, drawn: Drawn, how: str, seed: int, progress: bool
 ) -> Int[np.ndarray, "user instant"]:
-    """A place of each synthetic user at each instant, under the chain of a random user of the model."""
-    n_users, n_places = len(drawn.known), len(model.places)
+    """A place of each synthetic user at each instant, under the law of a random user of the model."""
+    n_users = len(drawn.known)
     chains = np.resize(numpy_stream(seed, Stage.COMPLETION).permutation(model.n_users), n_users)
-    given = (model.trace_model, chains, drawn.known, n_places)
-    if how == "random":
-        keys = jax.random.split(jax_stream(seed, Stage.COMPLETION), n_users)
-        places, impossible_at = sample_places(keys, *given, progress=progress)  # type: ignore[arg-type]
-    else:
-        places, impossible_at = most_probable_places(*given, progress=progress)  # type: ignore[arg-type]
+    keys = jax.random.split(jax_stream(seed, Stage.COMPLETION), n_users)
+    places, impossible_at = complete_rows(model, keys, chains, drawn.known, how, progress)
     impossible = np.flatnonzero(impossible_at != ABSENT)
     if len(impossible):
         way_out = "Take a model in which every move is possible, such as tpm or bridge"

@@ -1,4 +1,4 @@
-"""Fill the gaps of real traces with the most probable places, or with random places given the known events."""
+"""Fill the gaps of real traces with probable places, or with random places given the known events."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
+from ppmtf_jax.bridge.people.completion import complete_traces
+from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 from ppmtf_jax.runtime.devices import seed_of_first_process
@@ -17,8 +20,11 @@ from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.trace_models.base import ScoredTraceModel
-from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
+from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
 from ppmtf_jax.trace_models.persons import PersonModel
+
+MOST_DAYS = 28
+"""A person who remembers is completed for so many days at most; then another person begins."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class CompletionSettings(Settings, subject="completion"):
     ----------
     how : "most-probable" or "random"
         The most probable complete trace, or a random one given the known events. The most probable trace has too few
-        rare places compared with real traces.
+        rare places compared with real traces. For people who remember, it is the most probable one of those drawn
+        (`bridge.people.completion.PARTICLES`).
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -44,25 +51,28 @@ def complete(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Fill the gaps of each trace under the model's chain for its user: a presence at every instant.
+    """Fill the gaps of each trace under the model's law for its user: a presence at every instant.
 
-    A completed trace says where a chain would put the user when nothing was recorded. It is no record, and its user
-    goes back to earlier places less often than people do, since a chain has no memory.
+    A completed trace says where the model would put the user when nothing was recorded. It is no record. Under a chain,
+    its user goes back to earlier places less often than people do, since a chain has no memory. Under people who
+    remember, the trace is that of one person with one home, who goes back to her places.
 
     Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
     known events stay as they are. A period without any event stays empty, since nothing is known about it. As in
-    `synthesize`, the chain starts again in each period, so steps from one period to the next are ignored.
+    `synthesize`, a chain starts again in each period, so steps from one period to the next are ignored. A person who
+    remembers goes on from period to period; a new one begins after `MOST_DAYS` days (or after each longer period).
 
     Parameters
     ----------
     model : FittedModel
-        A chain with likelihoods, learned from the users of `traces`, such as the bridge with `memory="none"`.
+        Chains with likelihoods or people who remember, learned from the users of `traces`.
     traces : Traces
         Traces with the model's time grid and places.
     settings : CompletionSettings, optional
     seed : int or Seed, optional
-        Reproduces random completions. Each completion depends on the seed, the user, the trace number and the period,
-        but not on other traces. By default it comes from the operating system.
+        Reproduces random completions, and all completions of people who remember. Each completion depends on the seed,
+        the user, the trace number and the first period, but not on other traces. By default it comes from the operating
+        system.
     progress : bool
         Show a progress bar on a terminal.
     **named_settings
@@ -76,10 +86,14 @@ def complete(
     Raises
     ------
     InputError
-        The traces have another grid, another place table or unknown users; the model has no likelihoods, or its people
-        remember earlier places, so that its traces cannot be drawn given known events; known events
-        are impossible under the model (under sgd, for example, moves that nobody made); or memory is too small (see
-        `trace_models.completion`).
+        The traces have another grid, another place table or unknown users; the model has no likelihoods, or its traces
+        have gaps themselves; known events are impossible under the model (under sgd, for example, moves that nobody
+        made); or memory is too small (see `trace_models.completion`).
+
+    Notes
+    -----
+    Completions under chains are exact. Completions of people who remember come from a particle filter, see
+    `bridge.people.completion`.
 
     Examples
     --------
@@ -91,36 +105,33 @@ def complete(
     True
     """
     chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
-    trace_model = model.trace_model
     if problems := completion_problems(model):
         raise InputError("model", problems)
     if problems := grid_problems(model, traces):
         raise InputError("traces to complete", problems)
 
-    # One row for each period with events: its instants, and the known places.
-    grid, periods = traces.time_grid, traces.periods()
-    user, trace, first = (column[periods.first] for column in (traces.user, traces.trace, traces.instant))
-    period = first // grid.period
-    instant = period[:, None] * grid.period + np.arange(grid.period)
+    # One row for each chain or person: its instants, the known places, and which periods have events.
+    grid, length = traces.time_grid, _instants_of_one(model, traces)
+    rows = traces.periods(length)
+    user, trace, first = (column[rows.first] for column in (traces.user, traces.trace, traces.instant))
+    number = first // length
+    instant = number[:, None] * length + np.arange(length)
     known = np.full(instant.shape, ABSENT, np.int32)
-    known[periods.piece, periods.phase] = traces.place
-    users, keys = model.user_index(traces.user_ids)[user], None
-    if chosen.how == "random":
-        key = jax_stream(seed_of_first_process(draw_seed(seed)).value, Stage.COMPLETION)
-        keys = _keys(key, jnp.asarray(np.stack([users, trace, period], axis=1)))
+    known[rows.piece, rows.phase] = traces.place
+    has_events = (known.reshape(len(known), -1, grid.period) != ABSENT).any(axis=2)
+    users = model.user_index(traces.user_ids)[user]
+    key = jax_stream(seed_of_first_process(draw_seed(seed)).value, Stage.COMPLETION)
+    keys = _keys(key, jnp.asarray(np.stack([users, trace, number], axis=1)))
 
     places, impossible_at = np.full_like(known, ABSENT), np.full(len(users), ABSENT, np.int32)
     # If the grid cuts off the last period, it is completed up to the end of the grid.
     within = instant < grid.n_instants
     n_instants = within.sum(axis=1)
-    for length in np.unique(n_instants).tolist():
-        rows = np.flatnonzero(n_instants == length)
-        given = (trace_model, users[rows], known[rows, :length], traces.n_places)
-        if keys is None:
-            made = most_probable_places(*given, progress=progress)
-        else:
-            made = sample_places(keys[rows], *given, progress=progress)
-        places[rows, :length], impossible_at[rows] = made
+    for each in np.unique(n_instants).tolist():
+        of_length = np.flatnonzero(n_instants == each)
+        given = keys[of_length], users[of_length], known[of_length, :each]
+        places[of_length, :each], impossible_at[of_length] = complete_rows(model, *given, chosen.how, progress)
+    within &= np.repeat(has_events, grid.period, axis=1)
 
     if (impossible := np.flatnonzero(impossible_at != ABSENT)).size:
         some = impossible[:N_EXAMPLES]
@@ -130,17 +141,53 @@ def complete(
         expected, found = "known events that are possible under the model", "periods with impossible ones"
         raise InputError("completion", [Problem(expected, found, len(impossible), examples, way_out)])
     columns = {"instant": instant[within], "place": places[within]}
-    columns |= {"user": np.repeat(user, n_instants), "trace": np.repeat(trace, n_instants)}
+    of_row = within.sum(axis=1)
+    columns |= {"user": np.repeat(user, of_row), "trace": np.repeat(trace, of_row)}
     # Completed traces have no origin, since they are not a model's draw.
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
 
 
+def _instants_of_one(model: FittedModel, traces: Traces) -> int:
+    """Number of instants that one chain or one person is completed for."""
+    grid = traces.time_grid
+    if not isinstance(model.trace_model, RememberingBridge):
+        return grid.period
+    most = max(1, MOST_DAYS * DAY_S // (grid.period * grid.step_s))
+    return min(most, -(-grid.n_instants // grid.period)) * grid.period
+
+
+def complete_rows(
+    model: FittedModel,
+    keys: Key[Array, " trace"],
+    users: Int[np.ndarray, " trace"],
+    known: Int[np.ndarray, "trace instant"],
+    how: str,
+    progress: bool,
+) -> Completion:
+    """Completions under a model without `completion_problems`, each of one chain or person from its first instant on.
+
+    `users`: indices of the model's users. `known`: known places, `ABSENT` where the place is unknown. `how`: as in
+    `CompletionSettings`.
+    """
+    law = model.trace_model
+    if isinstance(law, RememberingBridge):
+        return complete_traces(keys, law, users, known, most_probable=how == "most-probable", progress=progress)
+    given: tuple[Any, ...] = (law, users, known, len(model.places))
+    return (
+        sample_places(keys, *given, progress=progress)
+        if how == "random"
+        else most_probable_places(*given, progress=progress)
+    )
+
+
 def completion_problems(model: FittedModel) -> list[Problem]:
     """A problem if the model cannot complete traces."""
+    if isinstance(model.trace_model, RememberingBridge):
+        return []
     if isinstance(model.trace_model, PersonModel):
-        way_out = 'Fit the bridge with memory="none" and gaps="none" (--set memory=none --set gaps=none)'
-        found = f"{model.system} with a memory of earlier places"
-        return [Problem("a model whose next place depends on the last place alone", found, 0, (), way_out)]
+        way_out = 'Fit the bridge with gaps="none" (--set gaps=none): its people are somewhere at every instant'
+        found = f"{model.system}, which makes check-ins with gaps"
+        return [Problem("a model of where people are at every instant", found, 0, (), way_out)]
     if not isinstance(model.trace_model, ScoredTraceModel):
         way_out = "Completion weighs whole traces: take another system"
         return [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)]

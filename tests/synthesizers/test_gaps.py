@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError
@@ -12,6 +15,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from tests.bridge.people.laws import random_arrays
 from tests.support import places_in_line, random_traces, to_traces
 
 PLACES = places_in_line(5)
@@ -117,3 +121,18 @@ def test_strange_traces_are_refused(train, model):
         complete(model, to_traces([(99, 0, 0, 0)], PLACES, GRID))
     with pytest.raises(InputError, match=r"how as .*most-probable"):
         complete(model, other_grid, how="likely")
+
+
+def test_a_person_who_remembers_has_one_home_in_all_periods(train, model):
+    arrays = random_arrays(n_places=5, n_users=6, period=PERIOD, n_slots=PERIOD, seed=1)
+    # Everybody is always at home.
+    arrays["layer_first"][:], arrays["layer_next"][:] = np.eye(3)[0], np.eye(3)[0]
+    people = replace(model, trace_model=RememberingBridge.from_arrays(arrays))
+    known = to_traces([(0, 0, 1, 2), (0, 0, 9, 2), (1, 0, 5, 4), (1, 1, 12, 3)], PLACES, GRID)
+    for how in ("random", "most-probable"):
+        whole = complete(people, known, how=how, seed=0)
+        assert whole.instant.tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14]
+        assert whole.place.tolist() == [2] * 8 + [4] * 4 + [3] * 3
+    moved = to_traces([(0, 0, 1, 2), (0, 0, 9, 3)], PLACES, GRID)
+    with pytest.raises(InputError, match=r"first: user 0, trace 0, instant 9\. Take a model"):
+        complete(people, moved)

@@ -193,7 +193,7 @@ def test_a_synthesizer_may_return_one_of_several_models(tmp_path, random_train):
         assert synthesize(again, seed=1).digest == synthesize(model, seed=1).digest
 
 
-def test_completion_says_that_it_needs_a_chain(random_train):
+def test_completion_says_that_it_needs_people_at_every_instant(random_train):
     model = fit(random_train, "persons", seed=0)
-    with pytest.raises(InputError, match=r"found persons with a memory .* Fit the bridge with memory=\"none\""):
+    with pytest.raises(InputError, match=r"found persons, which makes check-ins .* Fit the bridge with gaps=\"none\""):
         complete(model, random_train)

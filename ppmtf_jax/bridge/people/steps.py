@@ -61,26 +61,50 @@ def begin(law: PersonLaw, key: Key[Array, ""], cluster: Int[Array, ""]) -> Perso
     """Draw a person of a cluster, and her place at instant 0; pass the same key to `advance`."""
     uniform = jax.random.uniform(jax.random.fold_in(key, 0), (4,))
     cluster = jnp.asarray(cluster, jnp.int32)
-    nowhere = jnp.full((), ABSENT, jnp.int32)
     has_second = (uniform[0] < law.second_share[cluster]).astype(jnp.int32)
     layer = sample_index(uniform[1], law.layer_first[has_second, cluster])
     first = law.first_elsewhere[cluster]
     if law.home is not None and law.second is not None:
         first = jnp.stack([law.home[cluster], law.second[cluster], first])[layer]
-    place = sample_index(uniform[2], first)
-    is_known = (jnp.arange(MOST_REMEMBERED) == 0) & (layer == ELSEWHERE)
+    mobility = sample_index(uniform[3], law.class_share[cluster])
+    return arrived(unborn(cluster, mobility, has_second), layer, sample_index(uniform[2], first))
+
+
+def unborn(
+    cluster: Int[Array, ""], mobility: Int[Array, ""], has_second: Int[Array, ""], most: int = MOST_REMEMBERED
+) -> PersonState:
+    """A person before her first instant, who can remember `most` places."""
+    nowhere, nothing = jnp.int32(ABSENT), jnp.zeros(most, jnp.int32)
     return PersonState(
         cluster,
-        sample_index(uniform[3], law.class_share[cluster]),
+        mobility,
         has_second,
-        layer,
-        place,
+        layer=jnp.int32(ELSEWHERE),
+        place=nowhere,
         before=nowhere,
-        dwell=jnp.int32(1),
-        home=jnp.where(layer == HOME, place, nowhere),
-        second=jnp.where(layer == SECOND, place, nowhere),
-        visited=jnp.where(is_known, place, nowhere),
-        arrivals=is_known.astype(jnp.int32),
+        dwell=jnp.int32(0),
+        home=nowhere,
+        second=nowhere,
+        visited=nothing + ABSENT,
+        arrivals=nothing,
+    )
+
+
+def arrived(state: PersonState, layer: Int[Array, ""], place: Int[Array, ""]) -> PersonState:
+    """The person at the next instant, at a place of a layer."""
+    moved = place != state.place
+    # Number of the place among the visited places; a new place gets the first free number.
+    number = jnp.argmax(state.visited == jnp.where(jnp.any(state.visited == place), place, ABSENT))
+    arrives = (jnp.arange(len(state.visited)) == number) & moved & (layer == ELSEWHERE)
+    return state._replace(
+        layer=layer,
+        place=place,
+        before=jnp.where(moved, state.place, state.before),
+        dwell=jnp.where(moved, 1, state.dwell + 1),
+        home=jnp.where(layer == HOME, place, state.home),
+        second=jnp.where(layer == SECOND, place, state.second),
+        visited=jnp.where(arrives, place, state.visited),
+        arrivals=state.arrivals + arrives,
     )
 
 
@@ -90,30 +114,18 @@ def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: In
     uniform = jax.random.uniform(jax.random.fold_in(key, instant), (5,))
     step = _Step(law.time_of(instant), law.slot_of_phase[phase], uniform)
     layer = sample_index(uniform[0], law.layer_next[state.has_second, state.cluster, phase, state.layer])
-    place, home, second = _elsewhere(law, step, state, layer == ELSEWHERE), state.home, state.second
+    place = _elsewhere(law, step, state, layer == ELSEWHERE)
     if law.home is not None:
         nowhere = jnp.full((), ABSENT, jnp.int32)
-        draws_home, draws_second = (layer == HOME) & (home == ABSENT), (layer == SECOND) & (second == ABSENT)
+        draws_home = (layer == HOME) & (state.home == ABSENT)
+        draws_second = (layer == SECOND) & (state.second == ABSENT)
         new_home = for_those(draws_home, nowhere, partial(_new_anchor, HOME), law, step, state)
         new_second = for_those(draws_second, nowhere, partial(_new_anchor, SECOND), law, step, state)
-        home, second = jnp.where(draws_home, new_home, home), jnp.where(draws_second, new_second, second)
+        home = jnp.where(draws_home, new_home, state.home)
+        second = jnp.where(draws_second, new_second, state.second)
         place = jnp.stack([home, second, place])[layer]
     found = place != ABSENT
-    layer, place = jnp.where(found, layer, state.layer), jnp.where(found, place, state.place)
-    moved = place != state.place
-    # Number of the place among the visited places; a new place gets the first free number.
-    number = jnp.argmax(state.visited == jnp.where(jnp.any(state.visited == place), place, ABSENT))
-    arrives = (jnp.arange(MOST_REMEMBERED) == number) & moved & (layer == ELSEWHERE)
-    return state._replace(
-        layer=layer,
-        place=place,
-        before=jnp.where(moved, state.place, state.before),
-        dwell=jnp.where(moved, 1, state.dwell + 1),
-        home=home,
-        second=second,
-        visited=jnp.where(arrives, place, state.visited),
-        arrivals=state.arrivals + arrives,
-    )
+    return arrived(state, jnp.where(found, layer, state.layer), jnp.where(found, place, state.place))
 
 
 def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], common: Any, *person: Any) -> Any:
@@ -161,54 +173,73 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
 def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:
     """Place elsewhere: the current one, an old one or a new one; `ABSENT` if no place is left."""
     nowhere = jnp.full((), ABSENT, jnp.int32)
-    stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(_stay_log_odds(law, step, state)))
+    log_odds = stay_log_odds(law, step.time, step.slot, state)
+    stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(log_odds))
     goes = is_there & ~stays
     old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, law, step, state)
     new = for_those(goes & wants_new, nowhere, _new_place, law, step, state)
     return jnp.where(stays, state.place, jnp.where(new == ABSENT, old, new))
 
 
-def _stay_log_odds(law: PersonLaw, step: _Step, state: PersonState) -> Float[Array, ""]:
+def stay_log_odds(law: PersonLaw, time: Int[Array, ""], slot: Int[Array, ""], state: PersonState) -> Float[Array, ""]:
+    """Log-odds of staying, for a person who is elsewhere and remains elsewhere."""
     dwell = jnp.sum(state.dwell >= DWELL_FROM) - 1
-    at_place = law.stay[step.slot, state.place] + law.stay_tilt[step.time, state.cluster, state.place]
-    return at_place + law.stay_at_time[step.time] + law.stay_by_dwell[dwell] + law.stay_by_class[state.mobility]
+    at_place = law.stay[slot, state.place] + law.stay_tilt[time, state.cluster, state.place]
+    return at_place + law.stay_at_time[time] + law.stay_by_dwell[dwell] + law.stay_by_class[state.mobility]
+
+
+def move_weights(
+    law: PersonLaw, slot: Int[Array, ""], state: PersonState
+) -> tuple[Float[Array, " remembered"], Float[Array, ""]]:
+    """Weight of going back to each visited place, and weight of going to a new place if one is left."""
+    place = jnp.maximum(state.visited, 0)
+    weight = _weight_from(law, slot, state.place, place)
+    attraction = jnp.log(jnp.maximum(weight, LEAST_WEIGHT))
+    attraction -= jnp.log(jnp.maximum(law.population[slot, place], LEAST_WEIGHT))
+    log_factor = law.back * (place == state.before) + law.by_lift * law.lift[slot, place]
+    log_factor += law.near * jnp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+    is_other = (state.visited != ABSENT) & (state.visited != state.place)
+    returns = jnp.where(is_other, (state.arrivals - law.discount) * jnp.exp(log_factor), 0)
+    n_places = jnp.sum(state.visited != ABSENT)
+    return returns, jnp.where(n_places < MOST_REMEMBERED, law.strength + law.discount * n_places, 0)
 
 
 def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Array, ""], Bool[Array, ""]]:
     """A place to go back to (`ABSENT` if there is none), and whether the person wants a new place instead."""
-    place = jnp.maximum(state.visited, 0)
-    weight = _weight_from(law, step.slot, state.place, place)
-    attraction = jnp.log(jnp.maximum(weight, LEAST_WEIGHT))
-    attraction -= jnp.log(jnp.maximum(law.population[step.slot, place], LEAST_WEIGHT))
-    log_factor = law.back * (place == state.before) + law.by_lift * law.lift[step.slot, place]
-    log_factor += law.near * jnp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
-    is_other = (state.visited != ABSENT) & (state.visited != state.place)
-    returns = jnp.where(is_other, (state.arrivals - law.discount) * jnp.exp(log_factor), 0)
-    n_places, total = jnp.sum(state.visited != ABSENT), returns.sum()
-    new = jnp.where(n_places < MOST_REMEMBERED, law.strength + law.discount * n_places, 0)
-    chosen = state.visited[sample_index(step.uniform[2], returns)]
+    returns, new = move_weights(law, step.slot, state)
+    total, chosen = returns.sum(), state.visited[sample_index(step.uniform[2], returns)]
     return jnp.where(total > 0, chosen, ABSENT), step.uniform[3] * (total + new) < new
+
+
+def new_place_weights(
+    law: PersonLaw, time: Int[Array, ""], slot: Int[Array, ""], state: PersonState
+) -> tuple[Float[Array, " place"], Int[Array, " move"], Float[Array, " move"]]:
+    """Weights of new places elsewhere: of all places; then next places of seen moves, and what their weights add."""
+    place, pull = state.place, law.pull[time, state.cluster] * _never_visited(law, state)
+    gravity = law.leaving[slot, place] * law.between[law.cell[place]][law.cell] * law.arriving[slot] * pull
+    next_place, seen = _seen_moves(law, slot, place)
+    return gravity, next_place, seen * pull[jnp.minimum(next_place, law.n_places - 1)]
 
 
 def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
     """A new place elsewhere."""
-    slot, place = step.slot, state.place
-    pull = law.pull[step.time, state.cluster] * _never_visited(law, state)
-    gravity = law.leaving[slot, place] * law.between[law.cell[place]][law.cell] * law.arriving[slot] * pull
-    next_place, seen = _seen_moves(law, slot, place)
-    seen *= pull[jnp.minimum(next_place, law.n_places - 1)]
+    gravity, next_place, seen = new_place_weights(law, step.time, step.slot, state)
     drawn = _draw(step.uniform[4], jnp.concatenate([gravity, seen]))
     moved = next_place[jnp.maximum(drawn - law.n_places, 0)]
     return jnp.where(drawn < law.n_places, drawn, moved)
 
 
-def _new_anchor(layer: int, law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The home or second place, at the first time there; it depends on the other one if that is drawn already."""
+def anchor_weights(layer: int, law: PersonLaw, state: PersonState) -> Float[Array, " place"]:
+    """Weights of the home or second place that is drawn now; they depend on the other one if that is drawn already."""
     alone, pull, between = law.anchor(layer)
     other = state.second if layer == HOME else state.home
     beside = between[law.cell, law.cell[other]] * pull[state.cluster]
-    weight = jnp.where(other == ABSENT, alone[state.cluster], beside)
-    return _draw(step.uniform[4], weight * _never_visited(law, state))
+    return jnp.where(other == ABSENT, alone[state.cluster], beside) * _never_visited(law, state)
+
+
+def _new_anchor(layer: int, law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
+    """The home or second place, at the first time there."""
+    return _draw(step.uniform[4], anchor_weights(layer, law, state))
 
 
 def _draw(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:

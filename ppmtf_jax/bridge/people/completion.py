@@ -1,0 +1,532 @@
+"""Completing partly known traces of people who remember, by a particle filter that looks ahead to the next known event.
+
+The next place depends on all places before it, so no exact recursion over places exists. Instead, some *particles* go
+through the trace of a person. A particle is a possible person: her home, her second place (each of them a known place,
+or none of these), her class of mobility, and her places so far. At an instant with a known event, she goes there.
+At another instant, her next place is drawn with probability proportional to
+
+    (probability of the place under the law) x (estimate of the probability of all later events, given the place).
+
+The *estimate* need not be right: each particle has a weight that corrects it (a twisted particle filter, Guarniero et
+al. 2017). It is the product of two parts. Up to the next known event, a chain without memory is followed backwards
+from this event: layers with their exact probabilities, and places elsewhere with the stays and moves of the cluster.
+For the events after that, all layers are known, and a place elsewhere is expected as often as it was known before. The
+completion is one particle, drawn by weight. Its distribution tends to the exact one as the number of particles grows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppmtf_jax.bridge.chains import CellKernel
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, MOST_REMEMBERED, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.steps import (
+    PersonState,
+    anchor_weights,
+    arrived,
+    for_those,
+    move_weights,
+    new_place_weights,
+    stay_log_odds,
+    unborn,
+)
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
+from ppmtf_jax.trace_models.base import ABSENT
+from ppmtf_jax.trace_models.completion import Completion
+from ppmtf_jax.trace_models.sampling import sample_index
+
+PARTICLES, MORE = 32, 8
+"""Number of particles of a trace; factor for traces for which all particles came to an end."""
+MOST_ANCHORS = 12
+"""Home and second place are sought among so many known places of a trace, those with the most events."""
+NUMBERS_AT_A_TIME, MOST_AT_A_TIME = 2**23, 64
+"""Maximum size of an array of (instants, traces, places), and maximum number of traces that are completed at a time."""
+LEAST_ESTIMATE = 1e-12
+"""Smaller estimates of probabilities are raised to this number, so that no possible place is excluded."""
+
+
+def complete_traces(
+    keys: Key[Array, " trace"],
+    law: PersonLaw,
+    users: Int[np.ndarray, " trace"],
+    known: Int[np.ndarray, "trace instant"],
+    *,
+    most_probable: bool = False,
+    n_particles: int = PARTICLES,
+    progress: bool = False,
+) -> Completion:
+    """A completion of each trace under the law of its user's cluster; each trace is that of one person.
+
+    Parameters
+    ----------
+    keys : keys, shape (traces,)
+        Each completion depends on its own key, except for the rounding of sums.
+    law : PersonLaw
+    users : int array, shape (traces,)
+    known : int array, shape (traces, instants)
+        Known places from the first instant of the person on, `ABSENT` where the place is unknown.
+    most_probable : bool
+        Take the particle that is most probable under the law, instead of a random one.
+    n_particles : int
+        Number of particles of each trace. The error of the distribution falls as 1 / particles.
+
+    Returns
+    -------
+    Completion
+        `impossible_at`: the first instant at which no particle is left.
+
+    Notes
+    -----
+    Time: for each trace and instant, a product of a row with a table of places x places, and for each particle about
+    as much work as for a step of a synthetic trace.
+    """
+    made = _in_blocks(keys, law, users, known, most_probable, n_particles, progress)
+    # Where few places are possible, all particles may come to an end before a known event; more particles may not.
+    if (lost := np.flatnonzero(made.impossible_at != ABSENT)).size:
+        again = _in_blocks(keys[lost], law, users[lost], known[lost], most_probable, MORE * n_particles, progress)
+        for values, new in zip(made, again, strict=True):
+            values[lost] = new
+    return made
+
+
+def _in_blocks(
+    keys: Key[Array, " trace"],
+    law: PersonLaw,
+    users: Int[np.ndarray, " trace"],
+    known: Int[np.ndarray, "trace instant"],
+    most_probable: bool,
+    n_particles: int,
+    progress: bool,
+) -> Completion:
+    (n_traces, n_instants), of_user = known.shape, np.asarray(law.cluster)[users]
+    places, lost_at = np.empty(known.shape, np.int32), np.empty(n_traces, np.int32)
+    size = int(np.clip(NUMBERS_AT_A_TIME // (n_instants * law.n_places), 1, MOST_AT_A_TIME))
+    local_copy, least_open = on_each_device(law), _least_open(law)
+
+    def of_block(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # All blocks have the same size, so that only one program is compiled.
+        padded = np.resize(rows, size)
+        given = jnp.asarray(of_user[padded]), keys[padded], jnp.asarray(known[padded], jnp.int32), least_open
+        made = _complete(local_copy(), *given, n_particles=n_particles, most_probable=most_probable)
+        return np.asarray(made[0])[: len(rows)], np.asarray(made[1])[: len(rows)]
+
+    blocks = np.split(np.arange(n_traces), range(size, n_traces, size)) if n_traces else []
+    with progress_bar("completing", n_traces, show=progress) as advance:
+        for rows, made in zip(blocks, map_in_threads(of_block, blocks), strict=True):
+            places[rows], lost_at[rows] = made
+            advance(len(rows))
+    return Completion(places, lost_at)
+
+
+def _least_open(law: PersonLaw) -> int:
+    """Lower bound of the number of places that a home, a second place or a new place can have, wherever a person is."""
+    slot = np.asarray(law.slot_of_phase)[np.arange(len(law.pull)) % len(law.slot_of_phase)]
+    is_open = (np.asarray(law.pull) > 0) & (np.asarray(law.arriving) > 0)[slot][:, None]
+    n_open, factors = [is_open.sum(axis=2).min()], [law.leaving, law.between]
+    if law.home is not None:
+        weights = (law.home, law.second, law.home_pull, law.second_pull)
+        n_open += [(np.asarray(each) > 0).sum(axis=1).min() for each in weights]
+        factors.append(law.anchor_between)
+    return int(min(n_open)) if all((np.asarray(each) > 0).all() for each in factors) else 0
+
+
+class _Ahead(NamedTuple):
+    """Estimates of the next known event of each trace, for every instant.
+
+    `next_place`: its place, `ABSENT` if there is none. `layers`: probability of its layer, given the layer at the
+    instant, by `has_second`. `still`: probability of being elsewhere at all instants until then, given elsewhere.
+    `at_place`: probability of its place, given the place at the instant, for a person who is elsewhere until then.
+    `moving`: expectation of `at_place` after a move from a place of the instant before to a new place. `entering`:
+    probability of its place for a person who comes to be elsewhere only after the instant.
+    """
+
+    next_place: Int[Array, "instant trace"]
+    layers: Float[Array, "instant trace 2 3 3"]
+    still: Float[Array, "instant trace 2"]
+    at_place: Float[Array, "instant trace place"]
+    moving: Float[Array, "instant trace place"]
+    entering: Float[Array, "instant trace"]
+
+
+def _look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array, "trace instant"]) -> _Ahead:
+    """Follow the chain without memory backwards from each known event."""
+    n_traces, n_instants = known.shape
+    is_dense = len(law.between) == law.n_places
+    origin = jnp.searchsorted(law.move_start, jnp.arange(len(law.next_place) - 1), side="right") - 1
+    n_known = jnp.maximum(jnp.sum(known != ABSENT, axis=1), 1)
+    # A place is expected to be visited again as often as it is known. As many moves are returns as with one arrival at
+    # each of the known places.
+    visits = jnp.zeros((n_traces, law.n_places + 1)).at[jnp.arange(n_traces)[:, None], known].add(known != ABSENT)
+    visits = visits[:, :-1] / n_known[:, None]
+    n_distinct = jnp.sum(visits > 0, axis=1)
+    old = n_distinct * (1 - law.discount)
+    returning = (old / (old + law.strength + law.discount * n_distinct + LEAST_ESTIMATE))[:, None]
+    average = law.stay_by_dwell[1] + law.class_share @ law.stay_by_class
+
+    def back(state: tuple[Array, ...], instant: Array) -> tuple[tuple[Array, ...], _Ahead]:
+        """From an instant to the instant before."""
+        next_place, layers, still, at_place, entering = state
+        phase, time = law.phase_of(instant), law.time_of(instant)
+        slot, here = law.slot_of_phase[phase], known[:, instant]
+        outer = law.leaving[slot], law.arriving[slot], law.between, law.cell
+        kernel = CellKernel(jnp.zeros(law.n_places), origin, law.next_place[:-1], law.seen[slot, :-1], *outer)
+        product = kernel.as_dense().__matmul__ if is_dense else kernel.from_next
+        pull, is_known = law.pull[time], (here != ABSENT)[:, None]
+        value = jnp.where(is_known, jnp.arange(law.n_places) == here[:, None], at_place)
+        total = jnp.maximum(product(pull.T).T, jnp.finfo(pull.dtype).tiny)
+        moving = product((pull[cluster] * value).T).T / total[cluster]
+        moving = jnp.where(instant == 0, jnp.sum(law.first_elsewhere[cluster] * value, axis=1)[:, None], moving)
+        found = _Ahead(next_place, layers, still, at_place, moving, entering)
+        stay = law.stay[slot] + law.stay_at_time[time] + law.stay_tilt[time] + average[:, None]
+        stays = jax.nn.sigmoid(stay)[cluster]
+        back_again = returning * jnp.sum(visits * value, axis=1, keepdims=True)
+        before = stays * value + (1 - stays) * (back_again + (1 - returning) * moving)
+        chance = back_again + (1 - returning) * jnp.sum(law.population[slot] * value, axis=1, keepdims=True)
+        next_layers = jnp.moveaxis(law.layer_next[:, cluster, phase], 0, 1)
+        layers = jnp.where(is_known[..., None, None], jnp.eye(3), layers)
+        still = next_layers[..., ELSEWHERE, ELSEWHERE] * jnp.where(is_known, 1, still)
+        entering = jnp.where(is_known[:, 0], chance[:, 0], entering)
+        next_place = jnp.where(is_known[:, 0], here, next_place)
+        return (next_place, next_layers @ layers, still, jnp.maximum(before, LEAST_ESTIMATE), entering), found
+
+    end = (
+        jnp.full(n_traces, ABSENT, known.dtype),
+        jnp.ones((n_traces, 2, 3, 3)) * jnp.eye(3),
+        jnp.ones((n_traces, 2)),
+        jnp.ones((n_traces, law.n_places)),
+        jnp.ones(n_traces),
+    )
+    return lax.scan(back, end, jnp.arange(n_instants), reverse=True)[1]
+
+
+class _People(NamedTuple):
+    """People who may have made a trace; a home or second place that is none of the known places is `ABSENT`.
+
+    `later`: logarithm of the estimated probability of all events after the next known event of an instant.
+    """
+
+    home: Int[Array, "trace person"]
+    second: Int[Array, "trace person"]
+    has_second: Int[Array, " person"]
+    later: Float[Array, "instant trace person"]
+
+
+def _combinations(law: PersonLaw, n_instants: int) -> Int[np.ndarray, "3 person"]:
+    """Home and second place of each person, as numbers of known places, and `has_second`."""
+    numbers = np.arange(ABSENT, 0 if law.home is None else min(MOST_ANCHORS, n_instants))
+    home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
+    exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
+    return np.stack([home, second, has_second])[:, exists]
+
+
+def _people(
+    law: PersonLaw, cluster: Int[Array, ""], known: Int[Array, " instant"], ahead: _Ahead
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The people of one trace with `later`; their estimated log-weights; and the log-probability of all events."""
+    n_instants = len(known)
+    home, second, has_second = _combinations(law, n_instants)
+    # The known places with the most events.
+    is_known, instants = known != ABSENT, jnp.arange(n_instants)
+    is_same = (known[:, None] == known) & is_known
+    is_earlier = is_same & (instants < instants[:, None])
+    events = jnp.where(is_earlier.any(axis=1), 0, is_same.sum(axis=1))
+    n_events, first = lax.top_k(events, max(1, 1 + home.max()))
+    place = jnp.append(jnp.where(n_events > 0, known[first], ABSENT), ABSENT)
+    homes, seconds = place[home], place[second]
+    is_real = ((home == ABSENT) | (homes != ABSENT)) & ((second == ABSENT) | (seconds != ABSENT))
+    # Layers of the events, and of the events before them.
+    layer = _layer(known, homes[:, None], seconds[:, None])
+    before = lax.cummax(jnp.where(is_known, instants, ABSENT))
+    before = jnp.append(ABSENT, before[:-1])
+    step = ahead.layers[before, has_second[:, None], layer[:, before], layer]
+    first_layer = law.layer_first[has_second, cluster]
+    begin = jnp.einsum("pl,plm->pm", first_layer, ahead.layers[0, has_second])
+    begin = jnp.where(is_known[0], first_layer, begin)
+    step = jnp.where(before == ABSENT, jnp.take_along_axis(begin, layer, axis=1), step)
+    # Places elsewhere, as in a Chinese restaurant process.
+    is_elsewhere = (layer == ELSEWHERE) & is_known
+    n_elsewhere = jnp.cumsum(is_elsewhere, axis=1) - is_elsewhere
+    n_same, slot = is_earlier.sum(axis=1), law.slot_of_phase[law.phase_of(instants)]
+    at_place = jnp.where(n_same > 0, n_same, law.population[slot, known]) / (n_elsewhere + 1)
+    log_event = jnp.log(jnp.maximum(step * jnp.where(is_elsewhere, at_place, 1), LEAST_ESTIMATE))
+    from_here = jnp.cumsum(jnp.where(is_known, log_event, 0)[:, ::-1], axis=1)[:, ::-1]
+    from_here = jnp.pad(from_here, [(0, 0), (0, 1)])
+    following = lax.cummin(jnp.where(is_known, instants, n_instants), reverse=True)
+    following = jnp.append(following[1:], n_instants)
+    later = from_here[:, jnp.minimum(following + 1, n_instants)]
+    share = law.second_share[cluster]
+    prior = jnp.log(jnp.where(has_second == 1, share, 1 - share)) + jnp.where(is_real, 0, -jnp.inf)
+    total = from_here[:, 0] + _log_of_anchors(law, cluster, homes, seconds)
+    return homes, seconds, later, prior + total, total
+
+
+def _layer(place: Array, home: Array, second: Array) -> Array:
+    return jnp.where(place == home, HOME, jnp.where(place == second, SECOND, ELSEWHERE))
+
+
+def _log_of_anchors(law: PersonLaw, cluster: Array, home: Array, second: Array) -> Array:
+    """Estimated log-probability of the anchors that are still to be drawn; `ABSENT` where none is."""
+    if law.home is None or law.second is None:
+        return jnp.zeros(jnp.shape(home))
+    pairs = (home, law.home), (second, law.second)
+    logs = [jnp.where(a == ABSENT, 0, jnp.log(jnp.maximum(p[cluster, a], LEAST_ESTIMATE))) for a, p in pairs]
+    return logs[0] + logs[1]
+
+
+class _Particle(NamedTuple):
+    """`log_weight`: corrects the estimates so far. `log_estimate`: of the later events."""
+
+    trace: Int[Array, ""]
+    person: Int[Array, ""]
+    state: PersonState
+    log_weight: Float[Array, ""]
+    log_estimate: Float[Array, ""]
+    log_probability: Float[Array, ""]
+
+
+class _Instant(NamedTuple):
+    """What all particles share at an instant: an index of time, known places, and the estimates of each trace."""
+
+    instant: Int[Array, ""]
+    time: Int[Array, ""]
+    slot: Int[Array, ""]
+    known: Int[Array, " trace"]
+    is_known_place: Bool[Array, "trace place"]
+    ahead: _Ahead
+    people: _People
+
+
+def _anchors(at: _Instant, particle: _Particle) -> tuple[Array, Array]:
+    """Home and second place, if they are known places."""
+    return at.people.home[particle.trace, particle.person], at.people.second[particle.trace, particle.person]
+
+
+def _estimate(at: _Instant, particle: _Particle, layer: Array, at_place: Array) -> Array:
+    """Estimated probability of the next known event, given a layer and the estimate for the place elsewhere."""
+    trace, has_second = particle.trace, particle.state.has_second
+    target = at.ahead.next_place[trace]
+    target_layer = _layer(target, *_anchors(at, particle))
+    reach = at.ahead.layers[trace, has_second, layer, target_layer]
+    still = jnp.where(layer == ELSEWHERE, at.ahead.still[trace, has_second], 0)
+    elsewhere = still * at_place + jnp.maximum(reach - still, 0) * at.ahead.entering[trace]
+    value = jnp.where(target_layer == ELSEWHERE, elsewhere, reach)
+    return jnp.where(target == ABSENT, 1, jnp.maximum(value, LEAST_ESTIMATE))
+
+
+def _weights_of(layer: int, common: tuple[PersonLaw, _Instant], particle: _Particle) -> Float[Array, " place"]:
+    """Weights of a newly drawn place of a layer."""
+    (law, at), state = common, particle.state
+    if layer != ELSEWHERE:
+        return anchor_weights(layer, law, state)
+    gravity, next_place, seen = new_place_weights(law, at.time, at.slot, state)
+    weight = gravity.at[next_place].add(seen, mode="drop")
+    return jnp.where(at.instant == 0, law.first_elsewhere[state.cluster], weight)
+
+
+def _draw(
+    layer: int, common: tuple[PersonLaw, _Instant], particle: _Particle, wanted: Array, uniform: Array
+) -> tuple[Array, Array, Array]:
+    """A new place, or the wanted one; its log-probability under the law; the log-probability of drawing it."""
+    (law, at), weight = common, _weights_of(layer, common, particle)
+    # A known place has its layer already.
+    if layer == ELSEWHERE:
+        places, at_place = jnp.arange(law.n_places), at.ahead.at_place[particle.trace]
+        is_other = _layer(places, *_anchors(at, particle)) == ELSEWHERE
+        guided = weight * is_other * _estimate(at, particle, jnp.full(at_place.shape, layer), at_place)
+    else:
+        guided = weight * ~at.is_known_place[particle.trace]
+    drawn = sample_index(uniform, guided)
+    drawing = jnp.where(wanted == ABSENT, guided[drawn] / guided.sum(), 1)
+    place = jnp.where(wanted == ABSENT, drawn, wanted)
+    probability = weight[place] / weight.sum()
+    is_drawn = (probability > 0) & (drawing > 0)
+    return place, jnp.log(jnp.where(is_drawn, probability, 0)), jnp.log(jnp.where(is_drawn, drawing, 1))
+
+
+def _is_left(common: tuple[PersonLaw, _Instant], particle: _Particle) -> tuple[Array, ...]:
+    """Whether there is a place left for each layer."""
+    return tuple(_weights_of(layer, common, particle).sum() > 0 for layer in _layers(common[0]))
+
+
+def _layers(law: PersonLaw) -> tuple[int, ...]:
+    return (ELSEWHERE,) if law.home is None else (HOME, SECOND, ELSEWHERE)
+
+
+class _Outcomes(NamedTuple):
+    """Where a person may go: she remains; home; second place; each visited place; a new place (`ABSENT`)."""
+
+    probability: Float[Array, " outcome"]  # under the law
+    layer: Int[Array, " outcome"]
+    place: Int[Array, " outcome"]
+    at_place: Float[Array, " outcome"]  # as in `_Ahead`, or its expectation for a new place
+
+
+def _outcomes(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle) -> _Outcomes:
+    state, trace, is_first, layers = particle.state, particle.trace, at.instant == 0, _layers(law)
+    ways = jnp.where(
+        is_first,
+        law.layer_first[state.has_second, state.cluster],
+        law.layer_next[state.has_second, state.cluster, law.phase_of(at.instant), state.layer],
+    )
+    is_doubtful = (jnp.sum(state.visited != ABSENT) + 2 >= least_open) & ~is_first
+    left = for_those(is_doubtful, (jnp.array(True),) * len(layers), _is_left, (law, at), particle)
+    is_elsewhere = (state.layer == ELSEWHERE) & ~is_first
+    stays = is_elsewhere * jax.nn.sigmoid(stay_log_odds(law, at.time, at.slot, state))
+    returns, new = move_weights(law, at.slot, state)
+    new = jnp.where(is_first, 1, new) * left[-1]
+    total = returns.sum() + new
+    going = ways[ELSEWHERE] * (1 - stays) / jnp.where(total > 0, total, 1)
+    remains = ways[ELSEWHERE] * jnp.where(total > 0, stays, 1)
+    anchors, to_anchor = jnp.stack([state.home, state.second])[: len(layers) - 1], []
+    for layer in layers[:-1]:
+        can_go = (state.layer != layer) & ((anchors[layer] != ABSENT) | left[layer])
+        to_anchor.append(jnp.where(can_go, ways[layer], 0))
+        remains += jnp.where(can_go, 0, ways[layer])
+    at_place, nowhere = at.ahead.at_place[trace], jnp.full(1, ABSENT, jnp.int32)
+    of_visited, of_new = at_place[jnp.maximum(state.visited, 0)], at.ahead.moving[trace, state.place]
+    elsewhere = jnp.full(len(state.visited) + 1, ELSEWHERE, jnp.int32)
+    return _Outcomes(
+        jnp.concatenate([jnp.stack([remains, *to_anchor]), going * returns, (going * new)[None]]),
+        jnp.concatenate([state.layer[None], jnp.array(layers[:-1], jnp.int32), elsewhere]),
+        jnp.concatenate([state.place[None], anchors, state.visited, nowhere]),
+        jnp.concatenate([at_place[state.place][None], jnp.ones(len(anchors)), of_visited, of_new[None]]),
+    )
+
+
+def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
+    """The particle at an instant."""
+    state, trace, known = particle.state, particle.trace, at.known[particle.trace]
+    outcomes = _outcomes(law, at, least_open, particle)
+    probability, n_anchors = outcomes.probability, len(_layers(law)) - 1
+    guided = probability * jax.vmap(partial(_estimate, at, particle))(outcomes.layer, outcomes.at_place)
+    # What is known decides.
+    home, second = _anchors(at, particle)
+    known_layer = _layer(known, home, second)
+    is_old = state.visited == known
+    elsewhere = jnp.where(is_old.any(), 1 + n_anchors + jnp.argmax(is_old), len(probability) - 1)
+    by_layer = jnp.where((known_layer == ELSEWHERE) | (n_anchors == 0), elsewhere, 1 + known_layer)
+    decided = jnp.where(known == state.place, 0, by_layer)
+    chosen = jnp.where(known == ABSENT, sample_index(uniform[0], guided), decided)
+    drawing = jnp.where(known == ABSENT, guided[chosen] / guided.sum(), 1)
+    layer, old = outcomes.layer[chosen], outcomes.place[chosen]
+    is_new, nothing = old == ABSENT, (jnp.int32(0), jnp.array(0.0), jnp.array(0.0))
+    place, log_place, log_drawing = old, 0.0, 0.0
+    for each in _layers(law):
+        is_here = is_new & (layer == each)
+        wanted = known if each == ELSEWHERE else jnp.where(known == ABSENT, (home, second)[each], known)
+        drawn = for_those(is_here, nothing, partial(_draw, each), (law, at), particle, wanted, uniform[1])
+        place = jnp.where(is_here, drawn[0], place)
+        log_place, log_drawing = log_place + drawn[1], log_drawing + drawn[2]
+    log_probability = jnp.log(probability[chosen]) + log_place
+    following = arrived(state, layer, place)
+    at_place = at.ahead.at_place[trace, place]
+    log_estimate = jnp.log(_estimate(at, particle, layer, at_place)) + at.people.later[trace, particle.person]
+    if law.home is not None:
+        to_draw = (
+            jnp.where(following.home == ABSENT, home, ABSENT),
+            jnp.where(following.second == ABSENT, second, ABSENT),
+        )
+        log_estimate += _log_of_anchors(law, state.cluster, *to_draw)
+    log_ratio = log_probability - jnp.log(drawing) - log_drawing + log_estimate - particle.log_estimate
+    return particle._replace(
+        state=following,
+        log_weight=particle.log_weight + jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio),
+        log_estimate=log_estimate,
+        log_probability=particle.log_probability + log_probability,
+    )
+
+
+def _systematic(uniform: Float[Array, ""], log_weight: Float[Array, " weight"], number: int) -> Int[Array, " drawn"]:
+    """Systematic sampling: indices drawn by weight, each at most one more or less often than expected."""
+    cumulative = jnp.cumsum(jax.nn.softmax(log_weight))
+    drawn = jnp.searchsorted(cumulative, (uniform + jnp.arange(number)) / number * cumulative[-1], side="right")
+    return jnp.minimum(drawn, len(log_weight) - 1).astype(jnp.int32)
+
+
+@partial(jax.jit, static_argnames=("n_particles", "most_probable"))
+def _complete(
+    law: PersonLaw,
+    cluster: Int[Array, " trace"],
+    keys: Key[Array, " trace"],
+    known: Int[Array, "trace instant"],
+    least_open: Int[Array, ""],
+    n_particles: int,
+    most_probable: bool,
+) -> tuple[Int[Array, "trace instant"], Int[Array, " trace"]]:
+    """Places, and the instant at which no particle of a trace was left, `ABSENT` if there is none."""
+    n_traces, n_instants = known.shape
+    ahead = _look_ahead(law, cluster, known)
+    home, second, later, log_guess, log_all = jax.vmap(partial(_people, law), in_axes=(0, 0, 1))(cluster, known, ahead)
+    has_second = jnp.asarray(_combinations(law, n_instants)[2])
+    people = _People(home, second, has_second, jnp.moveaxis(later, -1, 0))
+    is_known_place = jnp.zeros((n_traces, law.n_places + 1), bool)
+    is_known_place = is_known_place.at[jnp.arange(n_traces)[:, None], known].set(True)[:, :-1]
+
+    def uniforms(number: Array | int, *shape: int) -> Array:
+        def of_trace(key: Array) -> Array:
+            return jax.random.uniform(jax.random.fold_in(key, number), shape)
+
+        return jax.vmap(of_trace)(keys)
+
+    def born(trace: Array, person: Array, uniform: Array) -> _Particle:
+        k = cluster[trace]
+        mobility = sample_index(uniform, law.class_share[k])
+        state = unborn(k, mobility, has_second[person], min(MOST_REMEMBERED, n_instants))
+        none = jnp.array(0.0)
+        return _Particle(trace, person, state, none, log_all[trace, person], none)
+
+    def flat(values: Array) -> Array:
+        return values.reshape(-1, *values.shape[2:])
+
+    first = uniforms(n_instants, n_particles + 1)
+    person = jax.vmap(partial(_systematic, number=n_particles))(first[:, 0], log_guess)
+    trace = jnp.repeat(jnp.arange(n_traces, dtype=jnp.int32), n_particles)
+    particles = jax.vmap(born)(trace, flat(person), flat(first[:, 1:]))
+
+    def step(particles: _Particle, given: tuple[Array, ...]) -> tuple[_Particle, tuple[Array, ...]]:
+        instant, known, ahead, later = given
+        slot = law.slot_of_phase[law.phase_of(instant)]
+        at = _Instant(instant, law.time_of(instant), slot, known, is_known_place, ahead, people._replace(later=later))
+        uniform = uniforms(instant, 2 * n_particles + 1)
+        own = flat(uniform[:, 1:].reshape(n_traces, n_particles, 2))
+        particles = jax.vmap(partial(_go, law, at, least_open))(particles, own)
+        log_weight = particles.log_weight.reshape(n_traces, n_particles)
+        is_lost = log_weight.max(axis=1) == -jnp.inf
+        weight = jax.nn.softmax(jnp.where(is_lost[:, None], 0, log_weight), axis=1)
+        drawn = jax.vmap(partial(_systematic, number=n_particles))(uniform[:, 0], jnp.log(weight))
+        # Few particles have most of the weight: draw them again, by weight.
+        again = (1 / jnp.sum(weight**2, axis=1) < n_particles / 2)[:, None]
+        ancestor = jnp.where(again, drawn, jnp.arange(n_particles))
+        source = flat(ancestor + n_particles * jnp.arange(n_traces)[:, None])
+        place = particles.state.place.reshape(n_traces, n_particles)
+        particles = jax.tree.map(lambda values: values[source], particles)
+        log_weight = flat(jnp.where(again, 0, jnp.log(weight)))
+        return particles._replace(log_weight=log_weight), (place, ancestor, is_lost)
+
+    later = people.later
+    particles, (places, ancestors, is_lost) = lax.scan(step, particles, (jnp.arange(n_instants), known.T, ahead, later))
+    log_weight, log_probability = (
+        values.reshape(n_traces, n_particles) for values in (particles.log_weight, particles.log_probability)
+    )
+    if most_probable:
+        chosen = jnp.argmax(jnp.where(log_weight > -jnp.inf, log_probability, -jnp.inf), axis=1)
+    else:
+        chosen = jax.vmap(sample_index)(uniforms(n_instants + 1), jnp.exp(log_weight))
+
+    def back(chosen: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        place, ancestor = at
+        rows = jnp.arange(n_traces)
+        chosen = ancestor[rows, chosen]
+        return chosen, place[rows, chosen]
+
+    drawn = lax.scan(back, chosen, (places, ancestors), reverse=True)[1].T
+    lost_at = jnp.where(is_lost.any(axis=0), jnp.argmax(is_lost, axis=0), ABSENT)
+    return jnp.where((lost_at == ABSENT)[:, None], drawn, ABSENT), lost_at
