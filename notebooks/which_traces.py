@@ -4,8 +4,8 @@
 # This notebook compares two ways to make synthetic traces, on the same data and after the same privacy test:
 #
 # * **PPMTF**, the published method: a chain for each user, from a factorization of all users' counts.
-# * The **bridge**, the default of `fit`: users form clusters of at least 20. A trace of a cluster is that of a synthetic
-#   person, who has a home and goes back to her places.
+# * The **bridge**, the default of `fit`: users form clusters of at least 20. A trace of a cluster is that of a
+#   synthetic person, who has a home and goes back to her places.
 #
 # Each is good at different things. The notebook looks at the uses of traces one by one: where people are, how far they
 # go, from where to where, and how long they stay. Then it shows what the traces cost in privacy.
@@ -73,9 +73,9 @@ for name, model in models.items():
     print(f"{name}: {verdicts.passed.sum()} of {len(verdicts.passed)} traces passed.")
 
 # %% [markdown]
-# All traces of the bridge pass: the probability of a trace depends only on the cluster, so all users of the cluster could
-# have made it. Many traces of PPMTF are withheld. The remaining traces are not a representative sample: only traces
-# that resemble many users passed.
+# All traces of the bridge pass: the probability of a trace depends only on the cluster, so all users of the cluster
+# could have made it. Many traces of PPMTF are withheld. The remaining traces are not a representative sample: only
+# traces that resemble many users passed.
 #
 # ## 3. The table
 #

@@ -68,7 +68,7 @@ def canonical(network: Int[np.ndarray, " network"], n_nodes: int) -> Int[np.ndar
     """
     pairs, names = (np.array([*permutations(range(n_nodes), size)]) for size in (2, n_nodes))
     has_move = network[:, None] >> (pairs @ [MAX_NODES, 1]) & 1
-    renamed = 1 << (names[:, pairs] @ [MAX_NODES, 1])
+    renamed = np.left_shift(1, names[:, pairs] @ [MAX_NODES, 1])
     return (has_move @ renamed.T).min(axis=1)
 
 

@@ -88,8 +88,12 @@ def distance_from_test(
 
 def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
     """A caveat if all places are at one point, because all distances are then 0."""
-    is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
-    return [Interpretation(caveat=ONE_POINT if is_point else "")]
+    return [Interpretation(caveat=one_point(comparison.test))]
+
+
+def one_point(traces: Traces | Windows) -> str:
+    """A caveat if all places are at one point."""
+    return "" if np.ptp(traces.places.position_km(), axis=0).any() else ONE_POINT
 
 
 def _windows(traces: Traces, n_instants: int, min_events: int) -> Windows:
