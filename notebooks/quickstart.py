@@ -44,13 +44,13 @@ from ppmtf_jax.evaluation.tables import format_table
 # park. Every hour we know where they were, but one event in five is missing.
 
 # %%
-city = toy_city(n_users=500, n_places=50, seed=0)
+city = toy_city(n_users=500, n_places=40, seed=0)
 traces = city.traces
 traces.to_frame().head()
 
 # %% [markdown]
 # An event says: this user was at this place at this instant. Instants are hours here. Each instant belongs to a *slot*,
-# a time of day of two hours. The city has 50 places.
+# a time of day of two hours. The city has 40 places.
 
 # %%
 places = traces.places.to_frame()
@@ -187,9 +187,9 @@ pd.DataFrame(
 ).round(2)
 
 # %% [markdown]
-# With the bridge, as many synthetic people are at work as real people; with PPMTF, only half as many. A user of the
-# bridge visits about one place too many in a day, because her chain is that of a whole cluster; a user of PPMTF visits
-# twice as many places as a real user. Private traces lose the habits that only one person has.
+# With the bridge, about as many synthetic people are at work as real people, and they visit about as many places in a
+# day. With PPMTF, only half as many people are at work, and a user visits many more places. But the traces of the
+# bridge, too, lose the habits that only one person has.
 #
 # The notebook `which_traces` continues from here: it shows which traces suit which purpose, and what they cost in
 # privacy.

@@ -45,7 +45,7 @@ folder = os.environ.get("PPMTF_DATA", "")
 
 published = PPMTFSettings()
 if not folder:
-    train, test = toy_city(n_users=500, n_places=50, seed=0).traces.split_users(0.8, seed=0)
+    train, test = toy_city(n_users=500, n_places=40, seed=0).traces.split_users(0.8, seed=0)
     # Homes are many here, so zeros are given less weight; and 50 sweeps do for a look.
     published = PPMTFSettings(zeros="weighted", n_zeros=300, n_sweeps=50)
 elif any(Path(folder).glob("POI_*")):
