@@ -24,7 +24,7 @@ from ppmtf_jax.evaluation.metrics.samples import (
     lasts_several_periods,
     mean_difference,
 )
-from ppmtf_jax.evaluation.metrics.windows import one_point, trace_length
+from ppmtf_jax.evaluation.metrics.windows import one_point
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 MIN_SHARE_EVENTS = 5
@@ -140,7 +140,7 @@ def _little_memory(windows: Windows) -> str:
 
 def _has_nights(comparison: Comparison) -> bool:
     """Whether windows last at least two days."""
-    return trace_length(comparison) * comparison.test.time_grid.step_s >= 2 * DAY_S
+    return comparison.window_length * comparison.test.time_grid.step_s >= 2 * DAY_S
 
 
 for _metric in (

@@ -66,11 +66,6 @@ def has_gaps(comparison: Comparison) -> bool:
     return not comparison.statistic(is_complete, comparison.traces)
 
 
-def trace_length(comparison: Comparison) -> int:
-    """Number of instants of the windows that are as long as a synthetic trace; see `Comparison.window_length`."""
-    return comparison.window_length
-
-
 def distance_from_test(
     statistic: Callable[..., Any], distance: Callable[[Any, Any], float] = wasserstein
 ) -> Callable[[Comparison, Any], list[float]]:
