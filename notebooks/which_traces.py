@@ -7,8 +7,8 @@
 # * The **bridge**, the default of `fit`: users form clusters of at least 20. A trace of a cluster is that of a
 #   synthetic person, who has a home and goes back to her places.
 #
-# Each is good at different things. The notebook looks at the uses of traces one by one: where people are, how far they
-# go, from where to where, and how long they stay. Then it shows what the traces cost in privacy.
+# The notebook looks at the uses of traces one by one: where people are, how far they go, from where to where, and how
+# long they stay. Then it shows what the traces cost in privacy.
 
 # %%
 # Only in Google Colab: install the library.
