@@ -32,7 +32,9 @@ notebooks: $(VENV)/.installed-notebook ## pairs agree, and every notebook runs
 	    $(BIN)/jupytext --quiet --to py:percent --output - $$notebook | diff -u $${notebook%.ipynb}.py - \
 	        || { echo "$$notebook differs from its script: make sync"; exit 1; }; \
 	done
-	$(BIN)/python -m pytest -qq --override-ini addopts= --override-ini filterwarnings= --nbmake notebooks
+	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/d/jax-notebooks JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+	$(BIN)/python -m pytest -qq -n $(WORKERS) --dist worksteal --override-ini addopts= --override-ini filterwarnings= \
+	    --nbmake notebooks
 
 check: lint types docs notebooks test ## all of it
 

@@ -39,7 +39,7 @@ from ppmtf_jax.evaluation.metrics.memory import distinct, night_homes
 # the time grid repeat every week, so a synthetic trace covers a week of hours.
 
 # %%
-city = toy_city(n_users=400, n_places=100, n_days=7, missing=0.0, seed=0).traces
+city = toy_city(n_users=300, n_places=80, n_days=7, missing=0.0, seed=0).traces
 week = TimeGrid.cyclic(city.time_grid.start, 3600, 7 * 24, slot_s=7200, period_s=7 * 86_400)
 train, test = replace(city, time_grid=week).split_users(0.5, seed=0)
 print(f"{train.n_users} training users and {test.n_users} test users, {train.n_places} places")
@@ -175,7 +175,7 @@ pd.DataFrame(
 # window of 28 days. `gaps="none"` makes a presence at every hour, whether people were seen or not.
 
 # %%
-sparse = toy_city(n_users=400, n_places=100, n_days=56, missing=0.95, seed=0).traces
+sparse = toy_city(n_users=300, n_places=80, n_days=56, missing=0.95, seed=0).traces
 train, test = sparse.split_users(0.5, seed=0)
 checkins = fit(train, seed=0)
 print(*checkins.trace_model.summary(), sep="\n")

@@ -40,17 +40,17 @@ from ppmtf_jax.evaluation.tables import format_table
 # %% [markdown]
 # ## 1. A city
 #
-# 1,000 people live here for a week. Each has a home. Most have a place to work or study. They shop, eat, and go to the
+# 500 people live here for a week. Each has a home. Most have a place to work or study. They shop, eat, and go to the
 # park. Every hour we know where they were, but one event in five is missing.
 
 # %%
-city = toy_city(n_users=1000, n_places=50, seed=0)
+city = toy_city(n_users=500, n_places=40, seed=0)
 traces = city.traces
 traces.to_frame().head()
 
 # %% [markdown]
 # An event says: this user was at this place at this instant. Instants are hours here. Each instant belongs to a *slot*,
-# a time of day of two hours. The city has 50 places.
+# a time of day of two hours. The city has 40 places.
 
 # %%
 places = traces.places.to_frame()
@@ -79,10 +79,11 @@ train.n_users, test.n_users
 # %% [markdown]
 # ## 3. Learn
 #
-# `fit` puts users who are at similar places at similar hours into *clusters* of at least 20 users, and makes one Markov
-# chain for each cluster. In every slot, the distribution of the chain over places is that of the cluster; from one slot
-# to the next, the chain moves as people in the city do. We call this model the *bridge*. The amount of smoothing and
-# the number of clusters are chosen by how well the model predicts held-out users.
+# `fit` puts users who are at similar places at similar hours into *clusters* of at least 20 users, and learns to make
+# synthetic people of each cluster. In every slot, they are where the people of the cluster are; from one slot to the
+# next, they move as people in the city do. They also remember: each has a home and goes back to her places. We call
+# this model the *bridge*. What people remember, the amount of smoothing, and the number of clusters are chosen by how
+# well the model predicts held-out users.
 #
 # `fit(train, "ppmtf")` learns the published method, PPMTF. It describes every user, place and slot by a few numbers,
 # the *factors*, and makes a chain for each user from them. We learn both models, to compare them.
@@ -97,7 +98,8 @@ published = fit(train, "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300, n_s
 # %% [markdown]
 # ## 4. Synthesize
 #
-# The chain of each user makes one synthetic day. This user is the *input user* of the synthetic trace.
+# For each user, the model makes one synthetic day of somebody from the cluster of this user, who is the *input user* of
+# the synthetic trace.
 
 # %%
 synthetic = synthesize(model, traces_per_user=1)
@@ -121,8 +123,8 @@ published_passed = published_traces.select_traces(published_verdicts.passed)
 print(f"{published_verdicts.passed.sum()} of {len(published_verdicts.passed)} traces of PPMTF passed.")
 
 # %% [markdown]
-# All traces of the bridge pass: the users of a cluster share one chain, so at least 20 users could have made each trace
-# equally well. But the test does not hide what a whole cluster has in common.
+# All traces of the bridge pass: the probability of a trace depends only on the cluster, so at least 20 users could have
+# made each trace equally well. But the test does not hide what a whole cluster has in common.
 #
 # ## 6. How good are they?
 #
@@ -185,9 +187,9 @@ pd.DataFrame(
 ).round(2)
 
 # %% [markdown]
-# With the bridge, as many synthetic people are at work as real people; with PPMTF, only half as many. A user of the
-# bridge visits about one place too many in a day, because her chain is that of a whole cluster; a user of PPMTF visits
-# twice as many places as a real user. Private traces lose the habits that only one person has.
+# With the bridge, about as many synthetic people are at work as real people, and they visit about as many places in a
+# day. With PPMTF, only half as many people are at work, and a user visits many more places. But the traces of the
+# bridge, too, lose the habits that only one person has.
 #
 # The notebook `which_traces` continues from here: it shows which traces suit which purpose, and what they cost in
 # privacy.

@@ -46,7 +46,8 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # %% [markdown]
 # ## 2. One table
 #
-# * **bridge**: users form clusters, and each cluster has one chain; this is the default of `fit`.
+# * **bridge**: users form clusters, and a trace is that of a synthetic person of a cluster; this is the default of
+#   `fit`.
 # * **ppmtf**: a chain for each user, from a factorization of all users' counts.
 # * **sgd**: one transition matrix for each time of the day, the same for everybody. With `n_copied` the first events of
 #   a trace are those of a real person.
@@ -60,7 +61,7 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 
 # %%
 systems = ["bridge", ppmtf, "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", "tpm"]
-found = compare(train, test, systems, n_seeds=1, traces_per_user=2)
+found = compare(train, test, systems, n_seeds=1, traces_per_user=1)
 rich.print(format_table(found.mean()))
 
 # %% [markdown]
@@ -76,7 +77,7 @@ lines = {
     "SGD, copied events": [f"sgd n_copied={n}" for n in (4, 2, 1, 0)],
     "SGLT, true places removed": [f"sglt remove_true_prob={share}" for share in (0, 0.2, 0.4, 1)],
 }
-swept = compare(train, test, [each for line in lines.values() for each in line], n_seeds=1, traces_per_user=2).mean()
+swept = compare(train, test, [each for line in lines.values() for each in line], n_seeds=1, traces_per_user=1).mean()
 names = iter(swept.columns)
 quantities = {row.quantity.name: row.quantity for row in swept.rows()}
 utility, privacy = ["tp_tv", "tm_emd_y", "vf_tv"], ["reid_rate", "mia_advantage"]

@@ -96,16 +96,14 @@ def _unicity_of_draw(
     event = np.flatnonzero(np.isin(one_each.window, known))
     order = np.lexsort((rng.random(len(event)), one_each.window[event]))
     event, row = event[order], np.searchsorted(known, one_each.window[event[order]])
-    rank = rank_in_run(row)
-    unique = np.empty(max_points)
-    for n_points in range(1, max_points + 1):
-        chosen = rank < n_points
-        queries = events_by_point(one_each, event=event[chosen], row=row[chosen], n_rows=len(known))
-        wanted = np.bincount(row[chosen], minlength=len(known))
-        n_matches = np.empty(len(known))
-        for rows, product in products_in_blocks(queries, crowd):
-            n_entries = np.diff(product.indptr)
-            has_all = product.data == np.repeat(wanted[rows], n_entries)
-            n_matches[rows] = np.bincount(np.repeat(np.arange(len(n_entries)), n_entries), has_all, len(n_entries))
-        unique[n_points - 1] = np.mean(n_matches == 1)
-    return unique
+    # For each number of points, a row for each selected user.
+    number, chosen = np.nonzero(rank_in_run(row) <= np.arange(max_points)[:, None])
+    row, n_rows = number * len(known) + row[chosen], max_points * len(known)
+    queries = events_by_point(one_each, event=event[chosen], row=row, n_rows=n_rows)
+    wanted = np.bincount(row, minlength=n_rows)
+    n_matches = np.empty(n_rows)
+    for rows, product in products_in_blocks(queries, crowd):
+        n_entries = np.diff(product.indptr)
+        has_all = product.data == np.repeat(wanted[rows], n_entries)
+        n_matches[rows] = np.bincount(np.repeat(np.arange(len(n_entries)), n_entries), has_all, len(n_entries))
+    return np.mean(n_matches.reshape(max_points, -1) == 1, axis=1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
@@ -307,7 +308,7 @@ def judge_uses(
             continue
         judged = []
         for row in rows:
-            if any(_is_named(row.quantity.name, metric) for metric in use.metrics):
+            if any(fnmatchcase(row.quantity.name, metric) for metric in use.metrics):
                 value = dict(zip(columns, row.values, strict=True))
                 synthetic, training, uniform = (value.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
                 by_chance = chance.get(row.quantity.name, Chance())
@@ -317,9 +318,3 @@ def judge_uses(
         judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
         found.append(JudgedUse(use, judged))
     return found
-
-
-def _is_named(name: str, pattern: str) -> bool:
-    """Whether a name matches a pattern, in which a star stands for any text."""
-    begin, star, end = pattern.partition("*")
-    return name.startswith(begin) and name.endswith(end) if star else name == pattern

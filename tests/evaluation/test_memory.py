@@ -61,7 +61,7 @@ def test_shares_are_those_of_a_loop() -> None:
     shares = by_loop(windows, loops.shares)
     for rank in (0, 1):
         expected = [(user, [values[rank]]) for user, values in shares]
-        assert_sample(memory.place_share(windows, rank), expected)
+        assert_sample(memory.share_of_rank(windows, rank), expected)
 
 
 def test_distances_of_the_main_places_are_those_of_a_loop() -> None:

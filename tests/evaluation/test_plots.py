@@ -337,10 +337,12 @@ def test_no_text_of_all_metrics_lies_on_another_or_is_cut_off() -> None:
     figure.draw_without_rendering()
     texts = [text for ax in figure.axes for text in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]
     texts += [*figure.legends[0].get_texts(), figure.legends[0].get_title(), *figure.texts]
-    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
-    assert [box for one, box in enumerate(boxes) if box.count_overlaps(boxes[:one])] == []
-    width, height = figure.get_size_inches() * figure.dpi
-    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
+    shown = [text for text in texts if text.get_text() and text.get_visible()]
+    low, high = np.array([text.get_window_extent().get_points() for text in shown]).transpose(1, 0, 2)
+    one, other = np.nonzero(((low < high[:, None]) & (high > low[:, None])).all(axis=2))
+    assert [(shown[a], shown[b]) for a, b in zip(one, other, strict=True) if a != b] == []
+    assert (low >= 0).all()
+    assert (high <= figure.get_size_inches() * figure.dpi).all()
 
 
 def test_bars_go_below_0_and_counts_have_none() -> None:

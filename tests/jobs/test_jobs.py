@@ -749,7 +749,7 @@ def test_settings_list_their_problems():
 # Persons
 
 
-def test_a_job_makes_people_of_some_days(tmp_path):
+def test_a_job_makes_people_of_some_days(tmp_path, no_drawing):
     """Dated as TOML writes dates; systems compared with them make traces as long as they can."""
     more = '[synthesize]\npeople = 50\ndays = 3\nstart = 2031-05-06\n[[compare]]\nsystem = "sgd"\n'
     with registered_persons():

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int
 from scipy import sparse
 
@@ -60,17 +59,16 @@ def log_density_per_event(
     return np.bincount(windows.user, of_window) / np.bincount(windows.user, windows.events_per_window())
 
 
-def _events(windows: Windows) -> pd.DataFrame:
+def _events(windows: Windows) -> dict[str, np.ndarray]:
     """Slot, place and previous place of events; `is_step`: whether the previous event is one instant earlier."""
     place = windows.place.astype(np.int64)
     slot = windows.time_grid.slot_of_instant[windows.phase].astype(np.int64)
-    columns = {"slot": slot, "previous": np.append(0, place[:-1]), "place": place, "is_step": windows.is_step()}
-    return pd.DataFrame(columns)
+    return {"slot": slot, "previous": np.append(0, place[:-1]), "place": place, "is_step": windows.is_step()}
 
 
 def _chain(windows: Windows, model: Windows, concentration: float) -> Float[np.ndarray, " window"]:
     n_places, wanted, known = len(windows.places), _events(windows), _events(model)
-    steps = known[known["is_step"]]
+    steps = {name: column[known["is_step"]] for name, column in known.items()}
     of_place = _shares(known, wanted, [], 1 / n_places, n_places, concentration)
     of_slot = _shares(known, wanted, ["slot"], of_place, n_places, concentration)
     of_step = _shares(steps, wanted, ["previous"], of_place, n_places, concentration)
@@ -98,8 +96,8 @@ DENSITIES: dict[str, Callable[[Windows, Windows, float], np.ndarray]] = {"chain"
 
 
 def _shares(
-    known: pd.DataFrame,
-    wanted: pd.DataFrame,
+    known: dict[str, np.ndarray],
+    wanted: dict[str, np.ndarray],
     context: list[str],
     prior: np.ndarray | float,
     n_places: int,
@@ -109,9 +107,9 @@ def _shares(
 
     def count(columns: list[str]) -> np.ndarray:
         """How often the values of some columns of each wanted event are known."""
-        code, asked = np.zeros(len(known), np.int64), np.zeros(len(wanted), np.int64)
+        code, asked = (np.zeros(len(each["place"]), np.int64) for each in (known, wanted))
         for name in columns:
-            code, asked = code * n_places + known[name].to_numpy(), asked * n_places + wanted[name].to_numpy()
+            code, asked = code * n_places + known[name], asked * n_places + wanted[name]
         return count_of(code, asked)
 
     return (count([*context, "place"]) + concentration * prior) / (count(context) + concentration)

@@ -66,14 +66,10 @@ def canonical(network: Int[np.ndarray, " network"], n_nodes: int) -> Int[np.ndar
     >>> canonical(np.array([1 << 1, 1 << 5]), 2).tolist()
     [2, 2]
     """
-    pairs = [(a, b) for a in range(n_nodes) for b in range(n_nodes) if a != b]
-    smallest = network.copy()
-    for name in permutations(range(n_nodes)):
-        renamed = np.zeros_like(network)
-        for a, b in pairs:
-            renamed |= (network >> (a * MAX_NODES + b) & 1) << (name[a] * MAX_NODES + name[b])
-        np.minimum(smallest, renamed, out=smallest)
-    return smallest
+    pairs, names = (np.array([*permutations(range(n_nodes), size)]) for size in (2, n_nodes))
+    has_move = network[:, None] >> (pairs @ [MAX_NODES, 1]) & 1
+    renamed = np.left_shift(1, names[:, pairs] @ [MAX_NODES, 1])
+    return (has_move @ renamed.T).min(axis=1)
 
 
 def _nodes(window: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

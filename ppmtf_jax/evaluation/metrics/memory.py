@@ -12,10 +12,11 @@ from functools import partial
 import numpy as np
 
 from ppmtf_jax.data.measurement import Comparison, MetricInfo
-from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S
-from ppmtf_jax.data.windows import Visits, Windows
+from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import counts_to_shares, variation_of_samples, wasserstein
+from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, place_share, visits_of_rank
 from ppmtf_jax.evaluation.metrics.samples import (
     NO_VALUE,
     Sample,
@@ -23,7 +24,7 @@ from ppmtf_jax.evaluation.metrics.samples import (
     lasts_several_periods,
     mean_difference,
 )
-from ppmtf_jax.evaluation.metrics.windows import ONE_POINT, trace_length
+from ppmtf_jax.evaluation.metrics.windows import one_point
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 MIN_SHARE_EVENTS = 5
@@ -66,7 +67,7 @@ def hour_bins(windows: Windows, n_instants: np.ndarray, first_hours: np.ndarray)
 
 def distinct(windows: Windows) -> Sample:
     """Number of different places of each window."""
-    return Sample(windows.user, np.bincount(windows.visits().window, minlength=windows.n_windows))
+    return Sample(windows.user, distinct_places(windows))
 
 
 def distinct_by_events(windows: Windows) -> Sample:
@@ -90,12 +91,9 @@ def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
     return float(np.average(np.abs(mean - other), weights=weight))
 
 
-def place_share(windows: Windows, rank: int) -> Sample:
+def share_of_rank(windows: Windows, rank: int) -> Sample:
     """For each window, the share of its events at its most (rank 0) or second most (rank 1) visited place, or 0."""
-    visits = _visits_of_rank(windows, rank)
-    share = np.zeros(windows.n_windows)
-    share[visits.window] = visits.count / windows.events_per_window()[visits.window]
-    return Sample(windows.user, share)
+    return Sample(windows.user, place_share(windows, rank))
 
 
 def main_distance_km(windows: Windows) -> Sample:
@@ -103,21 +101,13 @@ def main_distance_km(windows: Windows) -> Sample:
 
     Places without coordinates are left out.
     """
-    top, second = (_visits_of_rank(windows, rank) for rank in (0, 1))
+    top, second = (visits_of_rank(windows, rank) for rank in (0, 1))
     counted = second.count > 1
     window, position_km = second.window[counted], windows.places.position_km()
     # Every window has a most visited place.
     distance_km = np.linalg.norm(position_km[top.place[window]] - position_km[second.place[counted]], axis=1)
     known = np.isfinite(distance_km)
     return Sample(windows.user[window[known]], distance_km[known])
-
-
-def _visits_of_rank(windows: Windows, rank: int) -> Visits:
-    """For each window, its place of this rank by number of events; ties in the order of the place table."""
-    visits = windows.visits()
-    order = np.lexsort((-visits.count, visits.window))
-    chosen = order[rank_in_run(visits.window[order]) == rank]
-    return Visits(*(column[chosen] for column in visits))
 
 
 def night_homes(windows: Windows) -> Sample:
@@ -148,17 +138,12 @@ def _little_memory(windows: Windows) -> str:
     return f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory" if few else ""
 
 
-def one_point(windows: Windows) -> str:
-    """A caveat if all places are at one point."""
-    return "" if np.ptp(windows.places.position_km(), axis=0).any() else ONE_POINT
-
-
 def _has_nights(comparison: Comparison) -> bool:
     """Whether windows last at least two days."""
-    return trace_length(comparison) * comparison.test.time_grid.step_s >= 2 * DAY_S
+    return comparison.window_length * comparison.test.time_grid.step_s >= 2 * DAY_S
 
 
-_METRICS = (
+for _metric in (
     SampledMetric(
         difference_quantity(
             "return_difference",
@@ -229,7 +214,7 @@ _METRICS = (
             "share of events",
             undefined=NO_VALUE,
         ),
-        partial(place_share, rank=0),
+        partial(share_of_rank, rank=0),
         wasserstein,
         min_events=MIN_SHARE_EVENTS,
         applies=lasts_several_periods,
@@ -243,7 +228,7 @@ _METRICS = (
             "share of events",
             undefined=NO_VALUE,
         ),
-        partial(place_share, rank=1),
+        partial(share_of_rank, rank=1),
         wasserstein,
         min_events=MIN_SHARE_EVENTS,
     ),
@@ -274,6 +259,5 @@ _METRICS = (
         mean_difference,
         applies=_has_nights,
     ),
-)
-for _metric in _METRICS:
+):
     _metric.register()

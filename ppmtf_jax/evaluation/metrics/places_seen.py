@@ -6,7 +6,8 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
-from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.windows import Visits, Windows
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
 from ppmtf_jax.evaluation.metrics.windows import (
     MIN_WINDOW_EVENTS,
@@ -25,12 +26,20 @@ def distinct_places(windows: Windows) -> np.ndarray:
     return np.bincount(windows.visits().window, minlength=windows.n_windows)
 
 
-def top_place_share(windows: Windows) -> np.ndarray:
-    """Share of each window's events that are at its most visited place, shape (windows,)."""
+def place_share(windows: Windows, rank: int = 0) -> np.ndarray:
+    """Share of each window's events at its most (rank 0) or second most (rank 1) visited place, or 0, (windows,)."""
+    visits = visits_of_rank(windows, rank)
+    share = np.zeros(windows.n_windows)
+    share[visits.window] = visits.count / windows.events_per_window()[visits.window]
+    return share
+
+
+def visits_of_rank(windows: Windows, rank: int) -> Visits:
+    """For each window, its place of this rank by number of events; ties in the order of the place table."""
     visits = windows.visits()
-    greatest = np.zeros(windows.n_windows, np.int64)
-    np.maximum.at(greatest, visits.window, visits.count)
-    return greatest / windows.events_per_window()
+    order = np.lexsort((-visits.count, visits.window))
+    chosen = order[rank_in_run(visits.window[order]) == rank]
+    return Visits(*(column[chosen] for column in visits))
 
 
 def window_shares(windows: Windows) -> sparse.csr_array:
@@ -87,7 +96,7 @@ register_utility(
         "share of events",
         undefined=NO_WINDOWS,
     ),
-    measure=distance_from_test(top_place_share),
+    measure=distance_from_test(place_share),
 )
 register_utility(
     variation_quantity(

@@ -13,7 +13,7 @@ import numpy as np
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import variation_of_counts
-from ppmtf_jax.evaluation.metrics.windows import ONE_POINT
+from ppmtf_jax.evaluation.metrics.windows import one_point
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings, Share
 
@@ -100,8 +100,8 @@ def _reading(comparison: Comparison, settings: RareSettings) -> list[Interpretat
     n_events = int(comparison.statistic(visits, comparison.test)[_rare(comparison, settings)].sum())
     few = f"The test users have only {n_events} events at rare places, so chance decides"
     few = few if n_events < LEAST_EVENTS else ""
-    is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
-    return [Interpretation(caveat=few), Interpretation(caveat="\n".join(filter(None, [few, is_point * ONE_POINT])))]
+    both = "\n".join(filter(None, [few, one_point(comparison.test)]))
+    return [Interpretation(caveat=few), Interpretation(caveat=both)]
 
 
 register_utility(

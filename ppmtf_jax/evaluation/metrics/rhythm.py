@@ -14,9 +14,9 @@ from ppmtf_jax.data.measurement import Comparison, MetricInfo
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
-from ppmtf_jax.evaluation.metrics.memory import hour_bins, one_point
+from ppmtf_jax.evaluation.metrics.memory import hour_bins
 from ppmtf_jax.evaluation.metrics.samples import NO_VALUE, Sample, SampledMetric, mean_difference
-from ppmtf_jax.evaluation.metrics.windows import real_windows, trace_length
+from ppmtf_jax.evaluation.metrics.windows import one_point, real_windows
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 GAP_HOURS = np.r_[0:13, 16, 20, 22, 24, 25, 27, 31, 40, 46, 49, 51, 60, 72, 96, 120, 168, 240, 400]
@@ -75,7 +75,7 @@ def _gaps(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
 
 def is_mostly_gaps(comparison: Comparison) -> bool:
     """Whether most successive events of the test users are not at consecutive instants."""
-    _, gap = _gaps(real_windows(comparison, comparison.test, trace_length(comparison)))
+    _, gap = _gaps(real_windows(comparison, comparison.test, comparison.window_length))
     return bool(len(gap)) and float(np.mean(gap > 1)) > MOSTLY_GAPS
 
 

@@ -24,7 +24,6 @@ from ppmtf_jax.evaluation.metrics.windows import (
     compared_windows,
     has_gaps,
     real_windows,
-    trace_length,
 )
 from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -127,7 +126,7 @@ class SampledMetric:
         return comparison.statistic(_measured_windows, traces, windows)
 
     def _length(self, comparison: Comparison) -> int:
-        return comparison.test.time_grid.period if self.one_period else trace_length(comparison)
+        return comparison.test.time_grid.period if self.one_period else comparison.window_length
 
 
 def _measured_windows(traces: Traces, windows: Windows) -> Windows:
@@ -145,7 +144,7 @@ def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
 
 def lasts_several_periods(comparison: Comparison) -> bool:
     """Whether a window as long as a synthetic trace lasts more than one period."""
-    return trace_length(comparison) > comparison.test.time_grid.period
+    return comparison.window_length > comparison.test.time_grid.period
 
 
 def _undefined(comparison: Comparison, settings: NoSettings) -> list[float]:

@@ -66,11 +66,6 @@ def has_gaps(comparison: Comparison) -> bool:
     return not comparison.statistic(is_complete, comparison.traces)
 
 
-def trace_length(comparison: Comparison) -> int:
-    """Number of instants of the windows that are as long as a synthetic trace; see `Comparison.window_length`."""
-    return comparison.window_length
-
-
 def distance_from_test(
     statistic: Callable[..., Any], distance: Callable[[Any, Any], float] = wasserstein
 ) -> Callable[[Comparison, Any], list[float]]:
@@ -88,8 +83,12 @@ def distance_from_test(
 
 def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
     """A caveat if all places are at one point, because all distances are then 0."""
-    is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
-    return [Interpretation(caveat=ONE_POINT if is_point else "")]
+    return [Interpretation(caveat=one_point(comparison.test))]
+
+
+def one_point(traces: Traces | Windows) -> str:
+    """A caveat if all places are at one point."""
+    return "" if np.ptp(traces.places.position_km(), axis=0).any() else ONE_POINT
 
 
 def _windows(traces: Traces, n_instants: int, min_events: int) -> Windows:

@@ -89,7 +89,7 @@ def _pictures(data: ReportData) -> list[Block]:
     blocks: list[Block] = []
     if length > day > 0:
         blocks.append(_timelines(people, "whole traces"))
-        days = {name: _one_day_each(windows) for name, windows in people.items()}
+        days = {name: _one_each(windows.days()) for name, windows in people.items()}
         blocks.append(_timelines(days, "days"))
     else:
         blocks.append(_timelines(people, "days"))
@@ -114,23 +114,18 @@ def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
     windows = Windows.of(traces, length).with_events(LEAST_EVENTS)
     if not windows.n_windows:
         raise Unavailable("No days are shown: no trace has two events.")
+    return _one_each(windows)
+
+
+def _one_each(windows: Windows) -> Windows:
+    """A random window of each of some random people, if possible one with at least two events."""
+    few = windows.events_per_window() < LEAST_EVENTS
     shuffled = np.random.default_rng(SEED).permutation(windows.n_windows)
+    shuffled = shuffled[np.argsort(few[shuffled], kind="stable")]
     _, first = np.unique(windows.user[shuffled], return_index=True)
     chosen = np.zeros(windows.n_windows, bool)
     chosen[shuffled[np.sort(first)[:N_PERSONS]]] = True
     return windows.select(chosen)
-
-
-def _one_day_each(windows: Windows) -> Windows:
-    """A random day of each person, if possible one with at least two events."""
-    days = windows.days()
-    few = days.events_per_window() < LEAST_EVENTS
-    shuffled = np.random.default_rng(SEED).permutation(days.n_windows)
-    shuffled = shuffled[np.argsort(few[shuffled], kind="stable")]
-    _, first = np.unique(days.user[shuffled], return_index=True)
-    chosen = np.zeros(days.n_windows, bool)
-    chosen[shuffled[first]] = True
-    return days.select(chosen)
 
 
 def _timelines(people: dict[str, Windows], what: str) -> Picture:

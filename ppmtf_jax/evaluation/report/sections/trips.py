@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, top_place_share
+from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, place_share
 from ppmtf_jax.evaluation.metrics.trips import jump_lengths_km, radius_of_gyration_km
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
@@ -93,7 +93,7 @@ def make_shares(data: ReportData) -> list[Block]:
 
 
 def _top_places(data: ReportData) -> Picture:
-    shares = {name: 100 * top_place_share(windows) for name, windows in data.windows.items()}
+    shares = {name: 100 * place_share(windows) for name, windows in data.windows.items()}
     draw = partial(draw_cumulative, samples=shares, label="time at the most visited place, percent")
     return Picture(
         panels([draw], size=(5.4, 2.8), room=(0.0, 0.4), legend=LOWER | {"ncols": 2}),
