@@ -11,16 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.bridge.people.law import (
-    DWELL_FROM,
-    ELSEWHERE,
-    HOME,
-    LEAST_WEIGHT,
-    MOST_ATTRACTION,
-    MOST_REMEMBERED,
-    SECOND,
-    PersonLaw,
-)
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, MOST_REMEMBERED, SECOND, PersonLaw
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -161,31 +152,22 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
 def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:
     """Place elsewhere: the current one, an old one or a new one; `ABSENT` if no place is left."""
     nowhere = jnp.full((), ABSENT, jnp.int32)
-    stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(_stay_log_odds(law, step, state)))
+    log_odds = law.stay_log_odds(step.slot, step.time, state.cluster, state.place, state.dwell, state.mobility)
+    stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(log_odds))
     goes = is_there & ~stays
     old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, law, step, state)
     new = for_those(goes & wants_new, nowhere, _new_place, law, step, state)
     return jnp.where(stays, state.place, jnp.where(new == ABSENT, old, new))
 
 
-def _stay_log_odds(law: PersonLaw, step: _Step, state: PersonState) -> Float[Array, ""]:
-    dwell = jnp.sum(state.dwell >= DWELL_FROM) - 1
-    at_place = law.stay[step.slot, state.place] + law.stay_tilt[step.time, state.cluster, state.place]
-    return at_place + law.stay_at_time[step.time] + law.stay_by_dwell[dwell] + law.stay_by_class[state.mobility]
-
-
 def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Array, ""], Bool[Array, ""]]:
     """A place to go back to (`ABSENT` if there is none), and whether the person wants a new place instead."""
     place = jnp.maximum(state.visited, 0)
     weight = _weight_from(law, step.slot, state.place, place)
-    attraction = jnp.log(jnp.maximum(weight, LEAST_WEIGHT))
-    attraction -= jnp.log(jnp.maximum(law.population[step.slot, place], LEAST_WEIGHT))
-    log_factor = law.back * (place == state.before) + law.by_lift * law.lift[step.slot, place]
-    log_factor += law.near * jnp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+    weight = law.return_weight(step.slot, place, weight, state.arrivals, place == state.before)
     is_other = (state.visited != ABSENT) & (state.visited != state.place)
-    returns = jnp.where(is_other, (state.arrivals - law.discount) * jnp.exp(log_factor), 0)
-    n_places, total = jnp.sum(state.visited != ABSENT), returns.sum()
-    new = jnp.where(n_places < MOST_REMEMBERED, law.strength + law.discount * n_places, 0)
+    returns = jnp.where(is_other, weight, 0)
+    total, new = returns.sum(), law.new_weight(jnp.sum(state.visited != ABSENT))
     chosen = state.visited[sample_index(step.uniform[2], returns)]
     return jnp.where(total > 0, chosen, ABSENT), step.uniform[3] * (total + new) < new
 
@@ -194,7 +176,7 @@ def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""
     """A new place elsewhere."""
     slot, place = step.slot, state.place
     pull = law.pull[step.time, state.cluster] * _never_visited(law, state)
-    gravity = law.leaving[slot, place] * law.between[law.cell[place]][law.cell] * law.arriving[slot] * pull
+    gravity = law.gravity(slot, place, jnp.arange(law.n_places)) * pull
     next_place, seen = _seen_moves(law, slot, place)
     seen *= pull[jnp.minimum(next_place, law.n_places - 1)]
     drawn = _draw(step.uniform[4], jnp.concatenate([gravity, seen]))
@@ -242,7 +224,6 @@ def _weight_from(
     law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""], others: Int[Array, " other"]
 ) -> Float[Array, " other"]:
     """K(a, b) from one place a to some places b."""
-    gravity = law.leaving[slot, place] * law.between[law.cell[place], law.cell[others]] * law.arriving[slot, others]
     begin, end = law.move_start[place], law.move_start[place + 1]
     at, found = jax.vmap(find_in_row, (None, None, None, 0))(law.next_place, begin, end, others)
-    return gravity + jnp.where(found, law.seen[slot, at], 0)
+    return law.gravity(slot, place, others) + jnp.where(found, law.seen[slot, at], 0)
