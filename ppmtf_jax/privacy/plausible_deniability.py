@@ -28,7 +28,6 @@ from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
-from ppmtf_jax.privacy.plausible_persons import count_plausible_persons
 from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
@@ -346,8 +345,8 @@ def plausible_deniability_test(
         if chosen.noise_epsilon is not None:
             threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
         stop_at = None if chosen.count_all else threshold[share]
-        count = count_plausible_persons if of_persons else count_plausible_users
-        counts = count(trace_model, verifiers, users, places, own[share], chosen.eta, stop_at, progress)
+        arguments = verifiers, users, places, own[share], chosen.eta, stop_at, progress
+        counts = count_plausible_users(trace_model, *arguments)
     plausible, compared = (gather_rows(count, n_traces) for count in counts)
     index, trace = synthetic.trace_table()
     columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
@@ -23,6 +24,7 @@ from ppmtf_jax.trace_models.likelihoods import (
     representatives,
     sum_of_rows,
 )
+from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
 # Traces are tested in groups with this total number of events. For each group, every thread makes a table of the
 # distinct steps, which has at most one row for each event.
@@ -31,6 +33,8 @@ STEP_BYTES = 64 * 4
 # Number of classes in a table of steps.
 CLASSES_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
 TRACES_AT_A_TIME = 512
+# Maximum number of log-probabilities of traces of persons that are computed together.
+NUMBERS_AT_A_TIME = 2**22
 # Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
 CLASSES_IN_A_ROUND = 256
 # When less than this share of the traces remains, the table of steps is built again.
@@ -45,7 +49,7 @@ class Classes(NamedTuple):
 
 
 def count_plausible_users(
-    model: ScoredTraceModel,
+    model: LikelihoodModel,
     verifiers: Int[np.ndarray, " verifier"],
     users: Int[np.ndarray, " trace"],
     places: Int[np.ndarray, "trace instant"],
@@ -63,26 +67,62 @@ def count_plausible_users(
     plausible users at which counting stops; by default all verifiers are compared. Returns two arrays. (1) The number
     of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
     trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
-    classes come first.
+    classes come first. A model of persons is compared with all classes in one round.
     """
-    own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
-    representative = representatives(model, int(max(verifiers.max(), users.max())) + 1)
+    n_users, of_persons = int(max(verifiers.max(), users.max())) + 1, isinstance(model, PersonModel)
+    class_of_user = model.user_classes(n_users) if of_persons else representatives(model, n_users)
     # The largest class first.
-    user, n_verifiers = np.unique(representative[verifiers], return_counts=True)
+    user, n_verifiers = np.unique(class_of_user[verifiers], return_counts=True)
     order = np.argsort(-n_verifiers, kind="stable")
-    cuts = np.arange(CLASSES_IN_A_ROUND, len(order), CLASSES_IN_A_ROUND)
-    rounds = [Classes(user[each], n_verifiers[each]) for each in np.split(order, cuts)]
-    own_class = representative[users]
-    in_own_class = np.bincount(representative[verifiers], minlength=len(representative))[own_class]
+    classes, own_class = Classes(user[order], n_verifiers[order]), class_of_user[users]
+    in_own_class = np.bincount(class_of_user[verifiers], minlength=int(class_of_user.max()) + 1)[own_class]
     count = 1 + in_own_class - np.isin(users, verifiers)
-    asked = np.zeros(len(users), np.int64)
+    traces = _Traces(own_class, places, own, stop_at, count, np.zeros(len(users), np.int64))
+    (_compare_persons if of_persons else _compare_chains)(model, classes, traces, eta, progress)
+    return np.minimum(count, np.maximum(stop_at, 1)), traces.asked
+
+
+class _Traces(NamedTuple):
+    """Traces under test, as in `count_plausible_users`; the last two columns are the results so far."""
+
+    own_class: Int[np.ndarray, " trace"]
+    places: Int[np.ndarray, "trace instant"]
+    own: Float[np.ndarray, " trace"]
+    stop_at: Int[np.ndarray, " trace"]
+    count: Int[np.ndarray, " trace"]
+    asked: Int[np.ndarray, " trace"]
+
+
+def _compare_persons(model: PersonModel, classes: Classes, traces: _Traces, eta: float, progress: bool) -> None:
+    """Compare traces with all other classes; `NumericalError` if a log-probability is NaN."""
+    is_own = traces.own_class[:, None] == classes.user
+    active = np.flatnonzero(traces.count < traces.stop_at)
+    size = max(1, NUMBERS_AT_A_TIME // len(classes.user))
+    for rows in np.split(active, range(size, len(active), size)):
+        if len(rows) and not is_own[rows].all():
+            found = model.log_traces(traces.places[rows], np.asarray(classes.user), progress=progress)
+            if np.isnan(found).any():
+                raise NumericalError("the model gives log-probabilities that are not numbers")
+            # The same bins as in `likelihood_bin`. JAX may compute that function only in single precision.
+            same_bin = np.floor(-found / eta) == np.floor(-traces.own[rows] / eta)[:, None]
+            traces.count[rows] += (same_bin & ~is_own[rows]) @ classes.n_verifiers
+            traces.asked[rows] = classes.n_verifiers.sum()
+
+
+def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, eta: float, progress: bool) -> None:
+    """Compare traces with other classes in rounds.
+
+    No array of size traces x classes is stored. For each block of classes, the log-probabilities of all distinct steps
+    of the remaining traces are computed and summed along each trace. The verifiers of a class count if this sum lies in
+    the trace's bin.
+    """
+    own_bin, (own_class, places, _, stop_at, count, asked) = np.asarray(likelihood_bin(traces.own, eta)), traces
+    cuts = np.arange(CLASSES_IN_A_ROUND, len(classes.user), CLASSES_IN_A_ROUND)
+    rounds = list(map(Classes, *(np.split(column, cuts) for column in classes)))
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
-    groups = np.split(np.arange(len(users)), np.arange(size, len(users), size))
-    # No array of size traces x classes is stored. For each block of classes, the log-probabilities of all distinct
-    # steps of the remaining traces are computed and summed along each trace. The verifiers of a class count if this
-    # sum lies in the trace's bin.
-    with progress_bar("testing plausible deniability", len(groups) * len(user), show=progress) as advance:
+    groups = np.split(np.arange(len(own_class)), np.arange(size, len(own_class), size))
+    with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
         for group in groups:
             active, collected = group[count[group] < stop_at[group]], None
             for in_round in rounds:
@@ -95,7 +135,6 @@ def count_plausible_users(
                     asked[active] += in_round.n_verifiers.sum()
                     active = active[count[active] < stop_at[active]]
                 advance(len(in_round.user))
-    return np.minimum(count, np.maximum(stop_at, 1)), asked
 
 
 class _TracesUnderTest:

@@ -34,7 +34,6 @@ from ppmtf_jax.bridge.people.steps import (
     for_those,
     move_weights,
     new_place_weights,
-    stay_log_odds,
     unborn,
 )
 from ppmtf_jax.runtime.progress import progress_bar
@@ -379,7 +378,9 @@ def _outcomes(law: PersonLaw, at: _Instant, least_open: Array, particle: _Partic
     is_doubtful = (jnp.sum(state.visited != ABSENT) + 2 >= least_open) & ~is_first
     left = for_those(is_doubtful, (jnp.array(True),) * len(layers), _is_left, (law, at), particle)
     is_elsewhere = (state.layer == ELSEWHERE) & ~is_first
-    stays = is_elsewhere * jax.nn.sigmoid(stay_log_odds(law, at.time, at.slot, state))
+    stays = is_elsewhere * jax.nn.sigmoid(
+        law.stay_log_odds(at.slot, at.time, state.cluster, state.place, state.dwell, state.mobility)
+    )
     returns, new = move_weights(law, at.slot, state)
     new = jnp.where(is_first, 1, new) * left[-1]
     total = returns.sum() + new

@@ -46,9 +46,40 @@ def _anchored(*shape: int | str) -> StoredArray:
     return StoredArray(shape, low=0, optional=True)
 
 
+class StepFormulas:
+    """Formulas of a step, for the sampler in JAX and for the exact probabilities in NumPy; see `PersonLaw`.
+
+    All arguments of a formula have shapes that broadcast. Subclasses have the arrays of `PersonLaw`.
+    """
+
+    def gravity(self: Any, slot: Any, place: Any, other: Any) -> Any:
+        """K(a, b) without seen moves."""
+        near = self.between[self.cell[place], self.cell[other]]
+        return self.leaving[slot, place] * near * self.arriving[slot, other]
+
+    def stay_log_odds(self: Any, slot: Any, time: Any, cluster: Any, place: Any, dwell: Any, mobility: Any) -> Any:
+        """Log-odds of staying elsewhere, after `dwell` instants at the place."""
+        at_place = self.stay[slot, place] + self.stay_tilt[time, cluster, place]
+        bin_of = (dwell[..., None] >= DWELL_FROM).sum(axis=-1) - 1
+        return at_place + self.stay_at_time[time] + self.stay_by_dwell[bin_of] + self.stay_by_class[mobility]
+
+    def return_weight(self: Any, slot: Any, place: Any, weight: Any, arrivals: Any, is_before: Any) -> Any:
+        """Weight of going back to a place; `weight` is K(a, place)."""
+        xp = weight.__array_namespace__()
+        attraction = xp.log(xp.maximum(weight, LEAST_WEIGHT))
+        attraction -= xp.log(xp.maximum(self.population[slot, place], LEAST_WEIGHT))
+        log_factor = self.back * is_before + self.by_lift * self.lift[slot, place]
+        log_factor += self.near * xp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+        return (arrivals - self.discount) * xp.exp(log_factor)
+
+    def new_weight(self: Any, n_elsewhere: Any) -> Any:
+        """Weight of going to a new place, after `n_elsewhere` distinct places elsewhere."""
+        return (self.strength + self.discount * n_elsewhere) * (n_elsewhere < MOST_REMEMBERED)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class PersonLaw(PersonModel):
+class PersonLaw(StepFormulas, PersonModel):
     """Arrays of the law of people who remember.
 
     The axis `time` has the instants of the calibrated periods, one period after the other; see `time_of`.

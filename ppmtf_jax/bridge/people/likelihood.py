@@ -4,36 +4,45 @@ Given the person (class of mobility, home, second place), the probability of a t
 probability of the trace is the sum over all persons. A home or second place that is not in the trace does not matter,
 since a person draws it only when she is there for the first time. So for each class of mobility, the sum has at most
 (distinct places + 1)^2 + 1 terms.
+
+Most steps are *plain stays*: one more instant at the same place, while people find a place in every layer. Their
+probability depends on the person only through her layer at this place, and on her class. So it is computed once for
+each place, layer and class, and not for each person. A sum over all places that were never visited is the sum over all
+places minus the visited ones.
 """
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+import math
+from collections.abc import Callable, Iterable
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
-from ppmtf_jax.bridge.people.law import (
-    DWELL_FROM,
-    ELSEWHERE,
-    HOME,
-    LEAST_WEIGHT,
-    MOST_ATTRACTION,
-    MOST_REMEMBERED,
-    SECOND,
-    PersonLaw,
-)
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw, StepFormulas
+from ppmtf_jax.bridge.people.trails import Persons, Steps, number_of_places
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads
 from ppmtf_jax.trace_models.base import ABSENT
 
-TRACES_AT_A_TIME = 64
-NUMBERS_AT_A_TIME = 2**21
-"""Maximum number of entries of an array of probabilities of steps."""
+EVENTS_AT_A_TIME = 2**14
+"""Approximate maximum number of instants of the traces of a block."""
+NUMBERS_AT_A_TIME = 2**18
+"""Approximate maximum number of entries of an array of probabilities."""
+ROWS_AT_A_TIME = 256
+"""Number of sums over all places that are computed together."""
+LEAST_LEFT = 1e-3
+"""A sum over unvisited places is the sum over all places minus the visited ones if at least this share is left.
+
+The relative error of the difference is at most that of the sums, about 1e-13, divided by this share. A smaller rest is
+summed place by place.
+"""
 
 
 def log_traces(
@@ -71,23 +80,19 @@ def log_traces(
     InputError
         Places that do not exist.
     """
-    exact = _Exact(law, clusters)
-    places = np.asarray(places)
-    if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
-        raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
-    if not len(places):
-        return np.zeros((0, len(clusters)))
-    # Traces with similar numbers of distinct places are computed together, since shorter rows are padded.
-    order = np.argsort(_n_distinct(places), kind="stable")
-    blocks = np.split(order, np.arange(TRACES_AT_A_TIME, len(order), TRACES_AT_A_TIME))
-    found = np.empty((len(places), len(clusters)))
-    with progress_bar("likelihoods of the traces", len(places), show=progress) as advance:
-        for block, values in zip(
-            blocks, map_in_threads(lambda block: exact.log_traces(places[block]), blocks), strict=True
-        ):
-            found[block] = values
-            advance(len(block))
-    return found
+    return _log_traces(law, places, [(np.arange(len(places)), np.asarray(clusters))], len(clusters), progress)
+
+
+def log_own_cluster(
+    law: PersonLaw,
+    places: Int[np.ndarray, "trace instant"],
+    clusters: Int[np.ndarray, " trace"],
+    *,
+    progress: bool = False,
+) -> Float[np.ndarray, " trace"]:
+    """Log-probability of each trace under the law of one cluster, its own; see `log_traces`."""
+    of_clusters = ((np.flatnonzero(clusters == each), np.array([each])) for each in np.unique(clusters))
+    return _log_traces(law, places, of_clusters, 1, progress)[:, 0]
 
 
 def held_out(
@@ -122,46 +127,42 @@ def held_out(
     return np.asarray(logsumexp(of_user + np.log(n_present[clusters] / n_present.sum()), axis=1))
 
 
-def _n_distinct(places: Int[np.ndarray, "trace instant"]) -> Int[np.ndarray, " trace"]:
-    """Number of distinct places of each trace."""
-    ordered = np.sort(places, axis=1)
-    is_first = np.diff(ordered, axis=1, prepend=ABSENT) != 0
-    return is_first.sum(axis=1)
+def _log_traces(
+    law: PersonLaw,
+    places: Int[np.ndarray, "trace instant"],
+    parts: Iterable[tuple[Int[np.ndarray, " row"], Int[np.ndarray, " cluster"]]],
+    n_clusters: int,
+    progress: bool,
+) -> Float[np.ndarray, "trace cluster"]:
+    """Log-probabilities of the traces of each part under its clusters; all parts have equally many clusters."""
+    places = np.asarray(places)
+    if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
+        raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
+    exact, n_distinct = _Exact(law), number_of_places(places)
+    blocks = (
+        (exact_of_part, rows[block])
+        for rows, clusters in parts
+        for exact_of_part in [exact.of(clusters)]
+        for block in _blocks(n_distinct[rows], places.shape[1], n_clusters)
+    )
+    log = np.zeros((len(places), n_clusters))  # a trace without events is certain
+
+    def of_block(block: tuple[_Exact, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return block[1], block[0].log_traces(places[block[1]])
+
+    with progress_bar("likelihoods of the traces", len(places), show=progress) as advance:
+        for rows, found in map_in_threads(of_block, blocks):
+            log[rows] = found
+            advance(len(rows))
+    return log
 
 
-class _Events(NamedTuple):
-    """Events of some traces, in the order of time; entries after a trace's last event have the place `ABSENT`.
-
-    The *number* of a place counts the distinct places of a trace in the order of their first events: 0, 1, ...
-    """
-
-    place: Int[np.ndarray, "trace event"]
-    instant: Int[np.ndarray, "trace event"]
-    distinct: Int[np.ndarray, "trace number"]  # the place of each number, `ABSENT` after the last number
-    number: Int[np.ndarray, "trace event"]
-    known: Int[np.ndarray, "trace event"]  # number of distinct places of the earlier events
-    begin: Int[np.ndarray, "trace event"]  # first event of the run of events at the same place
-    arrivals: Int[np.ndarray, "trace event number"]  # number of runs of events at each place that began so far
-
-    @classmethod
-    def of(cls, places: Int[np.ndarray, "trace instant"]) -> _Events:
-        n_events = max(1, int((places != ABSENT).sum(axis=1).max(initial=0)))
-        instant = np.argsort(places == ABSENT, axis=1, kind="stable")[:, :n_events]
-        place = np.take_along_axis(places, instant, axis=1).astype(np.int64)
-        events = np.arange(n_events)
-        is_same = place[:, :, None] == place[:, None]
-        first = np.argmax(is_same, axis=2)
-        is_first = (first == events) & (place != ABSENT)
-        number = np.where(place == ABSENT, ABSENT, np.take_along_axis(np.cumsum(is_first, axis=1) - 1, first, axis=1))
-        known = np.cumsum(is_first, axis=1) - is_first
-        distinct = np.full((len(place), max(1, int(is_first.sum(axis=1).max()))), ABSENT)
-        trace, event = np.nonzero(is_first)
-        distinct[trace, number[trace, event]] = place[trace, event]
-        arrives = np.diff(place, axis=1, prepend=ABSENT - 1) != 0
-        begin = np.maximum.accumulate(np.where(arrives, events, 0), axis=1)
-        at_number = number[:, :, None] == np.arange(distinct.shape[1])
-        arrivals = np.cumsum(at_number & arrives[:, :, None], axis=1)
-        return cls(place, instant, distinct, number, known, begin, arrivals)
+def _blocks(n_distinct: Int[np.ndarray, " trace"], n_instants: int, n_clusters: int) -> Iterable[np.ndarray]:
+    """Blocks of traces with equally many distinct places, at least one."""
+    for number in np.unique(n_distinct[n_distinct > 0]).tolist():
+        rows = np.flatnonzero(n_distinct == number)
+        size = min(EVENTS_AT_A_TIME // n_instants, 4 * NUMBERS_AT_A_TIME // (number * (number + 1) * n_clusters))
+        yield from np.split(rows, range(max(1, size), len(rows), max(1, size)))
 
 
 class _Anchor(NamedTuple):
@@ -172,239 +173,240 @@ class _Anchor(NamedTuple):
     for the anchor, if `known` distinct places are visited.
     """
 
-    alone: Float[np.ndarray, "trace number cluster"]
-    beside: Float[np.ndarray, "trace number other cluster"]
-    none_alone: Bool[np.ndarray, "trace known cluster"]
-    none_beside: Bool[np.ndarray, "trace known other cluster"]
+    alone: Float[np.ndarray, "trace cluster number"]
+    beside: Float[np.ndarray, "trace cluster number other"]
+    none_alone: Bool[np.ndarray, "trace cluster known"]
+    none_beside: Bool[np.ndarray, "trace cluster known other"]
 
-    def log_entry(self, trace: np.ndarray, own: np.ndarray, other: np.ndarray) -> Float[np.ndarray, "person cluster"]:
+    def log_entry(self, own: np.ndarray, other: np.ndarray) -> Float[np.ndarray, "trace cluster person"]:
         """Log-probability of the anchor of each person; 0 if the anchor is not in the trace."""
         is_beside = (other != ABSENT) & (other < own)
-        drawn = np.where(is_beside[:, None], self.beside[trace, own, other], self.alone[trace, own])
-        return np.log(np.where((own == ABSENT)[:, None], 1, drawn))
+        drawn = np.where(is_beside, self.beside[..., own, other], self.alone[..., own])
+        return np.log(np.where(own == ABSENT, 1, drawn))
 
     def is_barred(
         self, trace: np.ndarray, known: np.ndarray, own: np.ndarray, other: np.ndarray
-    ) -> Bool[np.ndarray, "person step cluster"]:
+    ) -> Bool[np.ndarray, "step cluster person"]:
         """Whether no place is left for the anchor of a person at a step, and she does not have this anchor yet."""
-        own, other = own[:, None], other[:, None]
-        is_beside = (other != ABSENT) & (other < known)
-        none_left = np.where(
-            is_beside[..., None],
-            self.none_beside[trace[:, None], known, other],
-            self.none_alone[trace[:, None], known],
-        )
-        return none_left & ((own == ABSENT) | (own >= known))[..., None]
+        is_beside = (other != ABSENT) & (other < known[:, None])
+        none_beside, none_alone = self.none_beside[trace, :, known][..., other], self.none_alone[trace, :, known]
+        none_left = np.where(is_beside[:, None], none_beside, none_alone[..., None])
+        return none_left & ((own == ABSENT) | (own >= known[:, None]))[:, None]
+
+    def may_be_barred(self, trace: np.ndarray, known: np.ndarray) -> Bool[np.ndarray, " step"]:
+        """Whether no place may be left for the anchor of some person."""
+        n_known, n_other = self.none_beside.shape[2:]
+        is_drawn = np.arange(n_other) < np.arange(n_known)[:, None]
+        none = self.none_alone.any(axis=1) | (self.none_beside & is_drawn).any(axis=(1, 3))
+        return none[trace, known]
 
 
-class _Persons(NamedTuple):
-    """Persons who may have made the traces.
+class _Ways(NamedTuple):
+    """Probabilities and weights of steps, for all persons.
 
-    `home`, `second`: numbers of the home and of the second place, `ABSENT` if this place is not in the trace. The
-    persons of a trace stand next to each other.
+    The last axis of `layers` numbers `has_second`, the layer before the step and the layer after it.
     """
 
-    trace: Int[np.ndarray, " person"]
-    home: Int[np.ndarray, " person"]
-    second: Int[np.ndarray, " person"]
-    has_second: Int[np.ndarray, " person"]
+    steps: Steps
+    layers: Float[np.ndarray, "step cluster 18"]  # probability of the layer after the step, given the layer before
+    through: Float[np.ndarray, "step cluster 2"]  # probability of being elsewhere during the step; by `has_second`
+    log_stays: Float[np.ndarray, "step cluster class"]  # of a person who is elsewhere during the step
+    returns: Float[np.ndarray, "step number"]  # weight of going back to the place of each number
+    chosen: Float[np.ndarray, " step"]  # weight of going back to the next place
+    new: Float[np.ndarray, "step cluster"]  # probability of the next place among the new ones; 0 if it is not new
+    has_new: Bool[np.ndarray, "step cluster"]  # whether a new place is left
 
-    @classmethod
-    def of(cls, n_distinct: Int[np.ndarray, " trace"], *, anchors: bool) -> _Persons:
-        of_traces = [_persons_of_trace(int(n) if anchors else 0) for n in n_distinct]
-        trace = np.repeat(np.arange(len(of_traces)), [persons.shape[1] for persons in of_traces])
-        return cls(trace, *np.concatenate(of_traces, axis=1))
-
-
-@cache
-def _persons_of_trace(n_anchors: int) -> Int[np.ndarray, "3 person"]:
-    """Home, second place and `has_second` of all persons; only numbers below `n_anchors` can be an anchor."""
-    numbers = np.arange(ABSENT, n_anchors)
-    home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
-    exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
-    return np.stack([home, second, has_second])[:, exists]
+    def to_layer(
+        self, persons: Persons, before: Int[np.ndarray, "step person"], after: Int[np.ndarray, "step person"] | int
+    ) -> Float[np.ndarray, "step cluster person"]:
+        """Probability of the layer after the step for each person."""
+        at = (3 * persons.has_second + before) * 3 + after
+        return np.take_along_axis(self.layers, at[:, None], axis=2)
 
 
-class _Steps(NamedTuple):
-    """Probabilities and weights of the steps from event to event that all persons of a trace share.
+class _Exact(StepFormulas):
+    """The law in float64, whose probabilities are normalized again after their rounding to float32."""
 
-    `layers`: probabilities of the layer after the step, given the layer before it. `elsewhere`: probability of being
-    elsewhere during the whole step. `pair`: index of the step in `layers` and `elsewhere`. `stays`, `leaves`:
-    probabilities of staying at the place and of leaving it, for a person who is elsewhere during the whole step.
-    `returns`: weight of going back to the place of each number; `chosen`: weight of going back to the next place.
-    `new`: probability of the next place among the new places, 0 if it is not new. `has_new`: whether a new place is
-    left.
-    """
+    def __init__(self, law: PersonLaw) -> None:
+        def double(*arrays: Array) -> Iterable[np.ndarray]:
+            return (np.asarray(array, np.float64) for array in arrays)
 
-    valid: Bool[np.ndarray, "trace step"]
-    same: Bool[np.ndarray, "trace step"]
-    pair: Int[np.ndarray, "trace step"]
-    layers: Float[np.ndarray, "pair 2 3 3 cluster"]
-    elsewhere: Float[np.ndarray, "pair 2 cluster"]
-    stays: Float[np.ndarray, "trace step cluster class"]
-    leaves: Float[np.ndarray, "trace step cluster class"]
-    returns: Float[np.ndarray, "trace step number"]
-    chosen: Float[np.ndarray, "trace step"]
-    new: Float[np.ndarray, "trace step cluster"]
-    has_new: Bool[np.ndarray, "trace step cluster"]
-    first: Float[np.ndarray, "trace 2 3 cluster"]  # probabilities of the layers at the first event
-
-
-class _Exact:
-    """The law of some clusters in float64, whose probabilities are normalized again after their rounding to float32."""
-
-    def __init__(self, law: PersonLaw, clusters: Int[np.ndarray, " cluster"]) -> None:
-        def double(value: Array) -> np.ndarray:
-            return np.asarray(value, np.float64)
-
-        self.slot_of_phase, self.cell = np.asarray(law.slot_of_phase), np.asarray(law.cell)
-        self.n_places, self.period = law.n_places, len(self.slot_of_phase)
+        self.law, self.n_places, self.period = law, law.n_places, len(law.slot_of_phase)
         self.last_day = len(law.stay_at_time) // self.period - 1
-        self.class_share = _normalized(double(law.class_share)[clusters])
-        self.second_share = double(law.second_share)[clusters]
-        self.layer_first = _normalized(double(law.layer_first)[:, clusters])
-        self.layer_next = _normalized(double(law.layer_next)[:, clusters])
-        self.first_elsewhere = _normalized(double(law.first_elsewhere)[clusters])
-        self.stay, self.stay_at_time = double(law.stay), double(law.stay_at_time)
-        self.stay_by_dwell, self.stay_by_class = double(law.stay_by_dwell), double(law.stay_by_class)
-        # The largest arrays stay in float32 until their entries are needed.
-        self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (law.stay_tilt, law.pull))
+        self.slot_of_phase, self.cell = np.asarray(law.slot_of_phase), np.asarray(law.cell)
+        self.move_start, self.next_place = np.asarray(law.move_start), np.asarray(law.next_place)
+        self.stay, self.stay_at_time = double(law.stay, law.stay_at_time)
+        self.stay_by_dwell, self.stay_by_class = double(law.stay_by_dwell, law.stay_by_class)
         self.discount, self.strength = float(law.discount), float(law.strength)
         self.back, self.by_lift, self.near = float(law.back), float(law.by_lift), float(law.near)
-        self.lift, self.population = double(law.lift), double(law.population)
-        self.seen, self.leaving, self.arriving = double(law.seen), double(law.leaving), double(law.arriving)
-        self.between = double(law.between)
-        self.move_start, self.next_place = np.asarray(law.move_start), np.asarray(law.next_place)
-        n_moves = np.diff(self.move_start)
-        self.move = np.repeat(np.arange(self.n_places), n_moves) * self.n_places + self.next_place[: n_moves.sum()]
-        layers = () if law.home is None else (HOME, SECOND)
+        self.lift, self.population = double(law.lift, law.population)
+        self.seen, self.leaving = double(law.seen, law.leaving)
+        self.arriving, self.between = double(law.arriving, law.between)
+        place, n_moves = np.repeat(np.arange(self.n_places), np.diff(self.move_start)), self.move_start[-1]
+        self.move = place * self.n_places + self.next_place[:n_moves]
+        shape, moves = (self.n_places, self.n_places), (self.next_place[:n_moves], self.move_start)
+        self.seen_from = [csr_array((seen[:n_moves], *moves), shape=shape) for seen in self.seen]
+        self.in_cell = _groups(self.cell, len(self.between))
+
+    def of(self, clusters: Int[np.ndarray, " cluster"]) -> _Exact:
+        """The law of some clusters."""
+        some = copy(self)
+        some._take(clusters)
+        return some
+
+    def _take(self, clusters: Int[np.ndarray, " cluster"]) -> None:
+        """Set the arrays that differ between clusters."""
+
+        def double(array: Array, axis: int = 0) -> np.ndarray:
+            return np.take(np.asarray(array), clusters, axis).astype(np.float64)
+
+        law = self.law
+        self.class_share, self.second_share = _normalized(double(law.class_share)), double(law.second_share)
+        self.layer_first = _normalized(double(law.layer_first, axis=1))
+        self.layer_next = _normalized(double(law.layer_next, axis=1))
+        self.first_elsewhere = _normalized(double(law.first_elsewhere))
+        # The largest arrays stay in float32 until their entries are needed.
+        self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (law.stay_tilt, law.pull))
+        self.n_open = self._n_open()
         self.anchors = []
-        for alone, pull, between in map(law.anchor, layers):
-            self.anchors.append((double(alone)[clusters], double(pull)[clusters], double(between)))
+        for alone, pull, between in map(law.anchor, () if law.home is None else (HOME, SECOND)):
+            alone, pull, between = double(alone), double(pull), np.asarray(between, np.float64)
+            self.anchors.append((alone, pull, between, between.T @ (self.in_cell @ pull.T)))
 
     def log_traces(self, places: Int[np.ndarray, "trace instant"]) -> Float[np.ndarray, "trace cluster"]:
-        """Log-probability of each trace in each cluster."""
+        """Log-probability of traces that have equally many distinct places."""
+        distinct, first, steps = Steps.of(places)
+        persons = Persons.of(distinct.shape[1], anchors=bool(self.anchors))
         with np.errstate(divide="ignore"):  # the logarithm of the probability 0 is minus infinity
-            return self._log_traces(_Events.of(places))
+            anchors = [self._anchor(distinct, *arrays) for arrays in self.anchors]
+            plain = self._is_plain(steps, anchors)
+            moves = ~steps.stays & (steps.end - steps.start == 1)
+            stays = self._log_of_plain_stays(steps.select(plain), distinct.shape)
+            moves, others = (self._ways(steps.select(some), distinct) for some in (moves, ~plain & ~moves))
+            layers = self._layers_at(first)
+            log = np.full((len(places), len(self.class_share)), -np.inf)
+            size = max(1, NUMBERS_AT_A_TIME // max(1, moves.log_stays.size, others.log_stays.size))
+            for begin in range(0, len(persons.home), size):
+                some = Persons(*(column[begin : begin + size] for column in persons))
+                of_person = self._log_first(distinct[:, 0], layers, some)
+                for anchor, own, other in zip(anchors, some.anchors, some.anchors[::-1], strict=False):
+                    of_person += anchor.log_entry(own, other)
+                of_class = of_person[:, :, None] + np.log(self.class_share)[..., None]
+                of_class = of_class + _of_persons(stays, some)
+                of_class += self._log_of_moves(moves, some, len(log))
+                of_class += self._log_of_others(others, anchors, some, len(log))
+                log = np.logaddexp(log, np.logaddexp.reduce(of_class.reshape(*log.shape, -1), axis=-1))
+        return log
 
-    def _log_traces(self, events: _Events) -> Float[np.ndarray, "trace cluster"]:
-        free = self._free(events)
-        steps = self._steps(events, free)
-        anchors = [self._anchor(events, free, *arrays) for arrays in self.anchors]
-        persons = _Persons.of((events.distinct != ABSENT).sum(axis=1), anchors=bool(anchors))
-        size = steps.stays[0].size
-        at_a_time = max(1, NUMBERS_AT_A_TIME // max(1, size))
-        parts = [
-            self._log_of_persons(events, steps, anchors, _Persons(*(x[begin : begin + at_a_time] for x in persons)))
-            for begin in range(0, len(persons.trace), at_a_time)
+    def _is_plain(self, steps: Steps, anchors: list[_Anchor]) -> Bool[np.ndarray, " step"]:
+        """Whether a step is a plain stay: an instant at the same place, while there is a place left in all layers."""
+        known = steps.known
+        has_new = (known < self.n_open[self._time_of(steps.end)]) & (self.new_weight(known) > 0) & (self.strength > 0)
+        is_plain = steps.stays & (steps.end - steps.start == 1) & has_new
+        for anchor in anchors:
+            is_plain &= ~anchor.may_be_barred(steps.trace, known)
+        return is_plain
+
+    def _log_of_plain_stays(
+        self, steps: Steps, shape: tuple[int, int]
+    ) -> tuple[Float[np.ndarray, "trace number cluster 2 3"], Float[np.ndarray, "trace number cluster class"]]:
+        """Log-probabilities of the plain stays at each place: of each layer, and of the place if it is elsewhere."""
+        remains = np.log(np.einsum("hkpll->pkhl", self.layer_next))[steps.end % self.period]
+        at = steps.trace * shape[1] + steps.number
+        return _sums(remains, at, *shape), _sums(self._log_stays(steps), at, *shape)
+
+    def _log_of_moves(
+        self, moves: _Ways, persons: Persons, n_traces: int
+    ) -> Float[np.ndarray, "trace cluster class person"]:
+        """Log-probability of the moves to another place within an instant.
+
+        The class of mobility matters only to who leaves a place elsewhere for a place elsewhere.
+        """
+        trace, (before, after) = moves.steps.trace, persons.layers_of(moves.steps)
+        goes = np.where((after == ELSEWHERE)[:, None], self._goes(moves, persons)[0], 1)
+        of_all = _sums(np.log(moves.to_layer(persons, before, after) * goes), trace, n_traces)
+        leaves = ((before == ELSEWHERE) & (after == ELSEWHERE))[:, None, None]
+        of_class = np.where(leaves, np.log(-np.expm1(moves.log_stays))[..., None], 0)
+        return of_all[:, :, None] + _sums(of_class, trace, n_traces)
+
+    def _log_of_others(
+        self, others: _Ways, anchors: list[_Anchor], persons: Persons, n_traces: int
+    ) -> Float[np.ndarray, "trace cluster class person"]:
+        """Log-probability of the steps over gaps, and of the stays of persons whose next layer may have no place."""
+        steps, (before, after) = others.steps, persons.layers_of(others.steps)
+        same = steps.stays[:, None, None]
+        goes, is_barred = self._goes(others, persons)
+        goes = goes + (same & is_barred)
+        through = others.through[..., persons.has_second]
+        through = through * ((before == ELSEWHERE) & (after == ELSEWHERE))[:, None]
+        step = others.to_layer(persons, before, after)
+        step = np.where((after == ELSEWHERE)[:, None], (step - through) * goes, step)
+        barred = [
+            anchor.is_barred(steps.trace, steps.known, own, other)
+            for anchor, own, other in zip(anchors, persons.anchors, persons.anchors[::-1], strict=False)
         ]
-        first_of_trace = np.searchsorted(persons.trace, np.arange(len(events.place)))
-        return np.logaddexp.reduceat(np.concatenate(parts), first_of_trace, axis=0)
+        for layer, is_layer_barred in enumerate([*barred, is_barred] if anchors else []):
+            is_hers = same & is_layer_barred & (after != layer)[:, None]
+            step = step + is_hers * others.to_layer(persons, before, layer)
+        stays, leaves = np.exp(others.log_stays)[..., None], -np.expm1(others.log_stays)[..., None]
+        of_class = step[:, :, None] + through[:, :, None] * (same[..., None] * stays + goes[:, :, None] * leaves)
+        return _sums(np.log(of_class), steps.trace, n_traces)
 
-    def _log_of_persons(
-        self, events: _Events, steps: _Steps, anchors: list[_Anchor], persons: _Persons
-    ) -> Float[np.ndarray, "person cluster"]:
-        """Log-probability of the trace together with the person, for each person."""
-        trace, home, second, has_second = persons
-        number, known = events.number[trace], events.known[trace][:, 1:]
-        layer = np.where(number == home[:, None], HOME, np.where(number == second[:, None], SECOND, ELSEWHERE))
-        before, after, pair = layer[:, :-1], layer[:, 1:], steps.pair[trace]
-        same = steps.same[trace][..., None]
-        is_elsewhere = np.arange(events.distinct.shape[1]) != home[:, None]
-        is_elsewhere &= np.arange(events.distinct.shape[1]) != second[:, None]
-        returns = np.einsum("psn,pn->ps", steps.returns[trace], is_elsewhere)
-        n_elsewhere = known - ((home != ABSENT)[:, None] & (home[:, None] < known))
-        n_elsewhere -= (second != ABSENT)[:, None] & (second[:, None] < known)
-        new = (self.strength + self.discount * n_elsewhere) * (n_elsewhere < MOST_REMEMBERED)
-        total = returns[..., None] + new[..., None] * steps.has_new[trace]
-        is_barred = total == 0
-        goes = (steps.chosen[trace][..., None] + new[..., None] * steps.new[trace]) / np.where(is_barred, 1, total)
-        goes += same & is_barred
-        remains = (before == ELSEWHERE) & (after == ELSEWHERE)
-        through = np.where(remains[..., None], steps.elsewhere[pair, has_second[:, None]], 0)
-        step = steps.layers[pair, has_second[:, None], before, after]
-        step = np.where((after == ELSEWHERE)[..., None], (step - through) * goes, step)
-        if anchors:
-            barred = [
-                anchors[0].is_barred(trace, known, home, second),
-                anchors[1].is_barred(trace, known, second, home),
-                is_barred,
-            ]
-            for other, is_other in enumerate(barred):
-                is_hers = same & is_other & (after != other)[..., None]
-                if is_hers.any():
-                    step = step + is_hers * steps.layers[pair, has_second[:, None], before, other]
-        stays = same[..., None] * steps.stays[trace] + goes[..., None] * steps.leaves[trace]
-        steps_of_class = step[..., None] + through[..., None] * stays
-        log_steps = np.log(np.where(steps.valid[trace][..., None, None], steps_of_class, 1)).sum(axis=1)
-        first = self._log_first(events, steps, persons, layer[:, 0])
-        if anchors:
-            first += anchors[0].log_entry(trace, home, second) + anchors[1].log_entry(trace, second, home)
-        return first + np.logaddexp.reduce(log_steps + np.log(self.class_share), axis=2)
+    def _goes(
+        self, ways: _Ways, persons: Persons
+    ) -> tuple[Float[np.ndarray, "step cluster person"], Bool[np.ndarray, "step cluster person"]]:
+        """Probability of the next place for a person who goes to a place elsewhere; whether no such place is left."""
+        n_elsewhere = np.cumsum(persons.is_elsewhere, axis=1).T[ways.steps.known - 1]
+        new = self.new_weight(n_elsewhere)[:, None]
+        total = (ways.returns @ persons.is_elsewhere.T)[:, None] + new * ways.has_new[..., None]
+        return (ways.chosen[:, None, None] + new * ways.new[..., None]) / _positive(total), total == 0
 
     def _log_first(
-        self, events: _Events, steps: _Steps, persons: _Persons, layer: Int[np.ndarray, " person"]
-    ) -> Float[np.ndarray, "person cluster"]:
+        self,
+        place: Int[np.ndarray, " trace"],
+        layers: Float[np.ndarray, "trace cluster 2 3"],
+        persons: Persons,
+    ) -> Float[np.ndarray, "trace cluster person"]:
         """Log-probability of `has_second`, and of the layer and the place elsewhere at the first event."""
-        trace, has_second = persons.trace, persons.has_second
-        place = events.place[trace, 0]
-        share = np.where(has_second[:, None] == 1, self.second_share, 1 - self.second_share)
-        at_place = np.where((layer == ELSEWHERE)[:, None], self.first_elsewhere[:, place].T, 1)
-        first = steps.first[trace, has_second, layer] * at_place
-        return np.log(share) + np.log(np.where((place == ABSENT)[:, None], 1, first))
+        has_second, layer = persons.has_second, persons.layer[:, 0]
+        share = np.where(has_second == 1, self.second_share[:, None], 1 - self.second_share[:, None])
+        at_place = np.where(layer == ELSEWHERE, self.first_elsewhere[:, place].T[..., None], 1)
+        return np.log(share) + np.log(layers[..., has_second, layer] * at_place)
 
-    def _steps(self, events: _Events, free: Float[np.ndarray, "trace known place"]) -> _Steps:
-        place, following = events.place[:, :-1], events.place[:, 1:]
-        valid = following != ABSENT
-        # Steps after the last event do not count; they are treated as steps from instant 0 to instant 0.
-        start = np.where(valid, events.instant[:, :-1], 0)
-        end = np.where(valid, events.instant[:, 1:], 0)
-        first = np.where(events.place[:, :1] == ABSENT, 0, events.instant[:, :1])
-        spans = np.concatenate([np.stack([start, end], axis=-1), np.stack([0 * first, first], axis=-1)], axis=1)
-        distinct, pair = np.unique(spans.reshape(-1, 2), axis=0, return_inverse=True)
-        pair = pair.reshape(spans.shape[:2])
-        layers, elsewhere = self._layers(distinct)
-        at_first = np.einsum("hkl,phlmk->phmk", self.layer_first, layers)
-        log_stays = self._log_stays(np.where(valid, place, 0), start, end, _taken(events.instant, events.begin)[:, :-1])
-        returns = self._returns(events, end)
-        chosen = np.take_along_axis(returns, np.maximum(events.number[:, 1:], 0)[..., None], axis=2)[..., 0]
-        new, has_new = self._new(events, end, free)
-        return _Steps(
-            valid,
-            following == place,
-            pair[:, :-1],
-            layers,
-            elsewhere,
-            np.exp(log_stays),
-            -np.expm1(log_stays),
-            returns,
-            chosen,
-            new,
-            has_new,
-            at_first[pair[:, -1]],
-        )
+    def _layers_at(self, instant: Int[np.ndarray, " trace"]) -> Float[np.ndarray, "trace cluster 2 3"]:
+        """Probabilities of the layers at given instants."""
+        layers = self._layers(0 * instant, instant)[0].reshape(len(instant), -1, 2, 3, 3)
+        return np.einsum("hkl,tkhlm->tkhm", self.layer_first, layers)
 
     def _layers(
-        self, spans: Int[np.ndarray, "pair 2"]
-    ) -> tuple[Float[np.ndarray, "pair 2 3 3 cluster"], Float[np.ndarray, "pair 2 cluster"]]:
-        """For each span of time: probabilities of the layer at its end, given the layer at its start; and `elsewhere`.
-
-        `elsewhere` is the probability of being elsewhere during the whole span, given elsewhere at its start. The spans
-        are sorted, so that all spans from the same instant are computed together.
-        """
-        layers, elsewhere = [], []
-        begin = -1
-        for start, end in spans.tolist():
+        self, start: Int[np.ndarray, " step"], end: Int[np.ndarray, " step"]
+    ) -> tuple[Float[np.ndarray, "step cluster 18"], Float[np.ndarray, "step cluster 2"]]:
+        """`layers` and `through` of `_Ways` for given spans of time."""
+        spans, index = np.unique(np.stack([start, end], axis=1), axis=0, return_inverse=True)
+        shape = len(spans), len(self.class_share)
+        layers, through = np.empty((*shape, 2, 3, 3)), np.empty((*shape, 2))
+        begin = at = -1
+        product = remains = np.empty(0)
+        # The spans are sorted, so that all spans from the same instant are computed together.
+        for number, (start, end) in enumerate(spans.tolist()):
             if start != begin:
                 begin = at = start
-                product, remains = np.broadcast_to(np.eye(3), self.layer_next[:, :, 0].shape), np.ones(1)
+                product, remains = np.broadcast_to(np.eye(3), self.layer_next[:, :, 0].shape), np.ones((2, shape[1]))
             while at < end:
                 at += 1
                 step = self.layer_next[:, :, at % self.period]
                 product, remains = product @ step, remains * step[..., ELSEWHERE, ELSEWHERE]
-            layers.append(np.moveaxis(product, 1, -1))
-            elsewhere.append(np.broadcast_to(remains, product.shape[:2]))
-        return np.stack(layers), np.stack(elsewhere)
+            layers[number], through[number] = np.moveaxis(product, 1, 0), remains.T
+        return layers.reshape(*shape, 18)[index.ravel()], through[index.ravel()]
+
+    def _ways(self, steps: Steps, distinct: Int[np.ndarray, "trace number"]) -> _Ways:
+        slot, other = self._slot_of(steps.end)[:, None], distinct[steps.trace]
+        weight = self._weight(slot, steps.place[:, None], other)
+        returns = self._returns(steps, slot, other, weight)
+        chosen = returns[np.arange(len(returns)), steps.following]
+        layers, through = self._layers(steps.start, steps.end)
+        new, has_new = self._new(steps, distinct, weight)
+        return _Ways(steps, layers, through, self._log_stays(steps), returns, chosen, new, has_new)
 
     def _time_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
         return np.minimum(instant // self.period, self.last_day) * self.period + instant % self.period
@@ -412,96 +414,86 @@ class _Exact:
     def _slot_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
         return self.slot_of_phase[instant % self.period]
 
-    def _log_stays(
-        self,
-        place: Int[np.ndarray, "trace step"],
-        start: Int[np.ndarray, "trace step"],
-        end: Int[np.ndarray, "trace step"],
-        arrived: Int[np.ndarray, "trace step"],
-    ) -> Float[np.ndarray, "trace step cluster class"]:
-        """Log-probability of staying at the place at every instant after `start` until `end`."""
-        log_stays = np.zeros((*place.shape, len(self.class_share), len(self.stay_by_class)))
-        for more in range(1, 1 + int((end - start).max(initial=0))):
-            trace, step = np.nonzero(start + more <= end)
-            at, instant = place[trace, step], (start + more)[trace, step]
-            time = self._time_of(instant)
-            dwell = np.searchsorted(DWELL_FROM, instant - arrived[trace, step], side="right") - 1
-            log_odds = self.stay[self._slot_of(instant), at] + self.stay_at_time[time] + self.stay_by_dwell[dwell]
-            log_odds = log_odds[:, None] + self.stay_tilt[time, :, at]
-            log_stays[trace, step] -= np.logaddexp(0, -(log_odds[:, :, None] + self.stay_by_class))
+    def _log_stays(self, steps: Steps) -> Float[np.ndarray, "step cluster class"]:
+        """Log-probability of staying at the place at every instant after the start of the step until its end."""
+        cluster, mobility = np.arange(len(self.class_share))[:, None], np.arange(len(self.stay_by_class))
+        log_stays = np.zeros((len(steps.place), len(cluster), len(mobility)))
+        for more in range(1, 1 + int((steps.end - steps.start).max(initial=0))):
+            step = np.flatnonzero(steps.start + more <= steps.end)
+            instant, place = (x[step, None, None] for x in (steps.start + more, steps.place))
+            slot, time, dwell = (
+                self._slot_of(instant),
+                self._time_of(instant),
+                instant - steps.arrived[step, None, None],
+            )
+            log_odds = self.stay_log_odds(slot, time, cluster, place, dwell, mobility)
+            log_stays[step] -= np.logaddexp(0, -log_odds)
         return log_stays
 
-    def _returns(self, events: _Events, end: Int[np.ndarray, "trace step"]) -> Float[np.ndarray, "trace step number"]:
+    def _returns(
+        self,
+        steps: Steps,
+        slot: Int[np.ndarray, "step 1"],
+        other: Int[np.ndarray, "step number"],
+        weight: Float[np.ndarray, "step number"],
+    ) -> Float[np.ndarray, "step number"]:
         """Weight of going back to the place of each number; 0 for places that were not visited before."""
-        arrivals, slot = events.arrivals[:, :-1], self._slot_of(end)[..., None]
-        here, other = np.maximum(events.place[:, :-1, None], 0), np.maximum(events.distinct[:, None], 0)
-        numbers = np.arange(events.distinct.shape[1])
-        run_before = np.maximum(events.begin - 1, 0)
-        before = np.where(events.begin > 0, _taken(events.number, run_before), ABSENT)[:, :-1, None]
-        is_here = events.number[:, :-1, None] == numbers
-        attraction = np.log(np.maximum(self._weight(slot, here, other), LEAST_WEIGHT))
-        attraction = attraction - np.log(np.maximum(self.population[slot, other], LEAST_WEIGHT))
-        # During a gap, a person may leave her place and go back to it.
-        attraction = np.where(is_here, 0, np.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION))
-        log_factor = self.back * (before == numbers) + self.by_lift * self.lift[slot, other] + self.near * attraction
-        is_old = (arrivals > 0) & (~is_here | (end - events.instant[:, :-1] > 1)[..., None])
-        return np.where(is_old, (arrivals - self.discount) * np.exp(log_factor), 0)
+        numbers = np.arange(other.shape[1])
+        is_here = steps.number[:, None] == numbers
+        # During a gap, a person may leave her place and go back to it; then it attracts her neither more nor less.
+        weight = np.where(is_here, self.population[slot, other], weight)
+        returns = self.return_weight(slot, other, weight, steps.arrivals, steps.before[:, None] == numbers)
+        is_old = (steps.arrivals > 0) & (~is_here | (steps.end - steps.start > 1)[:, None])
+        return np.where(is_old, returns, 0)
 
     def _weight(
-        self, slot: Int[np.ndarray, "*#shape"], place: Int[np.ndarray, "*#shape"], other: Int[np.ndarray, "*#shape"]
-    ) -> Float[np.ndarray, "*#shape"]:
+        self, slot: Int[np.ndarray, "step 1"], place: Int[np.ndarray, "step 1"], other: Int[np.ndarray, "step number"]
+    ) -> Float[np.ndarray, "step number"]:
         """K(a, b) for given pairs of places."""
-        gravity = self.leaving[slot, place] * self.between[self.cell[place], self.cell[other]]
-        wanted = place * self.n_places + other
+        gravity, wanted = self.gravity(slot, place, other), place * self.n_places + other
         if not len(self.move):
-            return gravity * self.arriving[slot, other]
+            return gravity
         at = np.minimum(np.searchsorted(self.move, wanted), len(self.move) - 1)
-        return gravity * self.arriving[slot, other] + np.where(self.move[at] == wanted, self.seen[slot, at], 0)
+        return gravity + np.where(self.move[at] == wanted, self.seen[slot, at], 0)
 
-    def _weights_from(self, slot: int, place: Int[np.ndarray, " step"]) -> Float[np.ndarray, "step place"]:
-        """K(a, b) from given places a to all places b, in one slot."""
-        near = self.between[self.cell[place]][:, self.cell]
-        weight = self.leaving[slot, place][:, None] * near * self.arriving[slot]
+    def _weights_from(
+        self, slot: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
+    ) -> Float[np.ndarray, "step place"]:
+        """K(a, b) from given places a to all places b."""
+        weight = self.gravity(slot[:, None], place[:, None], np.arange(self.n_places))
         begin, n_moves = self.move_start[place], np.diff(self.move_start)[place]
         at, row = joined_ranges(begin, n_moves), np.repeat(np.arange(len(place)), n_moves)
-        weight[row, self.next_place[at]] += self.seen[slot, at]
+        weight[row, self.next_place[at]] += self.seen[slot[row], at]
         return weight
 
-    def _free(self, events: _Events) -> Float[np.ndarray, "trace known place"]:
-        """1 for places that are still unvisited after the first `known` distinct places of a trace, otherwise 0."""
-        n_traces, n_numbers = events.distinct.shape
-        free = np.ones((n_traces, n_numbers + 1, self.n_places))
-        for number in range(n_numbers):
-            trace = np.flatnonzero(events.distinct[:, number] != ABSENT)
-            free[trace, number + 1 :, events.distinct[trace, number]] = 0
-        return free
-
     def _new(
-        self, events: _Events, end: Int[np.ndarray, "trace step"], free: Float[np.ndarray, "trace known place"]
-    ) -> tuple[Float[np.ndarray, "trace step cluster"], Bool[np.ndarray, "trace step cluster"]]:
+        self, steps: Steps, distinct: Int[np.ndarray, "trace number"], weight: Float[np.ndarray, "step number"]
+    ) -> tuple[Float[np.ndarray, "step cluster"], Bool[np.ndarray, "step cluster"]]:
         """Probability of the next place among new places (0 if it is not new), and whether a new place is left.
 
         The sum over all places is needed only if the next place is new, or if all places with a positive weight may be
         visited already.
         """
-        known, number = events.known[:, 1:], events.number[:, 1:]
-        new = np.zeros((*known.shape, len(self.class_share)))
+        new = np.zeros((len(steps.place), len(self.class_share)))
         has_new = np.ones(new.shape, bool)
-        time = self._time_of(end)
-        is_needed = (number != ABSENT) & ((number == known) | (known >= self._n_open[time]))
-        for one_time in np.unique(time[is_needed]):
-            trace, step = np.nonzero(is_needed & (time == one_time))
-            slot = int(self.slot_of_phase[one_time % self.period])
-            weight = self._weights_from(slot, events.place[trace, step]) * free[trace, known[trace, step]]
-            pull = self.pull[one_time].astype(np.float64)
-            total = weight @ pull.T
-            following = events.place[trace, step + 1]
-            chosen = weight[np.arange(len(trace)), following][:, None] * pull[:, following].T
-            new[trace, step] = chosen / _positive(total)
-            has_new[trace, step] = total > 0
+        time = self._time_of(steps.end)
+        at = np.flatnonzero((steps.following == steps.known) | (steps.known >= self.n_open[time]))
+        known, following, place, time = steps.known[at], steps.following[at], steps.place[at], time[at]
+        visited = distinct[steps.trace[at]]
+        pull = np.moveaxis(self.pull[time[:, None], :, visited], 1, 2)
+        of_visited = weight[at][:, None] * pull
+        taken = np.where((np.arange(visited.shape[1]) < known[:, None])[:, None], of_visited, 0).sum(axis=2)
+
+        def weights(row: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+            weight = self._weights_from(self._slot_of(time[row]), place[row]) * self.pull[time[row], cluster]
+            return _without(weight, visited[row], known[row])
+
+        left = _left(self._to_all(time, place), taken, weights)
+        chosen = of_visited[np.arange(len(at)), :, following]
+        new[at] = np.where((following == known)[:, None], chosen / _positive(left), 0)
+        has_new[at] = left > 0
         return new, has_new
 
-    @cached_property
     def _n_open(self) -> Int[np.ndarray, " time"]:
         """Lower bound of the number of places with a positive weight at each time, wherever a person is."""
         slot = self._slot_of(np.arange(len(self.pull)))
@@ -509,36 +501,105 @@ class _Exact:
         is_open = (self.pull > 0) & (self.arriving[slot] > 0)[:, None]
         return np.where(reaches[slot], is_open.sum(axis=2).min(axis=1), 0)
 
+    def _to_all(
+        self, time: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
+    ) -> Float[np.ndarray, "step cluster"]:
+        """Sum of K(a, b) pull(b) over all places b."""
+        total = np.empty((len(place), len(self.class_share)))
+        for one_time in np.unique(time):
+            rows = np.flatnonzero(time == one_time)
+            slot, here = int(self.slot_of_phase[one_time % self.period]), place[rows]
+            pull = self.pull[one_time].T.astype(np.float64)
+            to_cells = self.in_cell @ (self.arriving[slot][:, None] * pull)
+            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]] @ to_cells)
+            total[rows] += self.seen_from[slot][here] @ pull
+        return total
+
     def _anchor(
         self,
-        events: _Events,
-        free: Float[np.ndarray, "trace known place"],
+        distinct: Int[np.ndarray, "trace number"],
         alone: Float[np.ndarray, "cluster place"],
         pull: Float[np.ndarray, "cluster place"],
         between: Float[np.ndarray, "cell cell"],
+        to_all: Float[np.ndarray, "cell cluster"],
     ) -> _Anchor:
-        """Probabilities of an anchor; first index of `between`: cell of this anchor, second: cell of the other one."""
-        own, numbers = events.distinct, np.arange(events.distinct.shape[1])
-        cell = self.cell[own]
-        total_alone = free @ alone.T
-        total_beside = np.stack(
-            [(free * between[self.cell][:, cell[:, other]].T[:, None]) @ pull.T for other in numbers], axis=2
-        )
-        chosen = np.moveaxis(alone[:, own], 0, -1)
+        """Probabilities of an anchor; first index of `between`: cell of this anchor, second: cell of the other one.
+
+        `to_all`: sum of between(cell of b, cell) pull(b) over all places b, for each cell of the other anchor.
+        """
+        cell = self.cell[distinct]
+        chosen = np.moveaxis(alone[:, distinct], 0, 1)
         near = between[cell[:, :, None], cell[:, None]]
-        beside = near[..., None] * np.moveaxis(pull[:, own], 0, -1)[:, :, None]
+        beside = near[:, None] * np.moveaxis(pull[:, distinct], 0, 1)[..., None]
+
+        def weights_alone(trace: np.ndarray, cluster: np.ndarray, known: np.ndarray) -> np.ndarray:
+            return _without(alone[cluster], distinct[trace], known)
+
+        def weights_beside(trace: np.ndarray, cluster: np.ndarray, known: np.ndarray, other: np.ndarray) -> np.ndarray:
+            return _without(between.T[cell[trace, other]][:, self.cell] * pull[cluster], distinct[trace], known)
+
+        left_alone = _left(alone.sum(axis=1)[:, None], _sums_so_far(chosen), weights_alone)
+        left_beside = _left(np.moveaxis(to_all[cell], 2, 1)[:, :, None], _sums_so_far(beside), weights_beside)
         return _Anchor(
-            chosen / _positive(total_alone[:, :-1]),
-            beside / _positive(total_beside[:, :-1]),
-            total_alone == 0,
-            total_beside == 0,
+            chosen / _positive(left_alone[:, :, :-1]),
+            beside / _positive(left_beside[:, :, :-1]),
+            left_alone == 0,
+            left_beside == 0,
         )
 
 
-def _taken(
-    values: Int[np.ndarray, "trace event"], at: Int[np.ndarray, "trace event"]
-) -> Int[np.ndarray, "trace event"]:
-    return np.take_along_axis(values, at, axis=1)
+def _of_persons(
+    stays: tuple[Float[np.ndarray, "trace number cluster 2 3"], Float[np.ndarray, "trace number cluster class"]],
+    persons: Persons,
+) -> Float[np.ndarray, "trace cluster class person"]:
+    """Log-probability of the plain stays of each trace, for each person."""
+    in_layer, at_place = stays
+    log = np.einsum("tnkq,pn->tkqp", at_place, persons.is_elsewhere)
+    for number, layer in enumerate(persons.layer.T):
+        log += in_layer[:, number][..., persons.has_second, layer][:, :, None]
+    return log
+
+
+def _left(
+    all_places: Float[np.ndarray, "*#shape"], visited: Float[np.ndarray, "*shape"], weights: Callable[..., np.ndarray]
+) -> Float[np.ndarray, "*shape"]:
+    """Sum over the places that are left; `weights`, at given indices, gives the weights of all places, 0 if visited."""
+    left = all_places - visited
+    few = np.argwhere((left <= LEAST_LEFT * all_places) & (all_places > 0))
+    for begin in range(0, len(few), ROWS_AT_A_TIME):
+        some = few[begin : begin + ROWS_AT_A_TIME].T
+        left[tuple(some)] = weights(*some).sum(axis=1)
+    return left
+
+
+def _without(
+    weight: Float[np.ndarray, "row place"], visited: Int[np.ndarray, "row number"], known: Int[np.ndarray, " row"]
+) -> Float[np.ndarray, "row place"]:
+    """The weights, with 0 at the first `known` visited places (at least one)."""
+    at = np.where(np.arange(visited.shape[1]) < known[:, None], visited, visited[:, :1])
+    np.put_along_axis(weight, at, 0, axis=1)
+    return weight
+
+
+def _sums_so_far(
+    values: Float[np.ndarray, "trace cluster number *other"],
+) -> Float[np.ndarray, "trace cluster known *other"]:
+    """Sums over the first 0, 1, ... numbers."""
+    return np.cumsum(np.insert(values, 0, 0, axis=2), axis=2)
+
+
+def _sums(
+    values: Float[np.ndarray, "row *other"], group: Int[np.ndarray, " row"], *shape: int
+) -> Float[np.ndarray, "*sums"]:
+    """Sums of the rows of each group; the groups are numbered through the given shape."""
+    flat = values.reshape(len(values), math.prod(values.shape[1:]))
+    return (_groups(group, math.prod(shape)) @ flat).reshape(*shape, *values.shape[1:])
+
+
+def _groups(group: Int[np.ndarray, " row"], n_groups: int) -> csr_array:
+    """Matrix whose product with rows is their sum in each group."""
+    rows = np.arange(len(group))
+    return csr_array((np.ones(len(rows)), (group, rows)), shape=(n_groups, len(rows)))
 
 
 def _positive(total: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.bridge.clusters import cluster_sentences
 from ppmtf_jax.bridge.people.choice import Memory, memory_sentence
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
-from ppmtf_jax.bridge.people.likelihood import log_traces
+from ppmtf_jax.bridge.people.likelihood import log_own_cluster, log_traces
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.trace_models.base import ABSENT
@@ -77,6 +77,15 @@ class RememberingBridge(PersonLaw):
         if has_gaps := int((places == ABSENT).any(axis=1).sum()):
             raise InputError("traces", [Problem("complete traces", f"{has_gaps:,} traces with gaps")])
         return log_traces(self, places, classes, progress=progress)
+
+    def log_own_class(
+        self,
+        places: Int[np.ndarray, "trace instant"],
+        own_class: Int[np.ndarray, " trace"],
+        *,
+        progress: bool = False,
+    ) -> Float[np.ndarray, " trace"]:
+        return log_own_cluster(self, places, own_class, progress=progress)
 
     def summary(self) -> list[str]:
         memory: Memory = "places" if self.home is None else "anchors"

@@ -11,16 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.bridge.people.law import (
-    DWELL_FROM,
-    ELSEWHERE,
-    HOME,
-    LEAST_WEIGHT,
-    MOST_ATTRACTION,
-    MOST_REMEMBERED,
-    SECOND,
-    PersonLaw,
-)
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, MOST_REMEMBERED, SECOND, PersonLaw
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -173,19 +164,12 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
 def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:
     """Place elsewhere: the current one, an old one or a new one; `ABSENT` if no place is left."""
     nowhere = jnp.full((), ABSENT, jnp.int32)
-    log_odds = stay_log_odds(law, step.time, step.slot, state)
+    log_odds = law.stay_log_odds(step.slot, step.time, state.cluster, state.place, state.dwell, state.mobility)
     stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(log_odds))
     goes = is_there & ~stays
     old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, law, step, state)
     new = for_those(goes & wants_new, nowhere, _new_place, law, step, state)
     return jnp.where(stays, state.place, jnp.where(new == ABSENT, old, new))
-
-
-def stay_log_odds(law: PersonLaw, time: Int[Array, ""], slot: Int[Array, ""], state: PersonState) -> Float[Array, ""]:
-    """Log-odds of staying, for a person who is elsewhere and remains elsewhere."""
-    dwell = jnp.sum(state.dwell >= DWELL_FROM) - 1
-    at_place = law.stay[slot, state.place] + law.stay_tilt[time, state.cluster, state.place]
-    return at_place + law.stay_at_time[time] + law.stay_by_dwell[dwell] + law.stay_by_class[state.mobility]
 
 
 def move_weights(
@@ -194,14 +178,9 @@ def move_weights(
     """Weight of going back to each visited place, and weight of going to a new place if one is left."""
     place = jnp.maximum(state.visited, 0)
     weight = _weight_from(law, slot, state.place, place)
-    attraction = jnp.log(jnp.maximum(weight, LEAST_WEIGHT))
-    attraction -= jnp.log(jnp.maximum(law.population[slot, place], LEAST_WEIGHT))
-    log_factor = law.back * (place == state.before) + law.by_lift * law.lift[slot, place]
-    log_factor += law.near * jnp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+    weight = law.return_weight(slot, place, weight, state.arrivals, place == state.before)
     is_other = (state.visited != ABSENT) & (state.visited != state.place)
-    returns = jnp.where(is_other, (state.arrivals - law.discount) * jnp.exp(log_factor), 0)
-    n_places = jnp.sum(state.visited != ABSENT)
-    return returns, jnp.where(n_places < MOST_REMEMBERED, law.strength + law.discount * n_places, 0)
+    return jnp.where(is_other, weight, 0), law.new_weight(jnp.sum(state.visited != ABSENT))
 
 
 def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Array, ""], Bool[Array, ""]]:
@@ -216,7 +195,7 @@ def new_place_weights(
 ) -> tuple[Float[Array, " place"], Int[Array, " move"], Float[Array, " move"]]:
     """Weights of new places elsewhere: of all places; then next places of seen moves, and what their weights add."""
     place, pull = state.place, law.pull[time, state.cluster] * _never_visited(law, state)
-    gravity = law.leaving[slot, place] * law.between[law.cell[place]][law.cell] * law.arriving[slot] * pull
+    gravity = law.gravity(slot, place, jnp.arange(law.n_places)) * pull
     next_place, seen = _seen_moves(law, slot, place)
     return gravity, next_place, seen * pull[jnp.minimum(next_place, law.n_places - 1)]
 
@@ -273,7 +252,6 @@ def _weight_from(
     law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""], others: Int[Array, " other"]
 ) -> Float[Array, " other"]:
     """K(a, b) from one place a to some places b."""
-    gravity = law.leaving[slot, place] * law.between[law.cell[place], law.cell[others]] * law.arriving[slot, others]
     begin, end = law.move_start[place], law.move_start[place + 1]
     at, found = jax.vmap(find_in_row, (None, None, None, 0))(law.next_place, begin, end, others)
-    return gravity + jnp.where(found, law.seen[slot, at], 0)
+    return law.gravity(slot, place, others) + jnp.where(found, law.seen[slot, at], 0)

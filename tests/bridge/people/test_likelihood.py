@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from ppmtf_jax.bridge.people import law as law_module
 from ppmtf_jax.bridge.people import likelihood
-from ppmtf_jax.bridge.people.likelihood import held_out, log_traces
+from ppmtf_jax.bridge.people.likelihood import held_out, log_own_cluster, log_traces
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.trace_models.base import ABSENT
@@ -61,7 +62,7 @@ def test_a_planted_bug_changes_probabilities(bug: str) -> None:
 
 
 def test_few_remembered_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(likelihood, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(law_module, "MOST_REMEMBERED", 2)
     oracle = Oracle(LAWS["no anchors"], 1, most_remembered=2).traces(5)
     traces = every_trace(4, 5)
     found = np.exp(log_traces(LAWS["no anchors"], traces, BOTH)[:, 1])
@@ -80,7 +81,7 @@ def test_blocks_of_traces_and_of_persons_change_nothing(
 ) -> None:
     law, traces = large
     expected = log_traces(law, traces, BOTH)
-    monkeypatch.setattr(likelihood, "TRACES_AT_A_TIME", 5)
+    monkeypatch.setattr(likelihood, "EVENTS_AT_A_TIME", 40)
     monkeypatch.setattr(likelihood, "NUMBERS_AT_A_TIME", 100)
     np.testing.assert_allclose(log_traces(law, traces, BOTH), expected, rtol=1e-12)
     assert log_traces(law, traces[:0], BOTH).shape == (0, 2)
@@ -124,6 +125,28 @@ class TestHeldOut:
         law = RememberingBridge.from_arrays(arrays)
         traces = np.array([[0, 1, 1]])
         np.testing.assert_allclose(held_out(law, traces, np.array([0])), log_traces(law, traces, np.array([1]))[0])
+
+
+@pytest.mark.parametrize(("least_left", "is_exact"), [(likelihood.LEAST_LEFT, True), (0, False)])
+def test_a_visited_place_has_nearly_all_weight(
+    monkeypatch: pytest.MonkeyPatch, least_left: float, is_exact: bool
+) -> None:
+    """The difference of two large sums would lose the few weights of the places that are left."""
+    monkeypatch.setattr(likelihood, "LEAST_LEFT", least_left)
+    arrays = random_arrays(n_places=3, period=3, seed=8)
+    for name in ("pull", "home", "second", "home_pull", "second_pull"):
+        arrays[name][..., 0] *= 1e10
+    law, traces = RememberingBridge.from_arrays(arrays), every_trace(3, 4)
+    oracle = Oracle(law, 0).traces(4)
+    relative = np.exp(log_traces(law, traces, BOTH)[:, 0]) / [oracle[tuple(x)] for x in traces.tolist()] - 1
+    assert (np.abs(relative).max() < 1e-11) == is_exact
+
+
+def test_each_trace_under_its_own_cluster(large: tuple[RememberingBridge, np.ndarray]) -> None:
+    law, traces = large
+    clusters, rows = np.arange(12) % 2, np.arange(12)
+    expected = log_traces(law, traces, BOTH)[rows, clusters]
+    np.testing.assert_allclose(log_own_cluster(law, traces, clusters), expected, rtol=1e-12)
 
 
 def test_places_that_do_not_exist_are_refused() -> None:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.people import law as law_module
 from ppmtf_jax.bridge.people import steps
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from tests.bridge.people.laws import random_arrays, random_law, with_zeros
@@ -69,7 +70,8 @@ class TestFrequencies:
     def test_who_remembers_as_many_places_as_she_can_goes_to_no_new_place(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(steps, "MOST_REMEMBERED", 2)
+        for module in (law_module, steps):
+            monkeypatch.setattr(module, "MOST_REMEMBERED", 2)
         law = random_law(period=2, n_days=2, anchors=False, seed=3)
         traces = sampled(law)
         assert abs(deviation(traces, Oracle(law, 0, most_remembered=2).traces(N_INSTANTS))) < 5

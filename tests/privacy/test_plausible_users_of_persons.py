@@ -10,7 +10,7 @@ import pytest
 
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.privacy import plausible_persons as tested
+from ppmtf_jax.privacy import plausible_users as tested
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
 from ppmtf_jax.privacy.semantic_test import semantic_privacy_test
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
