@@ -492,7 +492,7 @@ def _complete(
     trace = jnp.repeat(jnp.arange(n_traces, dtype=jnp.int32), n_particles)
     particles = jax.vmap(born)(trace, flat(person), flat(first[:, 1:]))
 
-    def step(particles: _Particle, given: tuple[Array, ...]) -> tuple[_Particle, tuple[Array, ...]]:
+    def step(particles: _Particle, given: tuple[Any, ...]) -> tuple[_Particle, tuple[Array, ...]]:
         instant, known, ahead, later = given
         slot = law.slot_of_phase[law.phase_of(instant)]
         at = _Instant(instant, law.time_of(instant), slot, known, is_known_place, ahead, people._replace(later=later))
