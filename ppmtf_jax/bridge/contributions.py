@@ -55,9 +55,10 @@ RULES = (
 CHECKIN_RULES = (
     "where traces come with gaps, the model learns when people check in, how often they return and how far they go. "
     f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows, and her events at "
-    "most as much as the events of the user who has the second most. In a cluster's shares of slow and fast users, and "
-    "in the shares of stays, returns and distances that simulated people must have, no user weighs more than the user "
-    "who has the second most",
+    "most as much as the events of the user who has the second most. In the shares of stays, returns and "
+    "distances that simulated people must have, no user weighs more than the user who has the second most. The same "
+    "holds for a cluster's shares of slow and fast users; but what a user weighs beyond this limit is spread over all "
+    "clusters",
     f"the rate at which people return to a place counts at most {CHECKIN_RETURNS} returns of each user, and at most "
     f"those of the user who has the second most. A place with fewer than {STEP_USERS} users who could return to it has "
     "the rate of all places. If u users could return to it, the model multiplies the difference between its returns "

@@ -245,7 +245,8 @@ def _shares(
 ) -> Float[np.ndarray, "cluster pace"]:
     """Shares of the paces in each cluster, shrunk to the shares of all windows.
 
-    In the number of windows of a pace in a cluster, no user weighs more than the second heaviest user.
+    In the number of windows of a pace in a cluster, no user weighs more than the second heaviest user. What this bound
+    takes is spread over all clusters. Otherwise the paces of few users, such as the fastest pace, would lose windows.
     """
     n_paces = weighted.shape[1]
     group = cluster[:, None] * n_paces + np.arange(n_paces)
@@ -254,6 +255,8 @@ def _shares(
     weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weight)[0]
     counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)
     total = weighted.sum(axis=0)
+    of_cluster = sums(cluster, weighted.sum(axis=1), n_clusters)
+    counts += of_cluster[:, None] / of_cluster.sum() * np.maximum(total - counts.sum(axis=0), 0)
     shares = counts + PACE_MASS * total / total.sum()
     return shares / shares.sum(axis=1, keepdims=True)
 

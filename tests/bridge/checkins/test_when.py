@@ -107,12 +107,15 @@ def test_a_window_has_an_event_with_the_probability_of_a_product():
     assert found == pytest.approx(1 - (1 - expit([-6.0, -3.0])) ** N_INSTANTS)
 
 
-def test_weight_of_a_user_in_the_shares_of_her_cluster_is_bounded():
-    # User 0 has 50 windows of pace 0 in cluster 0, and two others have one window of pace 1.
-    user = np.append(np.zeros(50, int), [1, 2])
-    weighted = np.zeros((52, 2))
+def test_what_the_bound_takes_from_a_user_counts_for_all_clusters():
+    # User 0 has 50 windows of pace 0 in cluster 0. 60 others have one window of pace 1 each, 10 of them in cluster 0.
+    user = np.append(np.zeros(50, int), np.arange(1, 61))
+    cluster = np.append(np.zeros(60, int), np.ones(50, int))
+    weighted = np.zeros((110, 2))
     weighted[:50, 0] = weighted[50:, 1] = 1
-    found = when._shares(weighted, user, np.zeros(52, int), 1)
-    prior = when.PACE_MASS * np.array([50, 2]) / 52
-    # She is alone in pace 0, so her windows weigh nothing there.
-    assert found[0] == pytest.approx((prior + np.array([0, 2])) / (prior.sum() + 2))
+    found = when._shares(weighted, user, cluster, 2)
+    # She is alone in pace 0, so the bound takes all of her windows from cluster 0. Of the 50 windows, each cluster gets
+    # back its part of all windows.
+    prior = when.PACE_MASS * np.array([50, 60]) / 110
+    counts = np.array([[50 * 60 / 110, 10], [50 * 50 / 110, 50]]) + prior
+    assert found == pytest.approx(counts / counts.sum(axis=1, keepdims=True))
