@@ -30,6 +30,7 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES,
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
+from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.people.choice import Memory
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
@@ -51,7 +52,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
 # Models that are only compared need not be fitted to the end: a change of 1 % in the number of people at a place hardly
 # changes the likelihood of held-out users.
-QUICK_ROUNDS, QUICK_SCALINGS = 3, 50
+QUICK_SCALINGS = 50
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
@@ -144,7 +145,7 @@ def _score(
     """Log-likelihood of each held-out user under a model that is quickly fitted to other users."""
     if memory != "none":
         anchors = memory == "anchors"
-        people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, n_rounds=QUICK_ROUNDS)
+        people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, effort=QUICK)
         return people_held_out(people, *table_of(held_out))
     chain, clusters = _chains_and_clusters(learned, of_learned, choice, most_last_scalings=QUICK_SCALINGS)
     return chain_log_likelihood(chain, clusters, held_out)
