@@ -23,7 +23,6 @@ from ppmtf_jax.bridge.clusters import fit_clusters, log_likelihoods
 from ppmtf_jax.bridge.contributions import PLACE_USERS
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
-from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import (
@@ -113,8 +112,7 @@ def choose(
     # Upper bound of the number of clusterings.
     n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
     n_steps = n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)
-    # Many small products: with several threads, they take several times as long.
-    with one_thread(), progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
+    with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
         of_population = choose_population(visits, grid, random)
         of_moves = choose_moves(steps, visits, of_population, space, grid, random)
         # Root mean square distance of people from their centre.

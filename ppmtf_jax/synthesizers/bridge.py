@@ -35,6 +35,7 @@ from ppmtf_jax.bridge.people.choice import Memory
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice, choose
@@ -100,9 +101,15 @@ def fit_trace_model(
 ) -> Model:
     """Choose the smoothing, find the clusters, and learn how the people of each cluster move."""
     del checkpoints
+    _require_users(train, settings.min_cluster_users)
+    require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
+    # With several threads, the many small products of NumPy would take several times as long.
+    with one_thread():
+        return _fit(train, settings, seed, progress)
+
+
+def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> Model:
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
-    _require_users(train, min_users)
-    require_memory_to_fit(train, n_clusters, min_users)
     space, visits = space_of(train.places), VisitCounts.of(train)
     random = numpy_stream(seed, Stage.TUNING)
     choice = choose(train, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
