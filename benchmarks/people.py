@@ -30,7 +30,7 @@ traces last a day, 28 are joined to a window. `Training` and `Uniform` are the c
 models are in the folder `--keep`, to go on from.
 
 `city` is the seconds and memory of chains and of the default: 219,793 people at 1,000 places who make a trace of a day
-each, and 20,000 who make one of a week.
+each, 20,000 who make one of a week, 10,000 at 10,000 places, and 2,000 who make a trace of quarters of an hour.
 
 `check` says of each figure that the remembering bridge must show whether it is met: on the mean over seeds, with the
 worst seed and Training beside. Figures of attacks are in the file beside, whose name ends in `_attacks`.
@@ -118,6 +118,17 @@ def in_weeks(traces: Any) -> Any:
     grid = traces.time_grid
     weeks = TimeGrid.cyclic(grid.start, grid.step_s, grid.n_instants, slot_s=7200, period_s=7 * 86_400)
     return replace(traces, friendships=None, time_grid=weeks)
+
+
+def in_quarters(traces: Any) -> Any:
+    """Traces of hours as traces of quarters of an hour: each event becomes four events."""
+    from ppmtf_jax.data.time_grid import TimeGrid
+
+    grid = traces.time_grid
+    columns = {name: np.repeat(getattr(traces, name), 4) for name in ("user", "trace", "place")}
+    columns["instant"] = (4 * traces.instant[:, None] + np.arange(4, dtype=np.int32)).ravel()
+    quarters = TimeGrid.cyclic(grid.start, grid.step_s // 4, 4 * grid.n_instants, slot_s=7200)
+    return replace(traces, friendships=None, time_grid=quarters, **columns)
 
 
 def new_york(shared: Path, seed: int) -> tuple[Any, Any]:
@@ -345,8 +356,13 @@ def attack_rows(arguments: argparse.Namespace) -> Iterator[Row]:
 # Seconds and memory
 
 
-CITIES = {"city": (219_793, 1000, 3), "weeks": (20_000, 1000, 14)}
-"""Users, places and days; the slots of the second one repeat every week."""
+CITIES = {
+    "city": (219_793, 1000, 1),
+    "weeks": (20_000, 1000, 7),
+    "places": (10_000, 10_000, 1),
+    "quarters": (2000, 500, 1),
+}
+"""Users, places and days."""
 CITY_COLUMNS = ["data", "system", "users", "places", "events", "stage", "seconds", "cpu_seconds", "peak_mb", "cores"]
 CITY_COLUMNS += ["load", "note"]
 
@@ -366,8 +382,7 @@ def measure_city(data: str, system: str) -> list[Row]:
     use_all_cores()
     n_users, n_places, n_days = CITIES[data]
     traces = toy_city(n_users=n_users, n_places=n_places, n_days=n_days, seed=0).traces
-    if data == "weeks":
-        traces = in_weeks(traces)
+    traces = {"weeks": in_weeks, "quarters": in_quarters}.get(data, lambda hours: hours)(traces)
     about = {"data": data, "system": system, "users": n_users, "places": n_places, "events": traces.n_events}
     rows: list[Row] = []
 

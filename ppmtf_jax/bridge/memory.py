@@ -18,16 +18,21 @@ SLOT_PLACE_BYTES = 400
 THETA_BYTES = 6 * 4
 # Per pair of slots, place and cluster: scalings and row sums of two rounds.
 CHAIN_BYTES = 6 * 4
+# Per time, place and cluster, of people who remember: pulls, scalings and log-odds of staying, partly twice.
+PEOPLE_BYTES = 6 * 4
+# Per place and cluster, of people who remember: expected people by class of mobility and dwell time, a few copies.
+CROWD_BYTES = 4 * 18 * 4
 # Per user and cluster: scores, sorted and unsorted.
 SCORE_BYTES = 3 * 4
 
 
 def bytes_to_fit(train: Traces, n_clusters: int) -> int:
-    """Estimated peak memory of fitting `n_clusters` clusters, in bytes."""
+    """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted one by one."""
     n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
     n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
     fixed = CONSTANT_BYTES + EVENT_BYTES * train.n_events + SLOT_PLACE_BYTES * n_slots * train.n_places
-    per_place = THETA_BYTES * n_slots + CHAIN_BYTES * max(1, n_pairs)
+    n_times = train.time_grid.period * (1 + (train.time_grid.n_instants > train.time_grid.period))
+    per_place = THETA_BYTES * n_slots + max(CHAIN_BYTES * n_pairs, PEOPLE_BYTES * n_times + CROWD_BYTES)
     return fixed + n_clusters * (per_place * train.n_places + SCORE_BYTES * train.n_users)
 
 

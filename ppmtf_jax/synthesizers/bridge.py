@@ -30,10 +30,12 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES,
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
+from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.people.choice import Memory
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice, choose
@@ -51,7 +53,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
 # Models that are only compared need not be fitted to the end: a change of 1 % in the number of people at a place hardly
 # changes the likelihood of held-out users.
-QUICK_ROUNDS, QUICK_SCALINGS = 3, 50
+QUICK_SCALINGS = 50
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
@@ -100,9 +102,15 @@ def fit_trace_model(
 ) -> Model:
     """Choose the smoothing, find the clusters, and learn how the people of each cluster move."""
     del checkpoints
+    _require_users(train, settings.min_cluster_users)
+    require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
+    # With several threads, the many small products of NumPy would take several times as long.
+    with one_thread():
+        return _fit(train, settings, seed, progress)
+
+
+def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> Model:
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
-    _require_users(train, min_users)
-    require_memory_to_fit(train, n_clusters, min_users)
     space, visits = space_of(train.places), VisitCounts.of(train)
     random = numpy_stream(seed, Stage.TUNING)
     choice = choose(train, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
@@ -145,7 +153,7 @@ def _score(
     """Log-likelihood of each held-out user under a model that is quickly fitted to other users."""
     if memory != "none":
         anchors = memory == "anchors"
-        people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, n_rounds=QUICK_ROUNDS)
+        people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, effort=QUICK)
         return people_held_out(people, *table_of(held_out))
     chain, clusters = _chains_and_clusters(learned, of_learned, choice, most_last_scalings=QUICK_SCALINGS)
     return chain_log_likelihood(chain, clusters, held_out)

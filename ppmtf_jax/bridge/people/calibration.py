@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -31,12 +32,13 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-N_ROUNDS = 6
-PEOPLE, LEAST_PEOPLE, MOST_PEOPLE = 8000, 100, 400
-"""Number of simulated people of all clusters together; minimum and maximum number for one cluster."""
-TOLERANCE, MOST_SCALINGS = 1e-3, 30
-"""Sinkhorn iterations stop at this total variation from the target, or after this number of iterations."""
-CORRECTIONS, HALVINGS = 6, 30
+LEAST_PEOPLE, MOST_PEOPLE = 50, 400
+"""Minimum and maximum number of simulated people of a cluster."""
+TOLERANCE, MOST_SCALINGS, FEW = 3e-3, 15, 0.01
+"""Sinkhorn iterations stop at this total variation from the target, or after this number of iterations. It refers to
+the people elsewhere, and at least to the share `FEW` of a cluster's people: if nearly all people are at home, many
+iterations for the others are not worth their time."""
+CORRECTIONS, HALVINGS = 3, 30
 """Iterations that correct the pulls for places that are not new; bisections that find the odds of staying."""
 LEAST_SHARE = 0.02
 """Minimum share of a place's people who stay there or come to it as a new place, even if returns bring too many."""
@@ -48,6 +50,17 @@ MOST_CHANGE, STRENGTH_POWER = 5.0, 1.3
 TINY = 1e-20
 KEPT = np.append(1 - 1 / np.diff(DWELL_FROM), 1.0)
 """For each bin of dwell time: of the people who stay, the share who are still in this bin an instant later."""
+
+
+class Effort(NamedTuple):
+    """Number of rounds of calibration, and number of simulated people of all clusters together."""
+
+    n_rounds: int
+    n_people: int
+
+
+THOROUGH, QUICK = Effort(6, 8000), Effort(2, 2000)
+"""For a model, and for models that are only compared."""
 
 
 class Targets(NamedTuple):
@@ -89,15 +102,15 @@ def calibrate(
     key: Key[Array, ""],
     random: np.random.Generator,
     advance_bar: Callable[[int], None] = lambda _: None,
-    n_rounds: int = N_ROUNDS,
+    effort: Effort = THOROUGH,
 ) -> RememberingBridge:
     """Set pulls, log-odds of staying, factors of distance and strength; `windows` tell when people are seen.
 
-    `law`: has all arrays; its pulls and log-odds of staying need only the right shapes, and its weights of new places
-    have no factors of distance yet.
+    `law`: has all arrays; its weights of new places have no factors of distance yet. Its arrays `SET` are a start: its
+    pulls are 1, and its log-odds are 0. These arrays cannot be used afterwards, since their memory is used again.
     """
     n_clusters, n_times = len(targets.share), len(law.stay_at_time)
-    clusters = np.repeat(np.arange(n_clusters), np.clip(PEOPLE // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
+    clusters = np.repeat(np.arange(n_clusters), np.clip(effort.n_people // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
     weight, seen_at = np.asarray(targets.share)[clusters], presence(windows, len(clusters), n_times, random)
     cell, last = np.asarray(law.cell), law.n_places - 1
     origin = np.repeat(np.arange(law.n_places), np.diff(law.move_start))
@@ -105,16 +118,17 @@ def calibrate(
     bin_of_move = targets.bin[cell[np.append(origin, last)], cell[np.minimum(law.next_place, last)]]
     factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns)
     times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
+    law = replace(law, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
     base_seen, base_between = law.seen, law.between
-    for number in range(n_rounds):
+    for number in range(effort.n_rounds):
         by_distance = jnp.asarray(factor, jnp.float32)
         law = replace(law, seen=base_seen * by_distance[bin_of_move], between=base_between * by_distance[targets.bin])
         times, found = _sweep(
             law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), jax.random.fold_in(key, number)
         )
-        law, returning = replace(law, **{name: getattr(times, name) for name in SET}), found.returning
+        returning = found.returning
         advance_bar(1)
-        if number < n_rounds - 1:
+        if number < effort.n_rounds - 1:
             in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
             factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
@@ -122,7 +136,7 @@ def calibrate(
             seen = _share_of_returns(np.asarray(found.place).T, seen_at, weight)
             odds, wanted = seen / (1 - seen), targets.returns / (1 - targets.returns)
             law = replace(law, strength=law.strength * np.float32(_bounded_ratio(odds, wanted, STRENGTH_POWER)))
-    return law
+    return replace(law, **{name: getattr(times, name) for name in SET})
 
 
 def presence(
@@ -156,7 +170,7 @@ def _bounded_ratio(wanted: np.ndarray | float, found: np.ndarray | float, power:
     return np.clip((wanted / np.maximum(found, TINY)) ** power, 1 / MOST_CHANGE, MOST_CHANGE)
 
 
-@jax.jit
+@partial(jax.jit, donate_argnames="times")
 def _sweep(
     law: RememberingBridge,
     targets: Targets,
@@ -166,16 +180,20 @@ def _sweep(
     clusters: Int[Array, " person"],
     key: Key[Array, ""],
 ) -> tuple[_Times, _Found]:
-    """Simulate people from instant to instant; before each step, set the pulls and log-odds of staying for it."""
+    """Simulate people from instant to instant; before each step, set the pulls and log-odds of staying for it.
+
+    The arrays of `times` are large, so they are changed in place. `law` need not have them.
+    """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
     people = jax.vmap(begin, (None, 0, 0))(law, keys, clusters)
-    crowd = jnp.zeros((*law.class_share.shape, len(DWELL_FROM), law.n_places))
-    crowd = crowd.at[:, :, 0].set(law.class_share[:, :, None] * law.first_elsewhere[:, None])
+    begins = law.class_share.T[:, None, :, None] * law.first_elsewhere
+    crowd = jnp.pad(begins, [(0, 0), (0, len(DWELL_FROM) - 1), (0, 0), (0, 0)])
     layers = jnp.stack([1 - law.second_share, law.second_share])[..., None] * law.layer_first
 
     def step(carry: tuple, given: tuple) -> tuple[tuple, tuple]:
-        people, crowd, layers = carry
-        instant, old, returns = given
+        people, crowd, layers, times = carry
+        instant, returns = given
+        old = jax.tree.map(lambda values: values[instant], times)
         phase = law.phase_of(instant)
         slot, next_layer = law.slot_of_phase[phase], law.layer_next[:, :, phase]
         into = layers[..., None] * next_layer
@@ -192,23 +210,22 @@ def _sweep(
         log_odds += law.stay_by_dwell[dwell] + law.stay_by_class[people.mobility]
         at_time = _common_odds(log_odds, weight * to_elsewhere * was_elsewhere, targets.stays[slot])
         leaves = to_elsewhere * jnp.where(was_elsewhere, jax.nn.sigmoid(-log_odds - at_time), 1)
-        times = _Times(_corrected(kernel, scaling, going, people, leaves), tilt, at_time, scaling)
-        after = jax.vmap(advance, (None, 0, 0, None))(_at_once(law, slot, next_layer, times), keys, people, instant)
+        start = scaling * old.pull / jnp.maximum(old.scaling, TINY)
+        now = _Times(_corrected(kernel, scaling, start, going, people, leaves), tilt, at_time, scaling)
+        after = jax.vmap(advance, (None, 0, 0, None))(_at_once(law, slot, next_layer, now), keys, people, instant)
         moves = weight * ((after.layer == ELSEWHERE) & (after.place != people.place))
         again = jnp.any(people.visited == after.place[:, None], axis=1)
         share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY)
         bins = targets.bin[law.cell[people.place], law.cell[after.place]]
         in_bin = segment_sum(moves, bins, len(targets.distances))
-        return (after, crowd, into.sum(axis=2)), (times, _Found(after.place, share, in_bin))
+        times = jax.tree.map(lambda values, new: values.at[instant].set(new), times, now)
+        return (after, crowd, into.sum(axis=2), times), _Found(after.place, share, in_bin)
 
-    rest = jnp.arange(1, len(returning)), jax.tree.map(lambda values: values[1:], times), returning[1:]
-    set_at, found = jax.lax.scan(step, (people, crowd, layers), rest)[1]
+    rest = jnp.arange(1, len(returning)), returning[1:]
+    (*_, times), found = jax.lax.scan(step, (people, crowd, layers, times), rest)
     # Nobody moves to the first instant.
     first = _Found(people.place, returning[0], jnp.zeros(len(targets.distances)))
-    return tuple(
-        jax.tree.map(lambda begin, values: jnp.concatenate([begin[None], values]), before, values)
-        for before, values in ((jax.tree.map(lambda values: values[0], times), set_at), (first, found))
-    )
+    return times, jax.tree.map(lambda begin, values: jnp.concatenate([begin[None], values]), first, found)
 
 
 def _at_once(
@@ -258,7 +275,7 @@ def _expect(
     slot: Int[Array, ""],
     old: _Times,
     returning: Float[Array, ""],
-    crowd: Float[Array, "cluster class dwell place"],
+    crowd: Float[Array, "class dwell cluster place"],
     into: Float[Array, "cluster layer"],
 ) -> tuple[Array, Array, Array]:
     """The expected people elsewhere after a step, the scaling that brings them near the target, and K times scaling.
@@ -269,27 +286,28 @@ def _expect(
     """
     log_odds = law.stay[slot] + old.stay_at_time
     log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
-    stay, leave = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
-    total = jnp.maximum(crowd.sum(axis=(1, 2, 3), keepdims=True), TINY)
-    before, anchored = into[:, ELSEWHERE, None, None, None] * crowd / total, jnp.zeros_like(target)
+    odds_of_leaving = jnp.exp(-log_odds)[:, :, None]
+    total = jnp.maximum(crowd.sum(axis=(0, 1, 3)), TINY)
+    crowd *= (into[:, ELSEWHERE] / total)[:, None]
+    everybody, anchored = crowd.sum(axis=(0, 1)), jnp.zeros_like(target)
     if law.home is not None and law.second is not None:
         anchored = into[:, HOME, None] * law.home + into[:, SECOND, None] * law.second
     people = into.sum(axis=1)[:, None]
 
-    def flows(scaling: Array, going: Array) -> tuple[Array, Array]:
-        part = before / jnp.maximum(stay * scaling[:, None, None] + leave * going[:, None, None], TINY)
-        return part * stay, part * leave
+    def leaving(number: tuple[int, int], scaling: Array, going: Array) -> Float[Array, "cluster place"]:
+        here, odds = crowd[number], odds_of_leaving[number]
+        return here - here / (1 + odds * going / jnp.maximum(scaling, TINY))
 
     def iterate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         scaling, _, number = state
         going = kernel.from_next(scaling)
-        stays, leaves = flows(scaling, going)
-        leaves = leaves.sum(axis=(1, 2))
-        moves = jnp.sum(leaves * going + anchored, axis=1)[:, None]
+        # XLA makes one fast loop of this sum. A sum over axes of an array takes several times as long.
+        leave = sum(leaving(each, scaling, going) for each in np.ndindex(crowd.shape[:2]))
+        moves = jnp.sum(leave + anchored, axis=1)[:, None]
         needed = jnp.maximum(people * target - returning * moves * target, LEAST_SHARE * people * target + TINY)
-        arriving = stays.sum(axis=(1, 2)) + (1 - returning) * kernel.to_next(leaves + anchored / going)
-        apart = jnp.abs(scaling * arriving - needed).sum(axis=1) / jnp.maximum(needed.sum(axis=1), TINY)
-        scaling = needed / jnp.maximum(arriving, TINY)
+        found = everybody - leave + (1 - returning) * scaling * kernel.to_next((leave + anchored) / going)
+        apart = jnp.abs(found - needed).sum(axis=1) / jnp.maximum(needed.sum(axis=1), FEW)
+        scaling = scaling * needed / jnp.maximum(found, TINY)
         return scaling / scaling.mean(axis=1, keepdims=True), apart.max() / 2, number + 1
 
     def is_open(state: tuple[Array, Array, Array]) -> Array:
@@ -298,17 +316,15 @@ def _expect(
     start = old.scaling, jnp.array(jnp.inf), jnp.array(0)
     scaling, *_ = jax.lax.while_loop(is_open, iterate, start)
     going = kernel.from_next(scaling)
-    stays, leaves = flows(scaling, going)
-    stays *= scaling[:, None, None]
-    kept = stays * jnp.asarray(KEPT)[:, None]
-    after = kept.at[:, :, 1:].add((stays - kept)[:, :, :-1])
-    for number in range(law.class_share.shape[1]):
-        from_anchors = law.class_share[:, number, None] * anchored
-        leaving = leaves[:, number].sum(axis=1)
-        moves = jnp.sum(leaving * going + from_anchors, axis=1)[:, None]
-        new = scaling * kernel.to_next(leaving + from_anchors / going)
-        after = after.at[:, number, 0].add((1 - returning) * new + returning * moves * target)
-    return after, scaling, going
+    leave = crowd - crowd / (1 + odds_of_leaving * going / jnp.maximum(scaling, TINY))
+    stay = crowd - leave
+    kept = stay * jnp.asarray(KEPT)[:, None, None]
+    # Moves of each class, from places elsewhere and from anchors.
+    moving = leave.sum(axis=1) + law.class_share.T[:, :, None] * anchored
+    new = scaling * kernel.to_next((moving / going).reshape(-1, law.n_places)).reshape(moving.shape)
+    arriving = (1 - returning) * new + returning * moving.sum(axis=2, keepdims=True) * target
+    after = jnp.concatenate([arriving[:, None], jnp.zeros_like(stay[:, 1:])], axis=1) + kept
+    return after.at[:, 1:].add((stay - kept)[:, :-1]), scaling, going
 
 
 def _common_odds(
@@ -329,6 +345,7 @@ def _common_odds(
 def _corrected(
     kernel: _Kernel,
     scaling: Float[Array, "cluster place"],
+    start: Float[Array, "cluster place"],
     going: Float[Array, "cluster place"],
     people: PersonState,
     leaves: Float[Array, " person"],
@@ -373,4 +390,4 @@ def _corrected(
         pull = pull * jnp.clip((wanted + least) / (found + least), 1 / MOST_CHANGE, MOST_CHANGE)
         return pull / pull.mean(axis=1, keepdims=True)
 
-    return jax.lax.fori_loop(0, CORRECTIONS, correct, scaling)
+    return jax.lax.fori_loop(0, CORRECTIONS, correct, start)

@@ -12,7 +12,7 @@ from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.gravity import covered_distances
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.anchors import Anchors, anchor_distribution, pair_anchors
-from ppmtf_jax.bridge.people.calibration import N_ROUNDS, Targets, calibrate
+from ppmtf_jax.bridge.people.calibration import THOROUGH, Effort, Targets, calibrate
 from ppmtf_jax.bridge.people.distances import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE
 from ppmtf_jax.bridge.people.layers import Layers, fit_layers
@@ -37,14 +37,13 @@ def fit_people(
     *,
     anchors: bool,
     seed: int,
-    n_rounds: int = N_ROUNDS,
+    effort: Effort = THOROUGH,
     progress: bool = False,
 ) -> RememberingBridge:
     """Fit the remembering bridge; see `law` for its law.
 
     `of_user`: clusters of all users, numbered 0, 1, ... without gaps. `choice`: smoothing that was chosen for the
     cluster bridge. `anchors`: whether people have a home and a second place; without anchors, all places are alike.
-    `n_rounds`: rounds of calibration; three are enough to compare models.
 
     If the training grid is longer than one period, the first two periods of a synthetic trace are calibrated, and later
     periods are like the second one. Otherwise all periods are like the first one.
@@ -74,12 +73,12 @@ def fit_people(
         "first_elsewhere": clusters.visits[:, slots[0]],
         "stay": stays.log_odds,
         "stay_at_time": np.zeros(times[0]),
-        "stay_tilt": np.zeros(times),
+        "stay_tilt": np.zeros(times, np.float32),
         "stay_by_dwell": stays.by_dwell,
         "stay_by_class": stays.by_class,
         "lift": lift_of(shares),
         "population": shares,
-        "pull": np.ones(times),
+        "pull": np.ones(times, np.float32),
         **_kernel_arrays(movement),
         **{name: np.array(value) for name, value in returns._asdict().items()},
     }
@@ -96,9 +95,9 @@ def fit_people(
         share_of_returns(windows),
         clusters.share.astype(np.float32),
     )
-    with progress_bar("calibrating people", n_rounds, show=progress) as advance:
+    with progress_bar("calibrating people", effort.n_rounds, show=progress) as advance:
         key, random = jax_stream(seed, Stage.FIT, 2), numpy_stream(seed, Stage.FIT, 3)
-        calibrated = calibrate(law, targets, windows, key, random, advance, n_rounds)
+        calibrated = calibrate(law, targets, windows, key, random, advance, effort)
     # Processes on different processors may round differently.
     return RememberingBridge.from_arrays(
         {name: of_first_process(each) for name, each in calibrated.to_arrays().items()}
@@ -149,4 +148,4 @@ def _where(visits: VisitCounts, keep: np.ndarray) -> VisitCounts:
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int32 if np.issubdtype(values.dtype, np.integer) else np.float32)
+    return values.astype(np.int32 if np.issubdtype(values.dtype, np.integer) else np.float32, copy=False)

@@ -12,11 +12,22 @@ from scipy.special import expit
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
-from ppmtf_jax.bridge.people.calibration import _common_odds, _share_of_returns, presence
+from ppmtf_jax.bridge.people import calibration
+from ppmtf_jax.bridge.people.calibration import (
+    KEPT,
+    _common_odds,
+    _expect,
+    _Kernel,
+    _share_of_returns,
+    _Times,
+    presence,
+)
 from ppmtf_jax.bridge.people.fit import fit_people
+from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.windows import share_of_returns, windows_of
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import VisitCounts, population
+from tests.bridge.people.laws import random_law
 from tests.bridge.people.towns import CHOICE, PERIOD, clusters_of, commuters, wanderers
 
 N_SIMULATED = 4000
@@ -108,3 +119,54 @@ def test_returns_of_people_who_are_seen_at_times():
     seen = np.array([[True, False, True, True], [True, True, True, True]])
     # The second person has weight 2: two returns in three moves. Half of the mean weight is added.
     assert _share_of_returns(places, seen, np.array([1.0, 2.0])) == pytest.approx((4 + 0.75) / (1 + 6 + 1.5))
+
+
+def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
+    """People elsewhere after a step in slot 0, person by person; as the arrays of `_expect`."""
+    double = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
+    near = double["between"][np.ix_(law.cell, law.cell)]
+    weight = double["leaving"][0][:, None] * near * double["arriving"][0]
+    begin = np.asarray(law.move_start)
+    for place in range(law.n_places):
+        moves = slice(begin[place], begin[place + 1])
+        weight[place, law.next_place[moves]] += double["seen"][0, moves]
+    np.fill_diagonal(weight, 0)
+    after = np.zeros(crowd.shape)
+    for group, cluster, place in np.ndindex(crowd.shape[0], *crowd.shape[2:]):
+        own = crowd[:, :, cluster].sum()
+        share = double["class_share"][cluster, group]
+        going = weight[place] * scaling[cluster]
+        at_anchor = into[cluster, HOME] * double["home"][cluster, place]
+        at_anchor += into[cluster, SECOND] * double["second"][cluster, place]
+        moves = [share * at_anchor]
+        for dwell in range(crowd.shape[1]):
+            people = into[cluster, ELSEWHERE] * crowd[group, dwell, cluster, place] / own
+            stay = expit(double["stay"][0, place] + double["stay_by_class"][group] + double["stay_by_dwell"][dwell])
+            all_ways = stay * scaling[cluster, place] + (1 - stay) * going.sum()
+            stays = people * stay * scaling[cluster, place] / all_ways
+            moves.append(people - stays)
+            after[group, dwell, cluster, place] += stays * KEPT[dwell]
+            after[group, min(dwell + 1, len(KEPT) - 1), cluster, place] += stays * (1 - KEPT[dwell])
+        new = (1 - returning) * going / going.sum() + returning * target[cluster]
+        after[group, 0, cluster] += sum(moves) * new
+    return after
+
+
+def test_expected_people_are_those_of_all_flows_and_have_the_target_distribution(monkeypatch):
+    monkeypatch.setattr(calibration, "TOLERANCE", 1e-6)
+    monkeypatch.setattr(calibration, "MOST_SCALINGS", 500)
+    law, rng = random_law(n_places=5, seed=3), np.random.default_rng(1)
+    crowd = rng.random((2, len(DWELL_FROM), 2, 5)).astype(np.float32)
+    target = (1 + rng.random((2, 5)).astype(np.float32)) / 10
+    target /= target.sum(axis=1, keepdims=True)
+    into = np.array([[0.2, 0.1, 0.5], [0.3, 0.2, 0.1]], np.float32)
+    ones = jnp.ones(target.shape)
+    old = _Times(ones, 0 * ones, jnp.zeros(()), ones)
+    kernel = _Kernel(law, jnp.array(0), jnp.asarray(np.repeat(np.arange(5), np.diff(law.move_start))))
+    given = law, kernel, jnp.asarray(target), jnp.array(0), old, jnp.array(0.3), jnp.asarray(crowd), jnp.asarray(into)
+    after, scaling, going = (np.asarray(each, np.float64) for each in _expect(*given))
+    np.testing.assert_allclose(after, flows(law, crowd, into, scaling, 0.3, target), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(after.sum(axis=(0, 1)), into.sum(axis=1)[:, None] * target, rtol=1e-4)
+    np.testing.assert_allclose(going, kernel.from_next(jnp.asarray(scaling, jnp.float32)), rtol=1e-5)
+    # The bug: returns are forgotten.
+    assert np.abs(after - flows(law, crowd, into, scaling, 0.0, target)).max() > 1e-3
