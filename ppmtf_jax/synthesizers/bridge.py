@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.chains import fit_chains
-from ppmtf_jax.bridge.checkins.fit import fit_checkins
+from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.sparsity import Sparsity
 from ppmtf_jax.bridge.clusters import Clusters, clusters_of_users, fit_clusters
@@ -102,9 +102,14 @@ def fit_trace_model(
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
     _require_users(train, min_users)
     require_memory_to_fit(train, n_clusters, min_users)
-    space, visits = space_of(train.places), VisitCounts.of(train)
+    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
+    facts = Sparsity.of(train) if may_have_gaps else None
+    has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
+    # Models of check-ins have a law of returns, so their distributions over places must not count returns again.
+    shown = first_visits(train) if has_gaps else train
+    space, visits = space_of(train.places), VisitCounts.of(shown)
     random = numpy_stream(seed, Stage.TUNING)
-    choice = choose(train, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
+    choice = choose(shown, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
     clusters = fit_clusters(
         visits,
         population(visits, choice.population, train.time_grid),
@@ -115,9 +120,7 @@ def fit_trace_model(
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
-    facts = Sparsity.of(train) if may_have_gaps else None
-    if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
+    if has_gaps:
         model = fit_checkins(train, clusters, seed=seed, progress=progress)
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None
