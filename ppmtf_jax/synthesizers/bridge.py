@@ -36,7 +36,7 @@ from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import BridgeChoice, choose
+from ppmtf_jax.bridge.tuning import MOST_USERS, BridgeChoice, choose, choose_population
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
@@ -102,14 +102,9 @@ def fit_trace_model(
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
     _require_users(train, min_users)
     require_memory_to_fit(train, n_clusters, min_users)
-    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
-    facts = Sparsity.of(train) if may_have_gaps else None
-    has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
-    # Models of check-ins have a law of returns, so their distributions over places must not count returns again.
-    shown = first_visits(train) if has_gaps else train
-    space, visits = space_of(train.places), VisitCounts.of(shown)
+    space, visits = space_of(train.places), VisitCounts.of(train)
     random = numpy_stream(seed, Stage.TUNING)
-    choice = choose(shown, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
+    choice = choose(train, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
     clusters = fit_clusters(
         visits,
         population(visits, choice.population, train.time_grid),
@@ -120,7 +115,16 @@ def fit_trace_model(
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    if has_gaps:
+    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
+    facts = Sparsity.of(train) if may_have_gaps else None
+    if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
+        # Models of check-ins have a law of returns, so their distributions over places must not count returns again.
+        visits = VisitCounts.of(first_visits(train))
+        random = numpy_stream(seed, Stage.TUNING)
+        some = visits.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
+        shares = population(visits, choose_population(some, train.time_grid, random), train.time_grid)
+        smoother = ClusterSmoother(shares, space, choice.clusters, train.time_grid)
+        clusters = clusters_of_users(visits, smoother, clusters.of_user)
         model = fit_checkins(train, clusters, seed=seed, progress=progress)
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None
