@@ -63,6 +63,11 @@ CHECKIN_RULES = (
     f"those of the user who has the second most. A place with fewer than {STEP_USERS} users who could return to it has "
     "the rate of all places. If u users could return to it, the model multiplies the difference between its returns "
     f"and those expected by (u-{STEP_USERS - 1})/u",
+    "in the distributions over places, a user's events at a place count once in each window of a trace. In the number "
+    "of windows that begin at a place, no user weighs more than the user who has the second most. A place where the "
+    f"windows of fewer than {STEP_USERS} users begin has the same rate of such windows as most places. If windows of u "
+    "users begin there, the model multiplies the difference between the number of these windows and the number "
+    f"expected by (u-{STEP_USERS - 1})/u",
 )
 """The rules for numbers that only models of check-ins with gaps learn; they hold beside `RULES`."""
 PEOPLE_RULES = (

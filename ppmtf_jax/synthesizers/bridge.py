@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.chains import fit_chains
-from ppmtf_jax.bridge.checkins.fit import fit_checkins
+from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.sparsity import Sparsity
 from ppmtf_jax.bridge.clusters import Clusters, clusters_of_users, fit_clusters
@@ -38,7 +38,7 @@ from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import BridgeChoice, choose
+from ppmtf_jax.bridge.tuning import MOST_USERS, BridgeChoice, choose, choose_population
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
@@ -127,6 +127,13 @@ def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> 
     may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
     facts = Sparsity.of(train) if may_have_gaps else None
     if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
+        # Models of check-ins have a law of returns, so their distributions over places must not count returns again.
+        visits = VisitCounts.of(first_visits(train))
+        random = numpy_stream(seed, Stage.TUNING)
+        some = visits.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
+        shares = population(visits, choose_population(some, train.time_grid, random), train.time_grid)
+        smoother = ClusterSmoother(shares, space, choice.clusters, train.time_grid)
+        clusters = clusters_of_users(visits, smoother, clusters.of_user)
         model = fit_checkins(train, clusters, seed=seed, progress=progress)
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from ppmtf_jax.bridge.checkins.calibration import calibrate
 from ppmtf_jax.bridge.checkins.history import History
 from ppmtf_jax.bridge.checkins.law import distance_bins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
-from ppmtf_jax.bridge.checkins.new_places import fit_new_places
+from ppmtf_jax.bridge.checkins.new_places import first_rates, fit_new_places
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.returns import fit_returns
 from ppmtf_jax.bridge.checkins.when import fit_paces
@@ -25,6 +26,42 @@ from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 MOST_INSTANTS, MOST_PAIRS = 2**24, 2**21
 
 
+def first_visits(traces: Traces) -> Traces:
+    """The first event of each trace at each place in each window; see `CheckinBridge.grid_of_trace` for the windows.
+
+    In the trace model, people return by a law of their own. Distributions over places that counted all events would
+    count returns twice.
+
+    Parameters
+    ----------
+    traces : Traces
+        Traces with gaps. Events before the first midnight are a window of their own, and so are events of the last days
+        that do not fill a window.
+
+    Returns
+    -------
+    Traces
+        The same users and places, with fewer events.
+
+    Raises
+    ------
+    InputError
+        The step does not divide a day, or the grid has no whole day.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, n_days=2, seed=0).traces
+    >>> shown = first_visits(traces)
+    >>> shown.n_users, shown.n_events < traces.n_events / 4
+    (5, True)
+    """
+    grid = traces.time_grid
+    window = (traces.instant - grid.first_midnight()) // CheckinBridge.grid_of_trace(grid).n_instants
+    of_event = pd.DataFrame({"trace": traces.trace_of_event(), "window": window, "place": traces.place})
+    return traces.select_events(~of_event.duplicated().to_numpy())
+
+
 def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool = False) -> CheckinBridge:
     """Learn when people check in, whether they return, and which new places they go to; then calibrate.
 
@@ -33,7 +70,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
     train : Traces
         Traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut.
     clusters : Clusters
-        Clusters of all users, with their distributions over places in the slots of the time grid.
+        Clusters of all users, with the distributions of their `first_visits` over places in the slots of the time grid.
     seed : int
         Seed of the streams of `Stage.FIT`, which draw users if there are many, and the simulated people.
     progress : bool
@@ -72,6 +109,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
         **returns._asdict(),
         **new._asdict(),
         "visits": visits,
+        "first_rate": first_rates(windows, weight, cluster, visits, numpy_stream(seed, Stage.FIT, 3)),
     }
     whole = {
         "cluster": clusters.of_user,

@@ -76,9 +76,9 @@ class CheckinLaw(PersonModel):
     instant of the week counted from the first instant of the window. People and times are drawn given that there is an
     event in the window.
 
-    *Where*: the first event is at a place drawn from visits[k, slot]. For a later event, let g be the bin and G the
-    class of its gap from the last event, n_j the number of events so far at place j, and D the number of places visited
-    so far. Then the weights are
+    *Where*: the first event is at a place drawn from visits[k, slot] exp(first_rate). For a later event, let g be the
+    bin and G the class of its gap from the last event, n_j the number of events so far at place j, and D the number of
+    places visited so far. Then the weights are
 
     - for the last place j: (n_j - discount) exp(place_rate[j] + last[g] + last_of_type[z] + last_match . match_j),
     - for another visited place j: (n_j - discount) exp(place_rate[j] + match . match_j + recency log(hours since the
@@ -130,6 +130,8 @@ class CheckinLaw(PersonModel):
     )
     cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
     visits: Float[Array, "cluster slot place"] = stored(lambda n: _weights("clusters", n.slots, n.places))
+    # First events of windows are more often at some places, such as airports, than other events at new places.
+    first_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
     # Facts of the training traces, in the order of `sparsity.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
 

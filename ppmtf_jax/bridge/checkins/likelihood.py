@@ -48,9 +48,13 @@ EVENTS_AT_A_TIME = 4096
 
 
 class _ClassTables(NamedTuple):
-    """Distributions of some clusters over places, and sums over all places of (distribution x factor of distance)."""
+    """Distributions of some clusters over places, and sums over all places of distribution x factor.
+
+    The factors are those of first events, none, and those of the distance.
+    """
 
     visits: Float[Array, "slot place class"]
+    first: Float[Array, "slot class"]
     anywhere: Float[Array, "slot class"]
     near_last: Float[Array, "gap_class slot cell class"]
     near_own: Float[Array, "slot cell class"]
@@ -129,7 +133,8 @@ def _tables(law: CheckinLaw, classes: Int[np.ndarray, " class"]) -> _ClassTables
     for of_cells, of_places in zip(in_cell, visits, strict=True):
         np.add.at(of_cells, cell, of_places)
     sums = [factor.astype(np.float64)[bins] @ in_cell for factor in np.vstack([law.near_last, law.near_own])]
-    tables = _ClassTables(visits, in_cell.sum(axis=1), np.stack(sums[:-1]), sums[-1])
+    first = np.exp(np.asarray(law.first_rate, np.float64)) @ visits
+    tables = _ClassTables(visits, first, in_cell.sum(axis=1), np.stack(sums[:-1]), sums[-1])
     return jax.tree.map(jnp.asarray, tables)
 
 
@@ -183,7 +188,8 @@ def _log_but_new(
     def of_window(places: Array) -> tuple[Float[Array, " class"], _Arrival, Array]:
         instants = jnp.flatnonzero(places != ABSENT, size=most_events, fill_value=n_instants).astype(jnp.int32)
         slot, place = law.slot(instants[0]), places[instants[0]]
-        log_first = jnp.log(tables.visits[slot, place].astype(pace_share.dtype)) - jnp.log(tables.anywhere[slot])
+        log_first = jnp.log(tables.visits[slot, place].astype(pace_share.dtype)) - jnp.log(tables.first[slot])
+        log_first += law.first_rate[place]
         log_places, arrivals, is_new = _log_returns(law, instants, places)
         log_pace = _log_times(law, places != ABSENT) + logsumexp(log_places, axis=1, b=law.type_share)
         log_given = logsumexp(log_pace, axis=1, b=pace_share) - logsumexp(log_any, axis=1, b=pace_share)

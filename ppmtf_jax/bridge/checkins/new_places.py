@@ -1,4 +1,4 @@
-"""Which new place people go to: near the last place, near one of their own places, or anywhere.
+"""Which new place people go to: near the last place, near one of their own places, or anywhere; and where they begin.
 
 The weights are those of `CheckinBridge`. They are learned by maximum likelihood from all events at new places, given
 the distributions of the clusters over places. A window has a *range*: how near its person stays to her own places.
@@ -11,11 +11,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.history import History, Visited
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES
 from ppmtf_jax.bridge.checkins.maximization import Maximizer
+from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
+from ppmtf_jax.bridge.tuning import N_FOLDS, random_folds
 from ppmtf_jax.data.runs import joined_ranges
 
 N_RANGES = 3
@@ -25,6 +28,9 @@ MOST_STEPS = 250
 SMOOTH_PRECISION, LONG_GAP_PRECISION, PRECISION = 2.0, 20.0, 0.04
 LEAST_MASS = 1e-12
 PAIRS_AT_A_TIME = 2**20
+# Candidates for the number of pseudo-events of each place, which shrink the rates of first events; infinity: all are 0.
+FIRST_MASSES = (3.0, 10.0, 30.0, 100.0, np.inf)
+FIRST_ROUNDS = 3
 
 
 class NewPlaces(NamedTuple):
@@ -57,6 +63,44 @@ def fit_new_places(
         shares = np.exp(np.asarray(found.log_references()))
         ranges = np.asarray(jax.nn.softmax(found.range_logits))
     return NewPlaces(ranges, shares.transpose(1, 0, 2), np.exp(found.near_last), np.exp(found.near_own))
+
+
+def first_rates(
+    windows: ObservedWindows,
+    weight: Float[np.ndarray, " window"],
+    cluster: Int[np.ndarray, " window"],
+    visits: Float[np.ndarray, "cluster slot place"],
+    random: np.random.Generator,
+) -> Float[np.ndarray, " place"]:
+    """Logarithm of (observed / expected first events of windows) at each place, shrunk to 0.
+
+    `visits` gives the expected number. How much the rates are shrunk is chosen by the likelihood of held-out users. The
+    first events of a user at a place weigh at most those of the user who has the second most. The rate is 0 for a place
+    with fewer than `STEP_USERS` users.
+    """
+    is_first, n_places = ~windows.is_later, visits.shape[2]
+    place, slot = windows.place[is_first], windows.grid.slot_of_instant[windows.instant[is_first]]
+
+    def learned(keep: Bool[np.ndarray, " window"], mass: float) -> Float[np.ndarray, " place"]:
+        of_window, users = bounded(windows.user[keep], place[keep], n_places, weight[keep])
+        observed, used = sums(place[keep], of_window, n_places), used_share(users, STEP_USERS)
+        of_group = np.zeros(visits.shape[:2])
+        np.add.at(of_group, (cluster[keep], slot[keep]), weight[keep])
+        rate = np.zeros(n_places)
+        for _ in range(FIRST_ROUNDS):
+            expected = np.exp(rate) * np.tensordot(of_group / (visits @ np.exp(rate)), visits, axes=2)
+            rate += np.log1p(used * (observed - expected) / (expected + mass))
+        return rate
+
+    gain = np.zeros(len(FIRST_MASSES))
+    for _, users in random_folds(int(windows.user.max()) + 1, N_FOLDS, random):
+        held_out = np.isin(windows.user, users)
+        group = cluster[held_out], slot[held_out]
+        for number, mass in enumerate(FIRST_MASSES):
+            rate = learned(~held_out, mass)
+            total = (visits @ np.exp(rate))[group] / visits.sum(axis=2)[group]
+            gain[number] += weight[held_out] @ (rate[place[held_out]] - np.log(total))
+    return learned(np.ones(windows.n_windows, bool), FIRST_MASSES[int(gain.argmax())])
 
 
 def unvisited_mass(

@@ -79,7 +79,8 @@ def sample_places(
     coming = lax.cummin(jnp.where(happens, instants, n_instants), reverse=True)
     coming = jnp.append(coming, n_instants)
     first = coming[0]
-    place = sample_index(jax.random.uniform(jax.random.fold_in(key, 0)), law.visits[cluster, law.slot(first)])
+    weight = law.visits[cluster, law.slot(first)] * jnp.exp(law.first_rate)
+    place = sample_index(jax.random.uniform(jax.random.fold_in(key, 0)), weight)
     memory = Memory.empty(min(law.most_places, n_instants), law.n_places).after(place, first, law.hour(first))
     places = jnp.full(n_instants, ABSENT, jnp.int32).at[first].set(place)
 

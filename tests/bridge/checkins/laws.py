@@ -24,6 +24,7 @@ from ppmtf_jax.bridge.checkins.law import (
 )
 
 BUGS = (
+    "first events are like others",
     "no discount",
     "visited places may be new",
     "windows without events",
@@ -76,6 +77,7 @@ def random_arrays(
         "distance_bin": np.maximum(bins, bins.T),
         "cell": np.arange(n_places) * n_cells // n_places,
         "visits": rng.dirichlet(np.full(n_places, 3.0), (n_clusters, slot_of_instant.max() + 1)),
+        "first_rate": logs(n_places),
     }
     kinds = {"f": np.float32, "i": np.int32}
     return {name: array.astype(kinds[array.dtype.kind]) for name, array in arrays.items()}
@@ -151,7 +153,8 @@ def _place(
     n_places = len(a["cell"])
     visits = a["visits"][cluster, a["slot_of_instant"][now]]
     if not before:
-        return visits[place] / visits.sum()
+        first = visits if bug == "first events are like others" else visits * np.exp(a["first_rate"])
+        return first[place] / first.sum()
     then, last = before[-1]
     hours = Fraction((now - then) * 24, int(a["per_day"]))
     gap = _bin(GAP_FROM_H, hours)

@@ -9,7 +9,7 @@ import pytest
 
 from ppmtf_jax.bridge.checkins import calibration, new_places, returns, when
 from ppmtf_jax.bridge.checkins.calibration import Moments, simulate_places
-from ppmtf_jax.bridge.checkins.fit import fit_checkins
+from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.history import History
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
@@ -91,7 +91,8 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
             of_range.append(np.asarray(new_places._log_ranges(one, arrivals))[:, 0])
     where_new = np.bincount(new.window, np.log(visits[*group, new.place]), windows.n_windows)
     first = np.flatnonzero(~windows.is_later)
-    log_first = np.log(visits[cluster, slot[windows.instant[first]], windows.place[first]])
+    at_first = visits[cluster, slot[windows.instant[first]]] * np.exp(np.asarray(true.first_rate, np.float64))
+    log_first = np.log(at_first[np.arange(len(first)), windows.place[first]] / at_first.sum(axis=1))
     pace_share = np.log(np.asarray(true.pace_share, np.float64))[cluster]
     log_any = np.asarray(true.log_first_event(WINDOW.n_instants)[1], np.float64)
     found = np.logaddexp.reduce(pace_share + times + np.stack(of_pace, axis=1), axis=1)
@@ -100,6 +101,21 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
     wanted = log_windows(true, places, np.arange(2))[np.arange(len(places)), cluster]
     # The law is stored in float32, with errors of 1e-7 an event and instant.
     np.testing.assert_allclose(found, wanted, atol=2e-3)
+
+
+def test_first_visits_are_those_of_each_window(places):
+    traces = traces_of(places)
+    shown = first_visits(traces)
+    rows = places.reshape(-1, WINDOW.n_instants)
+    wanted = sum(len(np.unique(row[row >= 0])) for row in rows)
+    assert shown.n_events == wanted < traces.n_events
+    for name in ("user", "place"):
+        assert (np.unique(getattr(shown, name)) == np.unique(getattr(traces, name))).all()
+    # In each window, every kept event is at a place without an earlier event.
+    window = shown.instant // WINDOW.n_instants
+    for user, number, instant, place in zip(shown.user, window, shown.instant, shown.place, strict=True):
+        row = rows[user * N_WINDOWS + number]
+        assert np.flatnonzero(row == place)[0] == instant % WINDOW.n_instants
 
 
 def test_calibration_counts_stays_returns_and_distances(windows, true):

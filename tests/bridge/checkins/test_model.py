@@ -57,6 +57,7 @@ CHANGES = {
     "reference": lambda array: array[..., ::-1],
     "near_last": lambda array: array**0,
     "near_own": lambda array: array**0,
+    "first_rate": lambda array: array * 0,
     # Habits are forgotten.
     "log_odds": lambda array: np.repeat(array[..., :1], array.shape[-1], axis=-1),
 }

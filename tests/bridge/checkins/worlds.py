@@ -49,6 +49,7 @@ def law(n_users: int) -> CheckinBridge:
         "near_last": np.exp(-np.minimum(np.arange(n_bins), 9) * np.array([0.6, 0.4, 0.3, 0])[:, None]),
         "near_own": np.exp(-np.minimum(np.arange(n_bins), 9) * 0.5),
         "visits": rng.dirichlet(np.full(N_PLACES, 3.0), (2, 2)),
+        "first_rate": np.array([2.0, *np.zeros(N_PLACES - 1)]),
     }
     space = space_of(PLACES)
     whole = {
