@@ -69,6 +69,7 @@ class Steps(NamedTuple):
         return distinct, instant[begins], steps
 
     def select(self, chosen: Bool[np.ndarray, " step"]) -> Steps:
+        """The chosen steps."""
         return Steps(*(column[chosen] for column in self))
 
     @property
@@ -91,6 +92,7 @@ class Persons(NamedTuple):
 
     @classmethod
     def of(cls, n_distinct: int, *, anchors: bool) -> Persons:
+        """All persons; without anchors, nobody has a home or second place."""
         numbers = np.arange(ABSENT, n_distinct if anchors else 0)
         home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
         exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
