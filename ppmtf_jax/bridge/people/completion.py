@@ -17,7 +17,7 @@ completion is one particle, drawn by weight. Its distribution tends to the exact
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
