@@ -99,7 +99,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
     first = train.time_grid.first_midnight()
     slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
     visits = clusters.visits[:, slots]
-    paces = fit_paces(windows, weight, cluster, len(clusters.share))
+    paces = fit_paces(windows, weight, cluster, len(clusters.share), numpy_stream(seed, Stage.FIT, 4))
     history = History.of(windows)
     returns = fit_returns(history, windows, weight, paces.of_window, bins, space.cell)
     new = fit_new_places(history, weight, cluster, grid.slot_of_instant, visits, bins, space.cell)

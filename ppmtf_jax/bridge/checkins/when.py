@@ -3,7 +3,8 @@
 For a window of pace c, the log-odds of an event at an instant are the sum of alpha_c and of effects of: the hour of the
 day (others at weekends), the day of the week, the time since the last event, and the habit. Each pace also has its own
 effects of the time since the last event and of the hour. EM alternates between the probabilities of the paces of each
-window and the log-odds, which are learned by maximum likelihood with weak normal priors.
+window and the log-odds, which are learned by maximum likelihood with weak normal priors. The number of paces is chosen
+by the likelihood of held-out training users.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.sparse import csr_array, vstack
+from scipy.special import softmax
 
 from ppmtf_jax.bridge.checkins.law import (
     HOURS_A_DAY,
@@ -30,10 +32,13 @@ from ppmtf_jax.bridge.checkins.law import (
 from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import bounded, sums
+from ppmtf_jax.bridge.tuning import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.runtime.devices import of_first_process
 
 DAYS_A_WEEK, SATURDAY = 7, 5
-N_PACES = 6
+# Candidates for the number of paces.
+N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
 MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 80, 20
@@ -87,6 +92,7 @@ def fit_paces(
     weight: Float[np.ndarray, " window"],
     cluster: Int[np.ndarray, " window"],
     n_clusters: int,
+    random: np.random.Generator,
 ) -> Paces:
     """Find the classes of pace by EM, which starts from classes of windows with similar numbers of events.
 
@@ -94,33 +100,84 @@ def fit_paces(
     """
     cells = TimeCells.of(windows)
     size = np.bincount(windows.window, minlength=windows.n_windows)
-    n_paces = int(np.clip(windows.n_windows // PACE_WINDOWS, 1, N_PACES))
+    observed = _Observed(cells, size, windows.user, weight, cluster, n_clusters, windows.grid)
+    with jax.enable_x64(True):
+        effects, share, joint = _fit(observed, _choose_number(observed, random))
+        log_any = np.asarray(_log_any(effects, _Fields.of(_codes_before_first(windows.grid))))
+    # So far, these are shares among windows with an event; now they become shares among all windows.
+    share = share / np.exp(log_any)
+    return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), softmax(joint, axis=1))
+
+
+class _Observed(NamedTuple):
+    """Windows from which paces are learned."""
+
+    cells: TimeCells
+    size: Int[np.ndarray, " window"]  # number of events
+    user: Int[np.ndarray, " window"]
+    weight: Float[np.ndarray, " window"]
+    cluster: Int[np.ndarray, " window"]
+    n_clusters: int
+    grid: TimeGrid
+
+    def select(self, kept: Bool[np.ndarray, " window"]) -> _Observed:
+        """Some of the windows."""
+        cells = self.cells._replace(instants=self.cells.instants[kept], events=self.cells.events[kept])
+        of_window = {name: getattr(self, name)[kept] for name in ("size", "user", "weight", "cluster")}
+        return self._replace(cells=cells, **of_window)
+
+
+def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
+    """The number of paces with the greatest likelihood of held-out users."""
+    numbers = sorted({int(np.clip(len(windows.user) // PACE_WINDOWS, 1, most)) for most in N_PACES})
+    if len(numbers) == 1:
+        return numbers[0]
+    users = np.unique(windows.user)
+    held_out = np.isin(windows.user, users[next(random_folds(len(users), HELD_OUT_OF, random))[1]])
+    learned, predicted = windows.select(~held_out), windows.select(held_out)
+    scores = []
+    for number in numbers:
+        effects, share, _ = _fit(learned, number)
+        scores.append(predicted.weight @ np.logaddexp.reduce(_log_joint(predicted, effects, share), axis=1))
+    # Other processors may round differently, so all use the choice of the first process.
+    return numbers[int(of_first_process(np.argmax(scores)))]
+
+
+def _fit(
+    windows: _Observed, n_paces: int
+) -> tuple[_Effects, Float[np.ndarray, "cluster pace"], Float[np.ndarray, "window pace"]]:
+    """Effects, shares of the paces among the windows of each cluster, and joint log-probability of window and pace."""
     # Each class starts with the windows whose number of events is in one range; the ranges are equal on a log scale.
-    level = np.searchsorted(np.geomspace(1, size.max() + 1, n_paces + 1)[1:-1], size, side="right")
+    level = np.searchsorted(np.geomspace(1, windows.size.max() + 1, n_paces + 1)[1:-1], windows.size, side="right")
     level = np.unique(level, return_inverse=True)[1]
     n_paces = int(level.max()) + 1
     of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
-    rate = np.log(np.bincount(level, size) / np.bincount(level) / windows.grid.n_instants)
-    at = _Fields.of(cells.code)
-    at, before_first = _Fields.of(cells.code), _Fields.of(_codes_before_first(windows.grid))
-    with jax.enable_x64(True):
-        maximizer, effects, before = Maximizer(_log_posterior, _Effects.start(rate)), None, -np.inf
-        for number in range(MOST_ROUNDS):
-            weighted = of_window * weight[:, None]
-            instants, events = ((counts.T @ weighted).T for counts in (cells.instants, cells.events))
-            data = _Weighted(at, instants, events, before_first, weighted.sum(axis=0))
-            effects = maximizer.maximize(data, STEPS if number else FIRST_STEPS, effects)
-            share = _shares(weighted, windows.user, cluster, n_clusters)
-            log_any = np.asarray(_log_any(effects, before_first))
-            joint = _log_likelihoods(cells, np.asarray(effects.log_odds(at))) - log_any + np.log(share)[cluster]
-            total = np.logaddexp.reduce(joint, axis=1)
-            of_window = np.exp(joint - total[:, None])
-            if total @ weight - before < weight.sum() * LEAST_GAIN:
-                break
-            before = total @ weight
-        # So far, these are shares among windows with an event; now they become shares among all windows.
-        share = share / np.exp(log_any)
-        return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), of_window)
+    rate = np.log(np.bincount(level, windows.size) / np.bincount(level) / windows.grid.n_instants)
+    at, before_first = _Fields.of(windows.cells.code), _Fields.of(_codes_before_first(windows.grid))
+    maximizer, effects, before = Maximizer(_log_posterior, _Effects.start(rate)), None, -np.inf
+    for number in range(MOST_ROUNDS):
+        weighted = of_window * windows.weight[:, None]
+        instants, events = ((counts.T @ weighted).T for counts in (windows.cells.instants, windows.cells.events))
+        data = _Weighted(at, instants, events, before_first, weighted.sum(axis=0))
+        effects = maximizer.maximize(data, STEPS if number else FIRST_STEPS, effects)
+        share = _shares(weighted, windows.user, windows.cluster, windows.n_clusters)
+        joint = _log_joint(windows, effects, share)
+        total = windows.weight @ np.logaddexp.reduce(joint, axis=1)
+        of_window = softmax(joint, axis=1)
+        if total - before < windows.weight.sum() * LEAST_GAIN:
+            break
+        before = total
+    return effects, share, joint
+
+
+def _log_joint(
+    windows: _Observed, effects: _Effects, share: Float[np.ndarray, "cluster pace"]
+) -> Float[np.ndarray, "window pace"]:
+    """Joint log-probability of the times of a window and of its pace, given that the window has an event."""
+    log_odds = np.asarray(effects.log_odds(_Fields.of(windows.cells.code)))
+    log_any = np.asarray(_log_any(effects, _Fields.of(_codes_before_first(windows.grid))))
+    of_events = windows.cells.events @ log_odds.T - windows.cells.instants @ np.logaddexp(0, log_odds).T
+    return of_events - log_any + np.log(share)[windows.cluster]
 
 
 def _codes(
@@ -231,10 +288,6 @@ def _log_posterior(effects: _Effects, data: _Weighted) -> Float[Array, ""]:
     shared = sum(jnp.sum(each**2) for each in (effects.hour, effects.weekday, effects.since, effects.habit))
     of_pace = sum(jnp.sum(each**2) for each in (effects.since_of_pace, effects.hour_of_pace))
     return likelihood - 0.5 * (SHARED_PRECISION * shared + PACE_PRECISION * of_pace)
-
-
-def _log_likelihoods(cells: TimeCells, log_odds: Float[np.ndarray, "pace cell"]) -> Float[np.ndarray, "window pace"]:
-    return cells.events @ log_odds.T - cells.instants @ np.logaddexp(0, log_odds).T
 
 
 def _shares(

@@ -72,8 +72,8 @@ def planted() -> tuple[np.ndarray, np.ndarray]:
 def learned(planted: tuple[np.ndarray, np.ndarray]) -> when.Paces:
     happens, slow = planted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(when, "N_PACES", 2)
-        return fit_paces(windows_of(happens), np.ones(len(happens)), slow, 2)
+        patch.setattr(when, "N_PACES", (2,))
+        return fit_paces(windows_of(happens), np.ones(len(happens)), slow, 2, np.random.default_rng(0))
 
 
 def test_planted_log_odds_are_found(learned):
@@ -88,6 +88,16 @@ def test_planted_log_odds_are_found(learned):
     none = learned.log_odds[:, : 7 * PER_DAY, NONE_YET_LATER, 0].mean(axis=1)
     assert np.abs(none[fast] + 2) < 0.35
     assert np.abs(none[slow] + 4) < 0.35
+
+
+@pytest.mark.slow
+def test_held_out_users_decide_how_many_paces_there_are(planted, monkeypatch):
+    monkeypatch.setattr(when, "N_PACES", (1, 2))
+    happens, slow = planted
+    one_pace = np.random.default_rng(2).random(happens.shape) < 0.05
+    for times, n_paces in ((happens, 2), (one_pace, 1)):
+        paces = fit_paces(windows_of(times), np.ones(len(times)), slow, 2, np.random.default_rng(0))
+        assert paces.of_window.shape == (len(times), n_paces)
 
 
 def test_shares_of_paces_are_those_of_all_windows_and_not_of_windows_with_an_event(learned, planted):
