@@ -140,7 +140,7 @@ def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
         effects, share, _ = _fit(learned, number)
         scores.append(predicted.weight @ np.logaddexp.reduce(_log_joint(predicted, effects, share), axis=1))
     # Other processors may round differently, so all use the choice of the first process.
-    return numbers[int(of_first_process(np.argmax(scores)))]
+    return numbers[int(of_first_process(np.array(np.argmax(scores))))]
 
 
 def _fit(
@@ -154,7 +154,8 @@ def _fit(
     of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
     rate = np.log(np.bincount(level, windows.size) / np.bincount(level) / windows.grid.n_instants)
     at, before_first = _Fields.of(windows.cells.code), _Fields.of(_codes_before_first(windows.grid))
-    maximizer, effects, before = Maximizer(_log_posterior, _Effects.start(rate)), None, -np.inf
+    effects, before = _Effects.start(rate), -np.inf
+    maximizer = Maximizer(_log_posterior, effects)
     for number in range(MOST_ROUNDS):
         weighted = of_window * windows.weight[:, None]
         instants, events = ((counts.T @ weighted).T for counts in (windows.cells.instants, windows.cells.events))
