@@ -513,7 +513,8 @@ class _Exact(StepFormulas):
             slot, here = int(self.slot_of_phase[one_time % self.period]), place[rows]
             pull = self.pull[one_time].T.astype(np.float64)
             to_cells = self.in_cell @ (self.arriving[slot][:, None] * pull)
-            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]] @ to_cells)
+            # A product for each row alone: its rounding does not depend on the other rows, nor on the process.
+            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]][:, None] @ to_cells)[:, 0]
             total[rows] += self.seen_from[slot][here] @ pull
         return total
 
