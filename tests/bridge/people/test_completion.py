@@ -23,7 +23,8 @@ GAPS = [(-1, 2, -1, -1, 1), (1, -1, -1, 1, -1), (0, -1, 2, -1, 0)]
 def _compiled_quickly():
     """One compilation with all optimization takes 10 s."""
     options: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    whole, names = completion._complete, ("n_particles", "most_probable")
+    whole: Any = completion._complete
+    names = ("n_particles", "most_probable")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             completion, "_complete", jax.jit(whole.__wrapped__, static_argnames=names, compiler_options=options)
