@@ -122,8 +122,8 @@ population_maps({"synthetic": synthetic}, train, test)
 # %% [markdown]
 # ## 6. What may surprise
 #
-# * A synthetic trace is one abstract day: it has a place for each hour, even if the real users checked in rarely, and
-#   the day has no particular date. Compare shares, not numbers of events.
+# * A synthetic trace is a day without a date: it has a place for each hour, even if the real users checked in rarely.
+#   Compare shares, not numbers of events.
 # * Times without an offset are read as local times of the zone that you name. `times_in="UTC"` says that they are UTC.
 # * A few large places give better traces than many places that nobody visits twice: `--check` says if there are too
 #   many places.

@@ -36,29 +36,25 @@ class Verification(NamedTuple):
 
     def roc(self) -> Roc:
         """The ROC curve of all scores."""
-        return Roc.of(self.genuine, self._impostors())
+        return self.roc_by_users()(np.ones(self.n_users))
 
     @property
     def n_users(self) -> int:
         """Number of target users, plus the number of strangers if there are any."""
         return self.impostor.shape[1] + (int(self.impostor_user.max()) + 1 if self.against == "strangers" else 0)
 
-    def auc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], float]:
-        """Return a function from the weights of target users and then strangers to the area under the curve."""
+    def roc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], Roc]:
+        """Return a function from the weights of target users and then strangers to the ROC curve."""
         n_targets, of_strangers = self.impostor.shape[1], self.against == "strangers"
         is_impostor = ~np.isnan(self.impostor)
-        curve = roc_by_weights(self.genuine, self._impostors())
+        curve = roc_by_weights(self.genuine, self.impostor[is_impostor])
 
-        def of_users(weight: Float[np.ndarray, " user"]) -> float:
+        def of_users(weight: Float[np.ndarray, " user"]) -> Roc:
             of_target, of_impostor = weight[:n_targets], weight[n_targets:] if of_strangers else weight
             of_pair = of_impostor[self.impostor_user][:, None] * of_target
-            return curve(np.concatenate([of_target[self.genuine_target], of_pair[is_impostor]])).auc
+            return curve(np.concatenate([of_target[self.genuine_target], of_pair[is_impostor]]))
 
         return of_users
-
-    def _impostors(self) -> Float[np.ndarray, " impostor"]:
-        scores = self.impostor.ravel()
-        return scores[~np.isnan(scores)]
 
 
 def verification(scores: TraceScores) -> Verification:

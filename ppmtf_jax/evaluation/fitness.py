@@ -51,7 +51,7 @@ YARDSTICKS = (
     Yardstick(("places a week",), 5.0, "People sleep at one or two places a week: a quarter of a place is no error."),
     Yardstick(("places", "events"), 10.0, "People visit some ten places in a week: half a place is hardly an error."),
     Yardstick(("hours",), 10.0, "Plans are made in hours: half an hour is hardly an error."),
-    Yardstick(("bits", "doublings"), 5.0, "A quarter of a bit is a factor of 1.2."),
+    Yardstick(("bits", "log2 of a ratio"), 5.0, "A quarter of a bit is a factor of 1.2."),
     Yardstick(("km", "bins"), math.inf, "Distances depend on the size of the town: the error of random places counts."),
 )
 """Where random places have a smaller error than the yardstick, their error is the yardstick, so that random places are

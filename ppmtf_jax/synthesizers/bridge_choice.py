@@ -26,7 +26,9 @@ from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.clusters import Clusters
 from ppmtf_jax.bridge.people.choice import MEMORIES, Memory
+from ppmtf_jax.bridge.people.law import MOST_REMEMBERED
 from ppmtf_jax.bridge.tuning import HELD_OUT_OF, MOST_USERS, first_within_error, random_folds
+from ppmtf_jax.data.runs import rank_in_group, run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
@@ -59,14 +61,16 @@ def choose_memory(
 ) -> MemoryChoice:
     """Compare the models on at most 2,000 random users; with too few users, people remember nothing.
 
-    `score(memory, learned, of_learned, held_out)` fits a model to the traces `learned`, whose users are in the clusters
-    `of_learned`, and returns the log-likelihood of each held-out user.
+    A trace is compared up to the last place that a person can remember; what follows is impossible under people who
+    remember. `score(memory, learned, of_learned, held_out)` fits a model to the traces `learned`, whose users are in
+    the clusters `of_learned`, and returns the log-likelihood of each held-out user.
     """
     if train.n_users < LEAST_USERS:
         return MemoryChoice("none")
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     others, held_out = next(random_folds(len(users), HELD_OUT_OF, random))
     learned, predicted = (train.select_users(users[each]).cut_into_periods() for each in (others, held_out))
+    predicted = remembered(predicted)
     of_learned = np.unique(of_user[users[others]], return_inverse=True)[1].astype(np.int32)
     scores = []
     with progress_bar("choosing what people remember", len(MEMORIES), show=progress, waits_for="") as advance:
@@ -77,6 +81,15 @@ def choose_memory(
     # Other processors may round differently, so all use the choice of the first process.
     chosen = int(of_first_process(np.array(first_within_error(scores))))
     return MemoryChoice(MEMORIES[chosen], of_first_process(np.array(gain, np.float32)))
+
+
+def remembered(traces: Traces, most: int = MOST_REMEMBERED) -> Traces:
+    """The events of each trace before its first place beyond the `most` places that a person can remember."""
+    trace = traces.trace_of_event().astype(np.int64)
+    is_new = rank_in_group(trace * traces.n_places + traces.place) == 0
+    n_so_far = np.cumsum(is_new)
+    first = np.flatnonzero(run_begins(trace))
+    return traces.select_events(n_so_far - (n_so_far[first] - 1)[trace] <= most)
 
 
 def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.ndarray, " trace"]]:

@@ -88,12 +88,14 @@ def complete(
     InputError
         The traces have another grid, another place table or unknown users; the model has no likelihoods, or its traces
         have gaps themselves; known events are impossible under the model (under sgd, for example, moves that nobody
-        made); or memory is too small (see `trace_models.completion`).
+        made), or too improbable for the particles of people who remember; or memory is too small (see
+        `trace_models.completion`).
 
     Notes
     -----
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
-    `bridge.people.completion`.
+    `bridge.people.completion`. Their home and second place are sought among the 12 known places with the most events
+    (`bridge.people.completion.MOST_ANCHORS`); otherwise they are places that are not known.
 
     Examples
     --------
@@ -137,14 +139,23 @@ def complete(
         some = impossible[:N_EXAMPLES]
         names = zip(traces.user_ids[user[some]], trace[some], instant[some, impossible_at[some]], strict=True)
         examples = tuple(f"user {name}, trace {number}, instant {at}" for name, number, at in names)
-        way_out = "Take a model in which every move is possible, such as bridge, or mend these events"
-        expected, found = "known events that are possible under the model", "periods with impossible ones"
+        expected, found, way_out = _unreached(model)
         raise InputError("completion", [Problem(expected, found, len(impossible), examples, way_out)])
     columns = {"instant": instant[within], "place": places[within]}
     of_row = within.sum(axis=1)
     columns |= {"user": np.repeat(user, of_row), "trace": np.repeat(trace, of_row)}
     # Completed traces have no origin, since they are not a model's draw.
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
+
+
+def _unreached(model: FittedModel) -> tuple[str, str, str]:
+    """What a problem says of rows that the model did not complete: expected, found, and a way out."""
+    if isinstance(model.trace_model, RememberingBridge):
+        way_out = "The event may be impossible under the model, or possible but too improbable for the particles. "
+        way_out += 'Try another seed, mend these events, or fit with memory="none" (--set memory=none)'
+        return "known events that a particle reaches", "rows in which none did", way_out
+    way_out = "Take a model in which every move is possible, such as bridge, or mend these events"
+    return "known events that are possible under the model", "periods with impossible ones", way_out
 
 
 def _instants_of_one(model: FittedModel, traces: Traces) -> int:

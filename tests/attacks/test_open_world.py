@@ -34,12 +34,12 @@ def test_impostors_are_strangers_or_else_other_targets() -> None:
 
 def test_weights_count_users_not_traces() -> None:
     # Ann's 5 and 4 and Bob's 3 against -1 and 0 of Dan: all higher.
-    assert verification(HAND).auc_by_users()(np.array([2.0, 3.0, 5.0])) == 1
-    auc = verification(TARGETS_ALONE).auc_by_users()
+    assert verification(HAND).roc_by_users()(np.array([2.0, 3.0, 5.0])).auc == 1
+    roc = verification(TARGETS_ALONE).roc_by_users()
     # Genuine: Ann's 5 and 4 with weight 2 each, Bob's 3 with 3. Impostors, each of two users: 1, 2 and 6, 2 x 3 each.
-    assert auc(np.array([2.0, 3.0])) == pytest.approx(2 / 3)
+    assert roc(np.array([2.0, 3.0])).auc == pytest.approx(2 / 3)
     # Without Bob there is nobody to be mistaken for.
-    assert np.isnan(auc(np.array([1.0, 0.0])))
+    assert np.isnan(roc(np.array([1.0, 0.0])).auc)
 
 
 def test_traces_of_strangers_alone_are_refused() -> None:

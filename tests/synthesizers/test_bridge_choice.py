@@ -16,13 +16,14 @@ from ppmtf_jax.bridge.clusters import Clusters
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
+from ppmtf_jax.bridge.people.trails import number_of_places
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, parse_assignments
 from ppmtf_jax.synthesizers import bridge, bridge_choice
 from ppmtf_jax.synthesizers.bridge import BridgeSettings, claims
-from ppmtf_jax.synthesizers.bridge_choice import LEAST_USERS, chain_log_likelihood, choose_memory, table_of
+from ppmtf_jax.synthesizers.bridge_choice import LEAST_USERS, chain_log_likelihood, choose_memory, remembered, table_of
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.trace_models.base import ABSENT
 from tests.bridge.checkins.test_model import ARRAYS
@@ -65,6 +66,32 @@ def test_too_few_users_remember_nothing():
     choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, np.random.default_rng(0))
     assert choice == ("none", None)
     assert memory_sentence(*choice) == "People remember nothing; nothing else was compared"
+
+
+def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
+    train = people()
+    expected = []
+    for (user, trace), events in train.to_frame().groupby(["user", "trace"]):
+        for n, instant in enumerate(events["instant"]):
+            if events["place"].iloc[: n + 1].nunique() <= 2:
+                expected.append((user, trace, instant))
+    found = remembered(train, most=2).to_frame()
+    assert 0 < len(found) < train.n_events
+    assert list(found[["user", "trace", "instant"]].itertuples(index=False, name=None)) == expected
+    np.testing.assert_array_equal(remembered(train).place, train.place)
+
+
+def test_a_person_with_more_places_than_can_be_remembered_does_not_decide(monkeypatch):
+    """Under people who remember, her whole trace would be impossible."""
+    train, longest = people(), []
+
+    def score(memory, learned, of_learned, held_out):
+        longest.append(number_of_places(table_of(held_out)[0]).max())
+        return np.full(held_out.n_users, float(MEMORIES.index(memory)))
+
+    monkeypatch.setattr(bridge_choice, "remembered", lambda traces: remembered(traces, most=2))
+    choose_memory(train, np.zeros(train.n_users, int), score, np.random.default_rng(0))
+    assert longest == [2] * len(MEMORIES)
 
 
 def test_a_table_of_traces_has_a_row_for_each_period():

@@ -147,6 +147,11 @@ class PersonLaw(StepFormulas, PersonModel):
     def n_places(self) -> int:
         return self.first_elsewhere.shape[1]
 
+    @property
+    def most_places(self) -> int:
+        """Maximum number of distinct places of a trace: those that a person remembers, and her anchors."""
+        return MOST_REMEMBERED + (0 if self.home is None else 2)
+
     def phase_of(self, instant: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
         """Instant within its period."""
         return instant % len(self.slot_of_phase)

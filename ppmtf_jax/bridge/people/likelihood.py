@@ -73,7 +73,7 @@ def log_traces(
     Returns
     -------
     float array, shape (traces, clusters)
-        In nats; minus infinity if the law never makes the trace.
+        In nats; minus infinity if the law never makes the trace, such as one with more than `law.most_places` places.
 
     Raises
     ------
@@ -139,13 +139,15 @@ def _log_traces(
     if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
         raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
     exact, n_distinct = _Exact(law), number_of_places(places)
+    # A trace without events is certain, and nobody makes one with too many places.
+    is_scored = (n_distinct > 0) & (n_distinct <= law.most_places)
+    log = np.where(n_distinct > law.most_places, -np.inf, 0.0)[:, None].repeat(n_clusters, axis=1)
     blocks = (
         (exact_of_part, rows[block])
-        for rows, clusters in parts
+        for rows, clusters in ((rows[is_scored[rows]], clusters) for rows, clusters in parts)
         for exact_of_part in [exact.of(clusters)]
         for block in _blocks(n_distinct[rows], places.shape[1], n_clusters)
     )
-    log = np.zeros((len(places), n_clusters))  # a trace without events is certain
 
     def of_block(block: tuple[_Exact, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         return block[1], block[0].log_traces(places[block[1]])
@@ -159,7 +161,7 @@ def _log_traces(
 
 def _blocks(n_distinct: Int[np.ndarray, " trace"], n_instants: int, n_clusters: int) -> Iterable[np.ndarray]:
     """Blocks of traces with equally many distinct places, at least one."""
-    for number in np.unique(n_distinct[n_distinct > 0]).tolist():
+    for number in np.unique(n_distinct).tolist():
         rows = np.flatnonzero(n_distinct == number)
         size = min(EVENTS_AT_A_TIME // n_instants, 4 * NUMBERS_AT_A_TIME // (number * (number + 1) * n_clusters))
         yield from np.split(rows, range(max(1, size), len(rows), max(1, size)))
@@ -511,7 +513,8 @@ class _Exact(StepFormulas):
             slot, here = int(self.slot_of_phase[one_time % self.period]), place[rows]
             pull = self.pull[one_time].T.astype(np.float64)
             to_cells = self.in_cell @ (self.arriving[slot][:, None] * pull)
-            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]] @ to_cells)
+            # A product for each row alone: its rounding does not depend on the other rows, nor on the process.
+            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]][:, None] @ to_cells)[:, 0]
             total[rows] += self.seen_from[slot][here] @ pull
         return total
 

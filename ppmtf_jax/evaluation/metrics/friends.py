@@ -284,7 +284,7 @@ MEETINGS = (
         "friend_lift",
         "Friends over strangers",
         "Log2 of the ratio between how often friends and how often strangers meet: synthetic users minus test users.",
-        "doublings",
+        "log2 of a ratio",
         NEVER_MET,
     ),
     variation_quantity(

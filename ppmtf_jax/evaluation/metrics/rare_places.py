@@ -110,7 +110,7 @@ register_utility(
         "Rare visits",
         "Log2 of the ratio between the shares of synthetic and of test events at rare places: the least visited "
         "places, which have at most a share of {share:g} of all real events.",
-        "doublings",
+        "log2 of a ratio",
         "zero",
         "near 0",
         "the test users visit no rare place",

@@ -81,9 +81,9 @@ def panels(
 
 
 def label_slots(ax: Axes, labels: Sequence[str], n_labels: int) -> None:
-    """Label at most `n_labels` slots on the x axis."""
+    """Label at most `n_labels` slots on the x axis, with the hour below the day."""
     every = -(-len(labels) // n_labels)
-    ax.set_xticks(np.arange(0, len(labels), every), labels[::every])
+    ax.set_xticks(np.arange(0, len(labels), every), [label.replace(" ", "\n") for label in labels[::every]])
 
 
 def coloured(sets: Mapping[str, T]) -> Iterator[tuple[str, T, str]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.people import completion
 from ppmtf_jax.bridge.people.completion import MORE, PARTICLES, complete_traces
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from tests.bridge.people.laws import random_arrays, random_law, with_zeros
@@ -15,6 +17,19 @@ from tests.bridge.people.oracle import Oracle
 
 N_INSTANTS, N_DRAWS = 5, 3000
 GAPS = [(-1, 2, -1, -1, 1), (1, -1, -1, 1, -1), (0, -1, 2, -1, 0)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """One compilation with all optimization takes 10 s."""
+    options: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    whole: Any = completion._complete
+    names = ("n_particles", "most_probable")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            completion, "_complete", jax.jit(whole.__wrapped__, static_argnames=names, compiler_options=options)
+        )
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +113,8 @@ def test_whole_and_empty_traces(law):
     assert drawn(law, whole, 0).shape == (0, N_INSTANTS)
 
 
-def test_an_impossible_event_is_told():
+def test_an_impossible_event_is_told(monkeypatch):
+    monkeypatch.setattr(completion, "MORE", 1)  # for the program that is compiled already
     arrays = random_arrays(period=3, seed=1)
     # Nobody is ever at place 3.
     for name in ("first_elsewhere", "pull", "home", "second", "home_pull", "second_pull"):

@@ -69,6 +69,29 @@ def test_few_remembered_places(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found, [oracle.get(tuple(x), 0) for x in traces.tolist()], atol=1e-14)
 
 
+@pytest.mark.parametrize("anchors", [True, False])
+def test_a_trace_with_more_places_than_a_person_has_costs_nothing(
+    anchors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(law_module, "MOST_REMEMBERED", 2)
+    law = random_law(n_places=6, period=3, anchors=anchors, seed=8)
+    most = 2 + 2 * anchors
+    assert law.most_places == most
+    traces = np.array([np.resize(np.arange(most), 5), np.resize(np.arange(most + 1), 5)])
+    expected = [Oracle(law, 1, most_remembered=2).probability(tuple(trace)) for trace in traces.tolist()]
+    assert expected[0] > expected[1] == 0
+    exact = likelihood._Exact.log_traces
+
+    def of_possible(law: likelihood._Exact, places: np.ndarray) -> np.ndarray:
+        assert len(np.unique(places)) == most
+        return exact(law, places)
+
+    monkeypatch.setattr(likelihood._Exact, "log_traces", of_possible)
+    for part in (traces, traces[1:]):
+        with np.errstate(divide="ignore"):
+            np.testing.assert_allclose(log_traces(law, part, BOTH)[:, 1], np.log(expected[-len(part) :]), rtol=1e-12)
+
+
 def test_traces_of_a_larger_city(large: tuple[RememberingBridge, np.ndarray]) -> None:
     law, traces = large
     found = log_traces(law, traces, np.array([1]))[:, 0]

@@ -51,7 +51,7 @@ def _facts(data: ReportData) -> list[list[str]]:
         "Events": f"{train.n_events:,} used; {test.n_events:,} of the others",
         "Places": f"{train.n_places:,}" + ("" if data.has_map else ", without usable coordinates"),
         "Time": f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} time slots",
-        "Synthesizer": "not said" if model is None else f"{model.system}: {SYNTHESIZERS[model.system].title}",
+        "Synthesizer": "not said" if model is None else f"{SYNTHESIZERS[model.system].title} ({model.system})",
         "Synthetic traces": _synthetic_in_words(data),
         "One trace covers": f"{period.n_instants:,} instants, {_span(period.n_instants * period.step_s)}",
         "Privacy test": "none is known" if verdicts is None else _test_in_words(verdicts.settings),
