@@ -3,11 +3,11 @@
     python benchmarks/attacks.py --data toy-city --traces 1 --csv benchmarks/attacks.csv
     python benchmarks/attacks.py ../shared --data people-flow
 
-People flow, or the simulated city, split in two halves of users; ten traces of each training user, before any privacy
-test. Identity: the attacker has the whole training set, and asks of each trace by which training user it was made;
-there are no strangers, so the area under the curve is that against the other training users. Membership: who of all
-users was a training user. Shadow models are learned of systems that take seconds. The bridge is the one without memory;
-`people.py attacks` attacks the default.
+The users of people flow, or of the simulated city, are split into two halves. Ten traces of each training user are
+attacked, before any privacy test. Identity: the attacker has the whole training set, and asks from which training user
+each trace was made. There are no strangers, so the area under the curve compares the right user with the other training
+users. Membership: which of all users were training users? Shadow models are learned only for systems whose fit takes
+seconds. The bridge has no memory here; `people.py attacks` attacks the default.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
     parser = command_line(__doc__, shared=True)
     parser.add_argument("--data", choices=("people-flow", "toy-city"), default="people-flow")
     parser.add_argument("--systems", nargs="+", default=SYSTEMS)
-    parser.add_argument("--traces", type=int, default=10, help="of each training user")
+    parser.add_argument("--traces", type=int, default=10, help="traces of each training user")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     use_all_cores()

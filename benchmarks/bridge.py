@@ -7,27 +7,28 @@
     python benchmarks/bridge.py wide --csv benchmarks/bridge_city.csv
     python benchmarks/bridge.py clusters ../shared --csv benchmarks/bridge_clusters.csv
 
-Each prints its rows as they are finished and appends them to the file. The data are people flow, check-ins in New York
-and toy cities. Of New York all places are kept, as published; "New York, default" has the places of at least five
-training users, as `ppmtf import` keeps them.
+Each section prints its rows when they are finished and appends them to the file. The data are people flow, check-ins in
+New York and toy cities. "New York" has all places, as published; "New York, default" has only the places of at least
+five training users, as `ppmtf import` keeps them.
 
 `table`: synthesizers and controls over three seeds, ten traces a user (toy city: five), all numbers from `evaluate`.
-The privacy test has k = 10 and eta = 1. The controls have the settings that were chosen for the bridge: `shuffled` has
-its users in clusters of the same sizes at random, `one cluster` all of them in one. In the end it prints a table of
-means over seeds and their range.
+The privacy test has k = 10 and eta = 1. The controls have the settings that were chosen for the bridge: `shuffled` puts
+its users at random into clusters of the same sizes, and `one cluster` puts all users into one cluster. In the end it
+prints a table of means over seeds and ranges.
 
-`tuning`: CPU seconds of choosing the settings, and what they gain with test users, none of whom it has seen.
+`tuning`: CPU seconds for the choice of the settings, and the gain in likelihood of test users, whom the choice never
+saw.
 
-`cells`: how far chains whose distances are between 256 or 128 cells of places are from those of exact distances.
+`cells`: how far chains with distances between 256 or 128 cells of places are from chains with exact distances.
 
-`city`, `wide`: 219,793 users at 1,000 places, and 20,000 at 10,000, are fitted, synthesized once and tested by all
-users: seconds by the clock and of all threads, compilation included, and the peak of memory, libraries included, of
-each part. In the toy cities people live and commute; in the `random` one, which is that of `city.py` as traces, each of
-them is anywhere at 20 of 24 instants, at popular places more often.
+`city` has 219,793 users at 1,000 places, `wide` has 20,000 users at 10,000 places. A model is fitted, makes one trace
+of each user, and all users test these traces. Each part has seconds by the clock, seconds of all threads (both with
+compilation) and peak memory (with libraries). In the toy cities people live and commute. The `random` city is the city
+of `city.py` as traces: each user is seen at 20 of 24 instants, at random places, more often at popular ones.
 
-`clusters`: a quarter of the users, at most 10,000, is held out: `gain` is how much likelier, in nats a visit, theirs
-are under a mixture of the clusters than under the population. It is the mean over seeds, each with other users held
-out. Seconds are of one call of `fit_clusters`; memory is the peak of a process of its own, the data included.
+`clusters`: a quarter of the users, at most 10,000, is held out. `gain` is the log-likelihood of their visits under a
+mixture of the clusters minus that under the population, in nats per visit. It is the mean over seeds, which hold out
+different users. Seconds are for one call of `fit_clusters`; memory is the peak of a process of its own, with the data.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_to_clusters
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
-# The figures are those of the bridge without memory; `people.py` has those of the default.
+# This script measures the bridge without memory; `people.py` measures the default.
 CHAINS = BridgeSettings(memory="none")
-# Traces that are synthesized of each user.
+# Number of synthetic traces of each user.
 DATA = {"people flow": 10, "New York": 10, "toy city": 5, "New York, default": 10}
-# Homes are many and users have one each: the toy city takes a higher rank than the published data.
+# In the toy city every user has a home of her own, so it needs a higher rank than the published data.
 PPMTF = {"toy city": PPMTFSettings(rank=32, zeros="weighted", n_zeros=300)}
 SEEDS = range(3)
 MAX_HELD_OUT = 10_000
@@ -143,7 +144,7 @@ def split(data: str, shared: Path, seed: int) -> tuple[Traces, Traces]:
 
 
 def random_city(n_users: int, n_places: int, n_instants: int = 24, events_per_user: int = 20) -> Traces:
-    """Users who are anywhere, at popular places more often."""
+    """Users who are at random places, more often at popular ones."""
     rng = np.random.default_rng(0)
     popularity = 1 / np.arange(1, n_places + 1)
     drawn = rng.random((n_users, n_instants), np.float32).argpartition(events_per_user, axis=1)[:, :events_per_user]
@@ -173,7 +174,7 @@ def table_rows(shared: Path) -> Iterator[Row]:
 
 
 def synthetic_sets(data: str, train: Traces, seed: int) -> tuple[dict[str, Traces], dict[str, Row]]:
-    """Synthetic traces of all systems and controls, and what is known of them."""
+    """Synthetic traces of all systems and controls, and facts about them, such as the share that passed."""
     sets, about = {}, {}
     for name, model in models(data, train, seed):
         made = synthesize(model, traces_per_user=DATA[data], seed=seed)
@@ -225,7 +226,7 @@ def _rounded(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in values.items()}
 
 
-# BridgeChoice of settings
+# Choice of settings
 
 
 def tuning_rows(shared: Path) -> Iterator[Row]:
@@ -254,7 +255,7 @@ def tuning_rows(shared: Path) -> Iterator[Row]:
 
 @contextmanager
 def cpu_seconds(module: Any, *names: str) -> Iterator[dict[str, float]]:
-    """Of all threads, in some functions of a module."""
+    """Measure the CPU seconds of all threads in some functions of a module."""
     taken: dict[str, float] = {}
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -270,7 +271,7 @@ def cpu_seconds(module: Any, *names: str) -> Iterator[dict[str, float]]:
 
 
 def gain_of(visits: VisitCounts, found: Clusters, shares: np.ndarray) -> float:
-    """How much likelier visits are under a mixture of clusters than under the population, in nats a visit."""
+    """Log-likelihood of visits under a mixture of clusters minus that under the population, in nats per visit."""
     likelihood = logsumexp(log_likelihoods(visits, found) + np.log(found.share), axis=1).sum()
     base = visits.count @ np.log(shares[visits.slot, visits.place])
     return float(likelihood - base) / float(visits.count.sum())
@@ -280,7 +281,7 @@ def gain_of(visits: VisitCounts, found: Clusters, shares: np.ndarray) -> float:
 
 
 def cell_rows(shared: Path) -> Iterator[Row]:
-    """The same clusters and settings; only the cells differ."""
+    """A row for each number of cells; clusters and settings are always the same."""
     sets = {
         "New York": read("New York", shared).split_users(0.8, 0),
         "toy city": toy_city(n_users=5000, n_places=1000, n_days=3, seed=0).traces.split_users(0.8, 0),
@@ -303,9 +304,9 @@ def cell_rows(shared: Path) -> Iterator[Row]:
 
 
 def apart(exact: ClusterBridge, other: ClusterBridge) -> tuple[float, float]:
-    """Total variation of rows, each weighted by how many leave it, and of where steps arrive by the second model.
+    """Total variation between two models: of rows of transitions, and of the places of their chains; means over steps.
 
-    Steps begin at where the first one's chains are, which start from their first places.
+    Rows are weighted by how many chains of the exact model are at the place. Both chains start as the exact model does.
     """
     share = np.bincount(np.asarray(exact.cluster)) / len(exact.cluster)
     at = {name: np.asarray(exact.first, np.float64) for name in ("exact", "other")}
@@ -376,7 +377,7 @@ def measure_city(data: str) -> list[Row]:
 
 
 def adding_a_row(stage: str, function: Callable[..., Any], rows: list[Row]) -> Callable[..., Any]:
-    """The function, which adds a row of seconds and of the peak of memory."""
+    """The same function, but each call adds a row with its seconds and its peak memory."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         peak, clock = PeakMemory(), Clock()
@@ -422,7 +423,7 @@ def measure_clusters(case: Row, shared: str) -> Row:
 
 
 def held_out(case: Row, visits: VisitCounts, space: Space, grid: TimeGrid, seed: int) -> tuple[float, ...]:
-    """Clusters found, gain, seconds and seconds of all threads."""
+    """Number of clusters, gain, seconds by the clock, and seconds of all threads."""
     users = np.random.default_rng(seed).permutation(visits.n_users)
     n = min(visits.n_users // 4, MAX_HELD_OUT)
     others, own = visits.of_users(np.sort(users[:n])), visits.of_users(np.sort(users[n:]))

@@ -1,4 +1,4 @@
-"""A city through the stages of the line: seconds and peak memory of each, and how they grow with users and places.
+"""A city through all stages: seconds and peak memory of each stage, and how they grow with users and places.
 
     python benchmarks/city.py --work city
     python benchmarks/city.py --stages test --precision float32 --work city --csv benchmarks/city.csv
@@ -6,26 +6,26 @@
     python benchmarks/city.py --users 10000 --places 100 300 2000 --verifiers 768 --count-all --work city --csv rows.csv
     python benchmarks/city.py --exponents rows.csv
 
-The city is that of `gibbs.py`: random, popular places more often, 20 cells a user whatever its size. Its model comes
-from a few sweeps with weighted zeros, which is enough for factors of the right shape. Stages leave what they make in
-the work folder for later ones, so that they can be run one by one. Each runs in a process of its own, so that peak
-memory is its own, libraries and model included, and its row is stored as soon as it is finished. A new stage is a
-function in STAGES.
+The city is the random city of `gibbs.py`: popular places have more events, and each user has 20 cells in a city of any
+size. Its model comes from a few sweeps with weighted zeros, which is enough for factors of the right shape. Each stage
+writes its output into the work folder, where later stages read it, so that stages can run one by one. Each stage runs
+in a process of its own, so that its peak memory (with libraries and model) is its own, and its row is stored as soon as
+it is finished. A new stage is a function in STAGES.
 
-`seconds` are by the clock and `cpu_seconds` those that all threads computed, both with compilation and files. They do
-not tell how a stage grows: compilation, tens of seconds whatever the size, would make any exponent look small. The
-exponents are those of the work alone, after the same programs have run once:
+`seconds` are by the clock, and `cpu_seconds` are the CPU time of all threads; both include compilation and files. They
+do not tell how a stage grows: compilation takes tens of seconds for any size, so it would make every exponent look
+small. The exponents are for the work without compilation, after the same programs have run once:
 
 - `sweep_s`: the best call of five sweeps;
 - `synthesis_s`: synthesizing one trace of each user, the second time;
 - `own_s`: the likelihoods of all traces under their own users, with which the privacy test begins;
-- `verifier_ms`: what each further verifier of all traces costs. Only with --count-all, since early stopping leaves
-  fewer traces to each next verifier; of the rounds after the first one, in which programs are compiled.
+- `verifier_ms`: the time for one more verifier of all traces. It needs --count-all, because with early stopping each
+  next verifier has fewer traces. The first round is left out, because its programs are compiled.
 
-A test of v verifiers that counts all takes `own_s` and v times `verifier_ms`; an exponent of the sum would depend on v.
-Exponents are least-squares slopes of log time over log size: in users at equal places and in places at equal users, on
-equally many cores. Each is given by the clock, and of the time that all threads computed (columns that end in `_cpu`),
-which holds on a machine that is also busy with other things.
+A complete test with v verifiers takes `own_s` plus v times `verifier_ms`; an exponent of the sum would depend on v.
+Exponents are least-squares slopes of log time over log size: in users with the number of places fixed, and in places
+with the number of users fixed, always on equally many cores. Each exponent is given for the time by the clock, and for
+the CPU time of all threads (columns that end in `_cpu`), which is also valid on a busy machine.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ COLUMNS = ["stage", "users", "places", "cores", "load", "seconds", "cpu_seconds"
 COLUMNS += ["seconds_first", "sweep_s", "sweep_s_cpu", "synthesis_s", "synthesis_s_cpu", "before_mb", "k"]
 COLUMNS += ["n_verifiers", "count_all", "precision", "own_s", "own_s_cpu", "verifier_ms", "verifier_ms_cpu"]
 COLUMNS += ["pass_rate", "mean_verifiers", "error"]
-# What the exponents are of, and what the official program takes for each 1,000 users or traces (at 1,000 places, on
-# the same kind of machine).
+# The times that have exponents, and the time of the official program for each 1,000 users or traces (with 1,000 places,
+# on the same kind of machine).
 FIGURES = {
     "sweep_s": ("fit, seconds a sweep", 1.5),
     "synthesis_s": ("synthesis, seconds", 7.4),
@@ -102,7 +102,7 @@ def synthesize_city(case: Row, work: Path) -> Row:
     """One trace of each user."""
     model = FittedModel.load(work / "model")
     before = peak_mb()
-    # Compilation apart: the same programs before.
+    # Run the same programs once before, so that compilation is not measured.
     first = measured(synthesize, model, seed=1)[1]["seconds"]
     clock = Clock()
     synthetic = synthesize(model, seed=0)
@@ -114,8 +114,8 @@ def synthesize_city(case: Row, work: Path) -> Row:
 def test_city(case: Row, work: Path) -> Row:
     """The privacy test of all traces by a random subset of users."""
     model, synthetic = FittedModel.load(work / "model"), Traces.load(work / "synthetic")
-    # A trace that needs no user but its own asks no verifier: this compiles what computes own likelihoods, for full
-    # blocks of users and for the last one.
+    # With k = 1 no verifier is asked. So this only compiles the programs of own likelihoods, for full blocks of users
+    # and for the last block.
     some = USERS_AT_A_TIME * n_cores() + synthetic.n_users % USERS_AT_A_TIME
     some = synthetic.select_users(np.arange(min(synthetic.n_users, some)))
     plausible_deniability_test(model, some, k=1, precision=case["precision"])
@@ -140,7 +140,7 @@ def _both(figure: str, taken: Sequence[float]) -> dict[str, float]:
 
 @contextmanager
 def _clock_of_rounds() -> Iterator[list[tuple[np.ndarray, int]]]:
-    """When the verifiers' turn begins, and when each round of so many of them is finished: what the bar would show."""
+    """Time at which the verifiers begin, and at which each round of verifiers ends; taken from the progress bar."""
     since, finished = Clock(), []
 
     @contextmanager
@@ -171,7 +171,7 @@ def measure(case: Row, work: str) -> Row:
 
 
 def print_exponents(rows: list[Row]) -> None:
-    """The exponents of every figure, and the figure at the largest size beside the official program's."""
+    """Print the exponent of each time, and the time at the largest size beside that of the official program."""
     print("| | grows with | from | to | at | exponent | CPU time's | per 1,000 users | official |")
     print("|---|---|--:|--:|---|--:|--:|--:|--:|")
     for figure, (title, official) in FIGURES.items():
@@ -193,7 +193,7 @@ def print_exponents(rows: list[Row]) -> None:
 
 
 def _alike(rows: list[Row], axis: str) -> dict[tuple[int, str, str], list[Row]]:
-    """Rows of equal size along an axis, computed alike."""
+    """Rows grouped by their size along an axis, their number of cores and their precision."""
     groups = defaultdict(list)
     for row in rows:
         groups[int(row[axis]), str(row["cores"]), str(row.get("precision") or "")].append(row)

@@ -46,7 +46,7 @@ def probability(table: pd.DataFrame) -> Figure:
 
 @styled
 def of_counts(table: pd.DataFrame) -> Figure:
-    """Error by category and instant over that of saying 0: above by the limit c, below by epsilon."""
+    """Error by category and instant, divided by the error of the answer 0: by the limit c above, by epsilon below."""
     names = table["data"].unique()
     figure = Figure(figsize=(2.1 * len(names), 5.4), layout="constrained")
     axes = figure.subplots(2, len(names), sharey="row")
@@ -72,7 +72,7 @@ def of_counts(table: pd.DataFrame) -> Figure:
 
 @styled
 def of_traces(table: pd.DataFrame) -> Figure:
-    """Error of population and transitions, and how many co-locations there are, by how many were drawn."""
+    """Error of population and transitions, and the number of co-locations, by the number of drawn co-locations."""
     names = table["data"].unique()
     figure = Figure(figsize=(2.3 * len(names), 6.6), layout="constrained")
     axes = figure.subplots(3, len(names), sharex=True, sharey="row")
@@ -103,7 +103,7 @@ def of_traces(table: pd.DataFrame) -> Figure:
 
 @styled
 def of_attacks(members: pd.DataFrame, attack: pd.DataFrame) -> Figure:
-    """Above who was in the data, from synthetic traces; below one user more or less, from noisy counts."""
+    """Above: membership inference from synthetic traces. Below: the attack on one user from noisy counts."""
     figure = Figure(figsize=(8.1, 5.4), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey="row")
     for ax, (name, rows) in zip(axes[0], members.groupby("data", sort=False), strict=True):

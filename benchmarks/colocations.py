@@ -8,20 +8,21 @@
     python benchmarks/colocations.py verdicts ../shared --csv benchmarks/colocations
     python benchmarks/colocations.py plot ../shared --csv benchmarks/colocations --picture colocations
 
-The 100 most visited places, 24 instants: hours of the day, over all days. The paper's four categories of places are
-not in these data: ours are the three that most places have and "other", and in Gowalla, which has none, four quarters
-of the city. All noise is seeded, so that the figures repeat; so nothing here is private.
+The data have the 100 most visited places and 24 instants: the hours of the day, over all days. The data do not have the
+paper's four categories of places. Our categories are the three that most places have, and "other". Gowalla has no
+categories, so its categories are the four quarters of the city. All noise has a seed, so that numbers can be
+reproduced; so nothing here is private.
 
-`counts`: the friendship probability by epsilon (Fig. 7), co-locations by category by the limit c and by epsilon
-(Figs. 8 to 11), with the published greedy rule and with the bounded one, which protects.
+`counts`: the friendship probability by epsilon (Fig. 7), and co-locations by category, for each limit c and each
+epsilon (Figs. 8 to 11), with the published greedy rule, and with the bounded rule, which protects.
 
-`traces`: population and transitions of synthetic traces by the number of meetings that are drawn (Figs. 12 to 15).
-"published" is greedy, with the most probable completion; "ours" is bounded, with random ones.
+`traces`: population and transitions of synthetic traces, by the number of drawn meetings (Figs. 12 to 15). "published"
+uses the greedy rule and the most probable completion; "ours" uses the bounded rule and random completions.
 
-`members`: membership inference against traces made of half of the users, by epsilon.
+`members`: membership inference against traces made from half of the users, by epsilon.
 
-`attack`: how well somebody who knows all others tells from the noisy counts whether a user is in the data; the greatest
-advantage that differential privacy allows is (e^epsilon - 1) / (e^epsilon + 1).
+`attack`: an attacker knows the data of everybody except one user, and tells from the noisy counts whether this user is
+in the data. Differential privacy bounds her advantage by (e^epsilon - 1) / (e^epsilon + 1).
 
 `verdicts` reads the files and says which of the published findings hold; `plot` draws them.
 """
@@ -67,10 +68,10 @@ from ppmtf_jax.runtime.memory import PeakMemory
 N_PLACES, N_CATEGORIES, N_INSTANTS = 100, 4, 24
 EPSILONS, LIMITS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0), (1, 5, 10, 15, 20)
 THETAS = (1, 5, 10, 50, 100, 500, 1000, 5000)
-# What is not varied, as published.
+# Values where epsilon and the limit are not varied, as published.
 EPSILON, LIMIT = 1.0, 5
 RULES, MECHANISMS = ("greedy", "bounded"), ("no noise", "laplace", "privelet", "privelet, weighted")
-# Root, categories, places: where the sums of categories are what counts.
+# Weights of the levels (root, categories, places) for precise sums of categories.
 FAVOURING_CATEGORIES = [1, 4, 1]
 PROBABILITY_RUNS, COUNT_RUNS, TRIMMING_SEEDS, TRACE_RUNS, MEMBER_RUNS, ATTACK_RUNS = 1000, 100, 5, 5, 5, 4000
 MEMBER_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 1e6)
@@ -86,7 +87,7 @@ COLUMNS = {
 
 
 def cities(shared: Path) -> dict[str, Traces]:
-    """By name; the first two have dates, three hours of the week alone; the last is simulated, a day without gaps."""
+    """Cities by name: two with dates, three with hours of the week only, and a simulated city of a day without gaps."""
     folder, gowalla = shared / "data" / "foursquare-www2019-lbsn2vec", shared / "data" / "gowalla-nyc"
     how = {"discretization": Discretization(MostVisited(N_PLACES), slot_s=3600, min_users_per_place=1)}
     found = {
@@ -104,7 +105,7 @@ def cities(shared: Path) -> dict[str, Traces]:
 
 
 def in_few_categories(traces: Traces) -> Traces:
-    """The categories that most places have and "other"; quarters of the city where there is none."""
+    """Replace categories by the most frequent ones and "other"; by quarters of the city if there are no categories."""
     places = traces.places
     category = places.grid_cell(2).astype(str).astype(object) if places.category is None else places.category.copy()
     kept = pd.Series(category[category != ""]).value_counts().index[: N_CATEGORIES - 1]
@@ -142,7 +143,7 @@ def probability_row(graph: FriendGraph, epsilon: float) -> Row:
 def trimmed_counts(
     traces: Traces, graph: FriendGraph, rule: str, c: int, n_seeds: int = TRIMMING_SEEDS
 ) -> list[np.ndarray]:
-    """Of several draws of which events count; the greedy rule draws nothing."""
+    """Counts for several random selections of the events that count; the greedy rule selects without randomness."""
     found: list[Colocations] = [greedy_colocations(traces, graph, c)] if rule == "greedy" else []
     if rule == "bounded":
         found = [bounded_colocations(traces, graph, ColocationLimits(c), seed=seed) for seed in range(n_seeds)]
@@ -214,9 +215,9 @@ def without_meetings(traces: Traces, system: str, run: int) -> tuple[Traces, int
 
 
 def with_meetings(traces: Traces, run: int, **settings: Any) -> tuple[Traces, int]:
-    """Traces, and how often the noisy friendship probability was none, so that noise was drawn once more."""
+    """Traces, and how often noise was drawn again because the noisy probability allowed no friends."""
     for refused in range(20):
-        # A source of its own for each run and each time.
+        # Each run and each attempt has a noise source of its own.
         noise = SeededNoise(run + 1000 * refused)
         try:
             made = synthesize_colocations(traces, noise=noise, seed=run, **settings)
@@ -267,7 +268,7 @@ def member_rows(data: dict[str, Traces]) -> Iterator[Row]:
                 "bound": 1,
             }
             for epsilon in MEMBER_EPSILONS:
-                # Friendships, co-locations and moves alike: a third each; how many meetings there are is given.
+                # Friendships, co-locations and moves get a third of epsilon each; the number of meetings is given.
                 shares = {f"epsilon_{what}": epsilon / 3 for what in ("friendship", "colocation", "moves")}
                 released, _ = with_meetings(members, seed, n_colocations=1000, **shares)
                 figures = {"epsilon": epsilon, "seed": seed, "bound": f"{bound(epsilon):.4f}"}
@@ -284,7 +285,8 @@ def member_row(released: Traces, members: Traces, others: Traces) -> Row:
 
 
 def bound(epsilon: float) -> float:
-    """Greatest difference of true and false positive rate under differential privacy, for one user in or out."""
+    """Largest true minus false positive rate under differential privacy, for the question if one user is in the
+    data."""
     return float(np.tanh(epsilon / 2))
 
 
@@ -305,7 +307,7 @@ def attack_rows(data: dict[str, Traces]) -> Iterator[Row]:
 
 
 def most_changing_user(traces: Traces, graph: FriendGraph, rule: str, c: int) -> tuple[np.ndarray, np.ndarray]:
-    """Counts with and without the one of the 200 who meet most that changes them most."""
+    """Counts with and without one user: of the 200 users with the most meetings, the one who changes counts most."""
     (counts,) = trimmed_counts(traces, graph, rule, c, n_seeds=1)
     meets = np.bincount(graph.pairs[find_colocations(traces, graph).pair].ravel(), minlength=graph.n_users)
     candidates = np.argsort(-meets, kind="stable")[:200]
@@ -319,7 +321,7 @@ def without_user(traces: Traces, graph: FriendGraph, rule: str, c: int, user: in
 
 
 def advantage_on_counts(counts: np.ndarray, without: np.ndarray, sensitivity: int, epsilon: float) -> Row:
-    """Of the likelihood-ratio test on noisy counts: in how many cases it is right, twice, less one."""
+    """Advantage of the likelihood-ratio test on noisy counts: twice the share of right answers, minus one."""
     noise, changed = SeededNoise(1), counts != without
     both = [each[changed].astype(np.int64) for each in (counts, without)]
     rate = epsilon / sensitivity
@@ -327,14 +329,14 @@ def advantage_on_counts(counts: np.ndarray, without: np.ndarray, sensitivity: in
     for truth, sign in zip(both, (1, -1), strict=True):
         noisy = noise.add_laplace(np.tile(truth, (ATTACK_RUNS, 1)), sensitivity, epsilon)
         ratio = rate * (np.abs(noisy - both[1]) - np.abs(noisy - both[0])).sum(axis=1) * sign
-        # Where both are as probable, a coin decides.
+        # If both are equally probable, the attacker guesses.
         right.append(np.where(ratio > 0, 1.0, np.where(ratio < 0, 0.0, 0.5)))
     error = np.sqrt(sum(each.var() / len(each) for each in right))
     return {"advantage": f"{sum(each.mean() for each in right) - 1:.4f}", "standard_error": f"{error:.4f}"}
 
 
 def chain_of_friends(n_users: int = 201) -> Traces:
-    """Each meets the next one, at an hour and place of their own, in the order of the chain."""
+    """A chain of users: each meets the next one, at an hour that no other pair has."""
     from ppmtf_jax.data.time_grid import TimeGrid
 
     grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, -(-n_users // 24) * 24, slot_s=3600)
@@ -349,7 +351,7 @@ def chain_of_friends(n_users: int = 201) -> Traces:
 
 
 def verdicts(stem: str) -> None:
-    """Each published finding, with the cities where it holds, and what protection costs."""
+    """Print each published finding with the cities where it holds, and the cost of protection."""
     counts, traces = (pd.read_csv(f"{stem}_{name}.csv") for name in ("counts", "traces"))
     probability = counts[counts["what"] == "friendship probability"]
     half = probability[probability["epsilon"] == 0.5].set_index("data")
@@ -386,7 +388,7 @@ def verdicts(stem: str) -> None:
 
 
 def told(finding: str, ratio: pd.Series, below: float | None = None) -> None:
-    """The ratio in each city, and in how many it is below what the finding claims."""
+    """Print the ratio in each city, and in how many cities it is below the limit of the finding."""
     held = "" if below is None else f": HOLDS in {(ratio < below).sum()} of {len(ratio)}"
     print(f"{finding}{held} ({', '.join(f'{name} {each:.2f}' for name, each in ratio.items())})")
 
@@ -396,9 +398,9 @@ def main() -> None:
     sections = {"counts": count_rows, "traces": trace_rows, "members": member_rows, "attack": attack_rows}
     parser.add_argument("section", choices=[*sections, "verdicts", "plot"])
     parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
-    parser.add_argument("--csv", required=True, help="file for the figures; to read, what the names begin with")
+    parser.add_argument("--csv", required=True, help="file for the numbers; to read, how the files' names begin")
     parser.add_argument("--only", nargs="+", help="names of data sets")
-    parser.add_argument("--picture", help="what the names of pictures begin with")
+    parser.add_argument("--picture", help="beginning of the names of the pictures")
     arguments = parser.parse_args()
     if arguments.section == "verdicts":
         verdicts(arguments.csv)

@@ -1,6 +1,6 @@
 """What the benchmarks share: command line, data, clocks, processes of their own, and the files of figures.
 
-Nothing large is imported at the top: the peak of memory of a process begins at that of the process that starts it.
+No large module is imported at the top, because the peak memory of a process begins at that of its parent process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARED = FOLDER.parents[1] / "shared"
 
 
 def command_line(text: str, *, sections: Iterable[str] = (), shared: bool = False) -> argparse.ArgumentParser:
-    """A parser with the option for the file of figures and, if asked for, with a section and the folder of the data."""
+    """A parser with the option --csv and, if asked for, with a section and the folder of the data."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     if sections:
         parser.add_argument("section", choices=sections)
@@ -45,7 +45,7 @@ def people_flow(shared: Path) -> tuple[Traces, Traces]:
 
 
 def new_york(shared: Path) -> Traces:
-    """Foursquare's check-ins in New York, as published: also at places that one person alone visits."""
+    """Foursquare's check-ins in New York, as published: also at places that only one person visits."""
     from ppmtf_jax.datasets.discretization import Discretization
     from ppmtf_jax.datasets.foursquare import read_foursquare
 
@@ -61,9 +61,9 @@ def record(
     Parameters
     ----------
     columns : names
-        Those of the file; by default those of the first row.
+        Columns of the file; by default those of the first row.
     append : bool
-        Store the rows below those of the same columns that the file already has.
+        Append the rows to the file, which must have the same columns.
     """
     found = []
     for row in rows:
@@ -90,7 +90,7 @@ def _text(value: Any) -> Any:
 
 
 class Clock:
-    """Seconds since it was made: by the clock, and those that all threads computed."""
+    """Seconds since this object was made: by the clock, and CPU seconds of all threads."""
 
     def __init__(self) -> None:
         self.begin = time.perf_counter(), time.process_time()
@@ -104,28 +104,28 @@ class Clock:
 
 
 def measured(function: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, Row]:
-    """What a function returns, and what the call took."""
+    """The result of a function, and the seconds and CPU seconds of the call."""
     clock = Clock()
     result = function(*arguments, **options)
     return result, clock.row(2)
 
 
 def machine() -> Row:
-    """How many cores there are, and how many programs want them."""
+    """Number of cores, and the load of the machine."""
     return {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
 
 
 def peak_mb() -> int:
-    """The most memory that this process held so far, interpreter and libraries included."""
+    """Peak memory of this process so far, interpreter and libraries included."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def in_a_process(
     function: Callable[..., Any], *arguments: Any, n_cores: int | None = None, keep_error: bool = False
 ) -> Any:
-    """What a function of a benchmark returns, called in a process of its own, on so many cores.
+    """Call a function of a benchmark in a process of its own on `n_cores` cores, and return its result.
 
-    Arguments and result are what JSON can hold. An error ends the benchmark or, with `keep_error`, is a row.
+    The result must fit into JSON. An error ends the benchmark or, with `keep_error`, becomes a row.
     """
     module = Path(inspect.getfile(function)).stem
     code = f"import os, sys, json; sys.path.insert(0, {str(FOLDER)!r}); "

@@ -1,12 +1,12 @@
-"""What the factorization knows of groups: the bridge with clusters made of factors, beside those of EM.
+"""What the factorization knows about groups: the bridge with clusters from factors, beside clusters from EM.
 
     python benchmarks/factor_clusters.py ../shared --csv benchmarks/factor_clusters.csv
     python benchmarks/factor_clusters.py ../shared --data people-flow --cases em published
 
-Of each user some numbers: a row of a factor, or what a factorization predicts of her visits. K-means on them makes as
-many clusters as EM starts with; small ones are dissolved (`bridge.clusters.assign`); the chains are fitted to them with
-the smoothing that EM's have (`fit_to_clusters`); and group fidelity is measured of ten traces a user. So all that
-differs is who is with whom.
+Each user is described by some numbers: her row of a factor, or her visits as a factorization predicts them. K-means on
+these numbers makes as many clusters as EM starts with. Small clusters are dissolved (`bridge.clusters.assign`). Chains
+are fitted to the clusters with the same smoothing as for the clusters of EM (`fit_to_clusters`). Group-TV is measured
+on ten traces per user. So only the clusters of the users differ.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DATA = {"people-flow": "people flow", "foursquare": "New York"}
 
 
 class Problem(NamedTuple):
-    """Training data with what all cases need of them."""
+    """Training data, and everything that all cases compute from them."""
 
     train: Traces
     visits: VisitCounts
@@ -113,7 +113,7 @@ def nmf(loss: str, *, blurred: bool) -> Features:
 
 
 def factors(problem: Problem, coupling: Coupling, draws: int, settings: PPMTFSettings) -> list[np.ndarray]:
-    """The last draws of the visits' three factors, five sweeps apart, each of shape (draws, rows, rank)."""
+    """The last draws of the three factors of visits, five sweeps apart, each of shape (draws, rows, rank)."""
     counts = count_tensors(problem.train, settings.trimming(), seed=problem.seed)
     result = run_gibbs(
         jax_stream(problem.seed, Stage.FIT),
@@ -145,7 +145,7 @@ def ppmtf(*, visits_alone: bool = False, draws: int = 1, **settings: Any) -> Fea
 
 
 def of_regions(features: Features) -> Features:
-    """The same of visits to regions: at most `N_REGIONS` groups of near places, equally many in each."""
+    """The same for visits to regions: at most `N_REGIONS` groups of near places, with equally many places in each."""
 
     def coarse(problem: Problem) -> dict[str, np.ndarray]:
         train, cell = problem.train, space_of(problem.train.places, N_REGIONS).cell

@@ -26,9 +26,9 @@ COLUMNS += ["statistics_share", "compile_s", "peak_mb", "cells_mb_per_device", "
 
 
 def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
-    """A random city, by default of the size of Istanbul: popular places more often, few cells a user.
+    """A random city, by default of the size of Istanbul: popular places have more events, and each user has few cells.
 
-    A user has as many cells in a city of any size, but for those drawn twice, of which small cities have a few more.
+    Each user has equally many cells in a city of any size, except that small cities draw a few more cells twice.
     """
     from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 
@@ -56,7 +56,7 @@ def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
 def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
     """Run calls of some sweeps: the last state, seconds of the first call, and (seconds, CPU seconds) of a later sweep.
 
-    The cells are to lie on the devices already.
+    The cells must be on the devices before the call.
     """
     import jax
 
@@ -113,7 +113,7 @@ def measure(case: dict) -> dict:
 
 
 def measure_parts(case: dict) -> dict:
-    """Where the time of a sweep goes on one device, in nanoseconds a cell visit and microseconds a drawn row."""
+    """Time of the parts of a sweep on one device, in nanoseconds per cell visit and microseconds per drawn row."""
     import jax
     import jax.numpy as jnp
 

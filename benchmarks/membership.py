@@ -2,11 +2,12 @@
 
     python benchmarks/membership.py ../shared --csv benchmarks/membership.csv
 
-People flow: 500 training and 500 other users, ten traces of each training user, of which those that pass the privacy
-test (k = 10, eta = 1) are released. Each row is an attack. "released": one release, intervals over users. "held out":
-each shadow model in turn is attacked by others, so that the mean over them, with 1.96 standard errors, tells what the
-attack finds on average. "control": the same where who is in which model is drawn anew, and nothing is to be found. The
-bridge is the one without memory; `people.py attacks` attacks the default.
+The data are people flow: 500 training users and 500 other users. Each system makes ten traces of each training user,
+and releases the traces that pass the privacy test (k = 10, eta = 1). Each row is an attack. "released": an attack on
+one release, with intervals over users. "held out": each shadow model in turn is attacked with the help of the others;
+the row has the mean over the attacked models and 1.96 standard errors. "control": the same attack, but the members of
+each model are drawn anew at random, so there is nothing to find. The bridge has no memory here; `people.py attacks`
+attacks the default.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ COLUMNS = ["system", "measured", "attack", "shadows", "traces", "auc", "auc_low"
 COLUMNS += ["found_low", "found_high", "seconds"]
 NUMBERS = (6, 8, 12, 16, 20, 30)
 FEWEST = LEAST_SHADOWS + 2
-"""Held-out shadow models are attacked without their pair, and enough others must remain."""
+"""A held-out shadow model is attacked without the two models of its pair; enough other models must remain."""
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=("bridge memory=none", "ppmtf"))
     parser.add_argument("--shadows", type=int, default=16, help=f"even, at least {FEWEST}")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="folder in which finished shadow models are kept, to go on from")
+    parser.add_argument("--keep", type=Path, help="folder of finished shadow models; a stopped run continues from them")
     arguments = parser.parse_args()
     if arguments.shadows < FEWEST or arguments.shadows % 2:
         parser.error(f"--shadows: an even number of at least {FEWEST}")
@@ -106,7 +107,7 @@ def _of_release(name: str, scores: MembershipScores, n_traces: int) -> Row:
 
 
 def _on_average(shadows: Shadows, n_others: int) -> dict[str, float]:
-    """Of each model in turn by so many others, never the one of the other half."""
+    """Attack each model in turn with so many other models, but never with the model of the other half of its users."""
     number, found = np.arange(len(shadows.is_in)), []
     for pair in number.reshape(-1, 2):
         others = np.setdiff1d(number, pair)[:n_others]
@@ -115,7 +116,7 @@ def _on_average(shadows: Shadows, n_others: int) -> dict[str, float]:
             score, is_in = known.score(shadows.statistics[each]), shadows.is_in[each]
             roc = Roc.of(score[is_in], score[~is_in])
             found.append((roc.auc, roc.true_positive_rate_at(0.01)))
-    # Both models of a pair tell of one split of the users.
+    # Both models of a pair come from the same split of the users.
     of_pair = np.array(found).reshape(-1, 2, 2).mean(axis=1)
     mean, error = of_pair.mean(axis=0), 1.96 * of_pair.std(axis=0, ddof=1) / np.sqrt(len(of_pair))
     names = ("auc", "found_at_1_percent"), ("auc_low", "found_low"), ("auc_high", "found_high")

@@ -4,13 +4,13 @@
     python benchmarks/metrics.py city --users 20000 --days 7
     python benchmarks/metrics.py values --data ../shared --csv benchmarks/metrics_values.csv
 
-`city` is the toy city with 1,000 places, four fifths of its people the training users. The synthetic set has a complete
-trace of 24 events of each of them, another day of theirs. A row for each metric, in the order in which they are done:
-the first to need the windows of a set cuts them, and those after it find them ready. `reading` is what the caveats and
-references take.
+`city` is the toy city with 1,000 places; four fifths of its people are the training users. The synthetic set has one
+complete trace of 24 events of each training user: another day of the same person. Each metric has a row, in the order
+of measurement: the first metric that needs the windows of a set also pays for cutting them, and later metrics reuse
+them. `reading` is the time for caveats and references.
 
-`values` fits PPMTF to people flow, to check-ins in New York and to a toy city of 2,000 people, and prints what metrics
-give, with what they are to be held against.
+`values` fits PPMTF to people flow, to check-ins in New York and to a toy city of 2,000 people, and prints the metrics
+of its traces beside the values to compare them with.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ N_PLACES, TRAIN_FRACTION = 1000, 0.8
 
 
 def city(n_users: int, n_days: int) -> tuple[Traces, Traces, Traces]:
-    """Synthetic, training and test traces; so many training users."""
+    """Synthetic, training and test traces with a given number of training users."""
     n_all = round(n_users / TRAIN_FRACTION)
     train, test = toy_city(n_all, n_places=N_PLACES, n_days=n_days, seed=0).traces.split_users(TRAIN_FRACTION, seed=0)
     complete = toy_city(n_all, n_places=N_PLACES, n_days=n_days + 1, missing=0.0, seed=0).traces
@@ -89,7 +89,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("what", choices=["city", "values"])
     parser.add_argument("--users", type=int, default=220_000, help="training users of the city")
-    parser.add_argument("--days", type=int, default=1, help="of the real traces of the city")
+    parser.add_argument("--days", type=int, default=1, help="days of the real traces of the city")
     parser.add_argument("--data", type=Path, help="folder with data/ and reference/")
     arguments = parser.parse_args()
     if arguments.what == "values" and not arguments.data:

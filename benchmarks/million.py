@@ -3,14 +3,14 @@
     python benchmarks/million.py --work million --csv benchmarks/million.csv
     python benchmarks/million.py --users 20000 --sweeps 10 --verifiers 512 --work rehearsal
 
-A toy city of 1,000 places, observed for a day: `ppmtf import`, `fit` with weighted zeros, `synthesize` one trace of
-each user, `test`. The city has a quarter more users than `--users` says, since a fifth of them is put aside by the
-import: as many as it says are trained on, synthesized and tested.
+The data are a toy city of 1,000 places, observed for a day. The commands are `ppmtf import`, `fit` with weighted zeros,
+`synthesize` (one trace of each user) and `test`. `--users` is the number of training users, each of whom has one
+synthetic trace. The city has a quarter more users, because the import puts a fifth of them aside as test users.
 
-Each command is a process of its own, measured by the system as a whole: seconds by the clock, seconds that all its
-threads computed, and the most memory that it held, interpreter and libraries included. A row is stored as soon as its
-command is finished; commands whose output is there already are skipped, so that what was stopped goes on with the same
-call. A stopped fit goes on by itself from its last checkpoint; its row is then of the rest alone.
+Each command is a process of its own, measured from outside: seconds by the clock, CPU seconds of all its threads, and
+its peak memory, interpreter and libraries included. A row is stored as soon as its command is finished. Commands whose
+output exists are skipped, so a stopped run continues when it is called again. A stopped fit continues from its last
+checkpoint; its row then measures only the rest of the fit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIONS = {"import": [], "fit": ["sweeps"], "synthesize": [], "test": ["verifier
 
 
 def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]:
-    """Of each step the command and its output."""
+    """The command and the output of each step."""
     work = arguments.work
     city, model, synthetic, verdicts, released = (
         work / name for name in ("city", "model", "synthetic", "verdicts", "released")
@@ -74,8 +74,8 @@ def main() -> None:
     parser.add_argument("--verifiers", type=int, default=8_000)
     parser.add_argument("--precision", choices=["float64", "float32"], default="float64")
     parser.add_argument("--steps", nargs="+", choices=list(OPTIONS), help="by default all")
-    parser.add_argument("--again", action="store_true", help="do steps whose output is there already once more")
-    parser.add_argument("--work", type=Path, required=True, help="folder for all that is made")
+    parser.add_argument("--again", action="store_true", help="repeat steps whose output exists")
+    parser.add_argument("--work", type=Path, required=True, help="folder for all output")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     for step, (command, output) in commands(arguments).items():

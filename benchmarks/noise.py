@@ -3,12 +3,13 @@
     python benchmarks/noise.py seconds --csv benchmarks/noise_seconds.csv
     python benchmarks/noise.py sums --csv benchmarks/noise_sums.csv
 
-`seconds` draws for a million counts, floats, and Privelet coefficients of 1,000 instants by 1,000 places.
+`seconds` draws noise for a million counts, a million floats, and the Privelet coefficients of 1,000 instants by 1,000
+places.
 
-`sums` has counts like co-locations of a day: 24 instants and 100 places in four categories and twelve sub-categories
-(Narita et al. 2022, table 2), most of the counts 0 and most of the others at few places. The error is that of the sums
-of categories at each instant, of counts as they come and of counts that were cut off at 0, which gives sums a bias.
-Its noise has a seed.
+`sums` has counts like the co-locations of a day: 24 instants and 100 places in four categories and twelve
+sub-categories (Narita et al. 2022, table 2). Most counts are 0, and most of the others are at few places. The error is
+measured on the sum of each category at each instant, once for the noisy counts as they are, and once for noisy counts
+that are cut off at 0, which biases the sums. The noise of `sums` has a seed.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ scikit-mobility needs older libraries than this package, so it runs in an enviro
     python3 -m venv ~/skmob && ~/skmob/bin/pip install scikit-mobility==1.3.1 "numpy<2" "scipy<1.12" "shapely<2.1"
     export SKMOB_PYTHON=~/skmob/bin/python
 
-`peer_traces` writes what the models need into a folder, runs this file with that Python, and reads what it made. The
-models have their published parameters. They know of the training data how often each place was visited; DITRAS also
-learns a diary, when people are at home and how long elsewhere, from at most `MOST_DIARIES` people. A synthetic person
-begins at midnight of the first day, at a place drawn by its visits.
+`peer_traces` writes the input of the models into a folder, runs this file with that Python, and reads the result. The
+models have their published parameters. From the training data, they learn how often each place was visited. DITRAS also
+learns a diary (when people are at home, and how long they are elsewhere) from at most `MOST_DIARIES` people. A
+synthetic person begins at midnight of the first day, at a place drawn in proportion to its visits.
 
 - Density-EPR: Song et al. (2010), Modelling the scaling properties of human mobility, Nature Physics 6; Pappalardo et
   al. (2015), Returners and explorers dichotomy in human mobility, Nature Communications 6.
@@ -39,7 +39,7 @@ MOST_DIARIES = 200
 
 
 def peer_traces(train: Traces, peer: str, n_people: int, n_instants: int, seed: int) -> Traces:
-    """A complete trace of each of so many invented people, from the first midnight of the grid on."""
+    """Complete traces of `n_people` synthetic people, from the first midnight of the grid on."""
     from ppmtf_jax import Traces
     from ppmtf_jax.data.time_grid import TimeGrid
 

@@ -1,4 +1,4 @@
-"""People, not chains: do synthetic traces remember as people do, and do they come as the data come?
+"""People, not chains: do synthetic traces remember as people do, and do they have gaps if the data have gaps?
 
     python benchmarks/people.py table ../shared --csv benchmarks/people.csv
     python benchmarks/people.py table ../shared --data "toy weeks" --systems chains bridge --seeds 0
@@ -7,33 +7,35 @@
     python benchmarks/people.py city --csv benchmarks/people_city.csv
     python benchmarks/people.py check --csv benchmarks/people.csv
 
-`table` adds a row for each data set, system and seed; rows that the file has already are not made again, so that what
-was stopped goes on with the same call. All numbers are from `evaluate`, which compares windows of the length of a
-synthetic trace. TP-TV of traces with gaps is that of all traces together: `evaluate` has it of one trace a user, which
-has few events at a place and slot. Each system runs in a process of its own: `peak_mb` is the most memory of fit,
-synthesis and test, libraries included, and seconds are of each of them, compilation included. The privacy test has
-k = 10 and eta = 1.
+`table` adds a row for each data set, system and seed. It does not repeat rows that the file already has, so a stopped
+run continues when it is called again. All numbers are from `evaluate`, which compares windows as long as a synthetic
+trace. There is one exception: for traces with gaps, TP-TV is measured on all traces together, because the one trace of
+a user that `evaluate` takes has few events at a place and slot. Each system runs in a process of its own. `peak_mb` is
+the peak memory of fit, synthesis and test together, libraries included. Seconds are given for each of the three,
+compilation included. The privacy test has k = 10 and eta = 1.
 
 Data:
 
 - people flow: 500 and 500 people, half a day of 30 instants, ten traces a user;
 - toy weeks: a simulated city of 1,000 and 1,000 people, a week of hours; another city for each seed;
-- New York (Foursquare) and Gowalla (its New York): check-ins over months, eight windows of 28 days a user. Gowalla has
-  users of at least 20 check-ins. Half of the users are test users. Complete windows are *masked*: each has only the
-  instants of a random training window, so that all sets have equally many events, for metrics and for attackers.
+- New York (Foursquare) and Gowalla (also New York): check-ins over months, eight windows of 28 days a user. Of Gowalla,
+  only users with at least 20 check-ins are used. Half of the users are test users. Complete windows are *masked*: each
+  has only the instants of a random training window, so that all sets have equally many events, for metrics and for
+  attackers.
 
 Systems: `PPMTF`; `chains`, the bridge without memory; `bridge`, the default; `presence`, the default with a place at
-every hour (check-ins alone); and the peers density-EPR and DITRAS of scikit-mobility, see `peers.py`. Of systems whose
-traces last a day, 28 are joined to a window. `Training` and `Uniform` are the columns of `evaluate`.
+every hour (only for check-ins); and the peers density-EPR and DITRAS of scikit-mobility, see `peers.py`. If the traces
+of a system last a day, 28 of them are joined to a window. `Training` and `Uniform` are the columns of `evaluate`.
 
-`attacks` makes the attacks of `membership.py` on people flow, of which shadow models are the strongest. Finished shadow
-models are in the folder `--keep`, to go on from.
+`attacks` makes the attacks of `membership.py` on people flow; shadow models are the strongest of them. Finished shadow
+models are kept in the folder `--keep`, so that a stopped run continues from them.
 
-`city` is the seconds and memory of chains and of the default: 219,793 people at 1,000 places who make a trace of a day
-each, 20,000 who make one of a week, 10,000 at 10,000 places, and 2,000 who make a trace of quarters of an hour.
+`city` measures the seconds and the memory of chains and of the default on four simulated data sets: a day of 219,793
+people at 1,000 places, a week of 20,000 people, a day of 10,000 people at 10,000 places, and a day of 2,000 people in
+steps of a quarter of an hour.
 
-`check` says of each figure that the remembering bridge must show whether it is met: on the mean over seeds, with the
-worst seed and Training beside. Figures of attacks are in the file beside, whose name ends in `_attacks`.
+`check` prints each limit that the default must meet, and whether the mean over seeds meets it. The worst seed and
+Training are beside the mean. Numbers of attacks are read from a second file, whose name ends in `_attacks`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from common import Row, command_line, in_a_process, machine, measured, people_fl
 from peers import PEERS, peer_traces
 
 COLUMNS = ["data", "seed", "system", "traces", "share_passed"]
-"""Of a row, before the metrics."""
+"""Columns of a row before those of the metrics."""
 DENSE, SPARSE = ("people flow", "toy weeks"), ("New York", "Gowalla")
 SEEDS = (0, 1, 2)
 WINDOW_DAYS = 28
@@ -97,7 +99,7 @@ COLUMNS += [*METRICS, *PRIVACY, *SECONDS, "peak_mb", "cores", "load", "said"]
 
 
 class Data(NamedTuple):
-    """Real traces: how they are read, and what is synthesized from them."""
+    """How real traces are read, and how many synthetic traces are made from them."""
 
     read: Callable[[Path, int], tuple[Any, Any]]  # training and test traces, of the folder of the data and the seed
     of_user: int  # synthetic traces of each training user
@@ -105,7 +107,7 @@ class Data(NamedTuple):
 
 
 def toy_weeks(shared: Path, seed: int) -> tuple[Any, Any]:
-    """A simulated city whose slots repeat weekly; nothing is read."""
+    """A simulated city whose slots repeat every week; the folder `shared` is not used."""
     from ppmtf_jax import toy_city
 
     return in_weeks(toy_city(n_users=2000, n_places=500, n_days=7, seed=seed).traces).split_users(0.5, seed=0)
@@ -193,7 +195,7 @@ def by_fit(system: str, **settings: Any) -> Callable[[Data, Any, int], Made]:
 
 
 def by_peer(peer: str) -> Callable[[Data, Any, int], Made]:
-    """A model of scikit-mobility: people who depend on nobody, so that nothing is tested."""
+    """A model of scikit-mobility. Its people are not made from single users, so there is no privacy test."""
 
     def make(data: Data, train: Any, seed: int) -> Made:
         n_instants = train.time_grid.period * max(data.n_days, 1)
@@ -204,7 +206,7 @@ def by_peer(peer: str) -> Callable[[Data, Any, int], Made]:
 
 
 def in_windows(traces: Any, n_days: int) -> Any:
-    """Join each `n_days` traces of a user, of a day each, to one trace."""
+    """Join every `n_days` traces of a user, each of one day, to one trace."""
     from ppmtf_jax.data.time_grid import TimeGrid
 
     grid = traces.time_grid
@@ -229,7 +231,7 @@ SYSTEMS: dict[str, Callable[[Data, Any, int], Made]] = {
     **{peer: by_peer(peer) for peer in PEERS},
 }
 MASKED = ("presence",)
-"""Systems for check-ins alone."""
+"""Systems that are only for check-ins."""
 
 
 # The table
@@ -260,7 +262,7 @@ def _done(path: Path | None) -> set[tuple[str, int, str]]:
 
 
 def register_window_radius() -> None:
-    """Add the gyration of whole windows to the metrics; that of the library is of one period."""
+    """Add a metric: the radius of gyration in whole windows. The metric of the library measures one period."""
     from ppmtf_jax.data.measurement import MetricInfo
     from ppmtf_jax.evaluation.distributions import wasserstein
     from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, lasts_several_periods
@@ -277,7 +279,7 @@ def register_window_radius() -> None:
 
 
 def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
-    """Rows of a system, of training traces and of uniform places, computed in this process."""
+    """Compute the rows of a system, of Training and of Uniform in this process."""
     from ppmtf_jax import EvaluationSettings, evaluate
     from ppmtf_jax.data.windows import is_complete
     from ppmtf_jax.runtime.devices import use_all_cores
@@ -314,7 +316,7 @@ def masked(traces: Any, real: Any, seed: int) -> Any:
 
 
 def of_people(traces: Any) -> Any:
-    """The same traces, each of a person of its own, so that the population is that of all of them together."""
+    """The same traces, each with a user of its own, so that metrics of one trace per user use all traces."""
     people = traces.trace_of_event()
     ids = np.arange(int(people[-1]) + 1)
     return replace(traces, user=people, trace=np.zeros_like(people), user_ids=ids, friendships=None, of_nobody=True)
@@ -362,7 +364,7 @@ CITIES = {
     "places": (10_000, 10_000, 1),
     "quarters": (2000, 500, 1),
 }
-"""Users, places and days."""
+"""Number of users, of places and of days of each simulated data set."""
 CITY_COLUMNS = ["data", "system", "users", "places", "events", "stage", "seconds", "cpu_seconds", "peak_mb", "cores"]
 CITY_COLUMNS += ["load", "note"]
 
@@ -374,7 +376,7 @@ def city_rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def measure_city(data: str, system: str) -> list[Row]:
-    """Fit, synthesize and test in this process: seconds, and the peak of memory with all libraries."""
+    """Fit, synthesize and test in this process: seconds and peak memory, libraries included."""
     from ppmtf_jax import fit, plausible_deniability_test, synthesize, toy_city
     from ppmtf_jax.runtime.devices import use_all_cores
     from ppmtf_jax.runtime.memory import PeakMemory
@@ -419,7 +421,7 @@ def _musts() -> Iterator[Must]:
         "distinct_w1": (0.8, 0.55),
         "daily_motif_tv": (0.07, 0.14),
         "top_place_w1": (0.02, 0.02),
-        # Of 1.25 homes in all, test users have 1.14.
+        # The limit is 1.25 homes in all; test users have 1.14.
         "night_homes_difference": (None, 0.11),
         "stay_difference": (0.015, 0.015),
         "jump_tv": (0.03, 0.06),
@@ -430,7 +432,7 @@ def _musts() -> Iterator[Must]:
         "daily_motif_tv": (0.12, 0.07),
         "window_top_w1": (0.03, 0.03),
         "stay_any_gap_difference": (0.02, 0.02),
-        # One hour on, at most .055 and .02 of the events may be stays; of test users' .029 and .012 are.
+        # Of the steps of one hour, at most .055 and .02 may be stays; of those of test users, .029 and .012 are stays.
         "stay_difference": (0.026, 0.008),
         "jump_1h_tv": (0.16, 0.11),
         "event_gap_tv": (0.07, 0.06),
@@ -448,7 +450,7 @@ def _musts() -> Iterator[Must]:
         margin = 0.01 if data in DENSE else 0.0
         yield from (Must(metric, data, margin, "chains") for metric in ("od_tv", "group_tv"))
     yield from (Must("tp_tv", data, 0.005, "chains") for data in DENSE)
-    # "Near Training": within a tenth of a home.
+    # "Near Training" means: at most a tenth of a home away.
     yield from (Must("night_homes_difference", data, 0.1, "Training") for data in SPARSE)
 
 

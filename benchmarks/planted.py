@@ -1,22 +1,22 @@
-"""A planted person: is a pattern that one person alone repeats found in the traces more often than without her?
+"""Planted people: is a pattern that only one person repeats more frequent in the traces if her data are used?
 
     python benchmarks/planted.py --csv benchmarks/planted.csv
     python benchmarks/planted.py ../shared --data "people flow" "New York" --systems bridge --seeds 0
 
-Into the training data come some people (`--people`), each with places of her own, where others go too. On every day she
-is at home, then at four other places in one order, and at home again. No training user makes any of these moves, and
-few begin a day where she lives. Models of the same seed are fitted with and without these people. Of the traces of
-both, rows count
+Some people (`--people`) are added to the training data. Each has places of her own; other people visit these places
+too. Every day she is at home, then at four other places in a fixed order, and at home again. No training user makes any
+of these moves, and few training users begin a day at her home. Models of the same seed are fitted with and without
+these people. In the traces of both models, rows count
 
 - `moves`: moves from one of her places to the next of her pattern;
 - `three`: days with three of her places in her order;
 - `all`: days with her whole pattern;
 - `home`: days that begin at her home.
 
-`ratio` is the rate with her divided by the rate without, with the exact 95 % interval for two Poisson numbers: it does
-not cover that fits differ by chance, so look at several seeds. `copied` is the difference as a share of what copies of
-her days, in all synthetic traces that are made from her, would give. Among check-ins, she checks in once at each stop;
-all in all far more often than anybody else.
+`ratio` is the rate with her divided by the rate without her, with the exact 95 % interval for two Poisson numbers. The
+interval ignores that fits differ by chance, so look at several seeds. `copied` is the difference between both counts,
+as a share of the difference that exact copies of her days would make in all synthetic traces made from her. In check-in
+data, she checks in once at each stop, which is far more often than anybody else.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from ppmtf_jax.data.time_grid import DAY_S
 COLUMNS = ["data", "seed", "system", "what", "days", "without", "with", "ratio", "low", "high", "copied"]
 N_STOPS = 5
 MIN_USERS = 5
-"""Her places have so many visitors before her: the import leaves out places with fewer."""
+"""Least number of other visitors of her places, because the import leaves out places with fewer visitors."""
 HOME_SHARE = 0.2
-"""Her home is at one of this share of the places, where the fewest days begin."""
+"""Her home is one of the places where the fewest days begin: this share of all places."""
 SYSTEMS = {**BRIDGES, "ppmtf": {"zeros": "weighted"}, "training": {}}
 
 
@@ -51,8 +51,8 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=("toy days", *DATA), default=["toy days", "toy weeks"])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=("chains", "bridge"))
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
-    parser.add_argument("--people", type=int, default=5, help="who are planted")
-    parser.add_argument("--traces", type=int, default=20, help="of each user")
+    parser.add_argument("--people", type=int, default=5, help="number of planted people")
+    parser.add_argument("--traces", type=int, default=20, help="synthetic traces of each user")
     arguments = parser.parse_args()
     record(rows(arguments), arguments.csv, COLUMNS, append=True)
 
@@ -96,7 +96,7 @@ def read(data: str, shared: Path, seed: int) -> Traces:
 def plant(
     train: Traces, n_people: int, *, is_sparse: bool, random: np.random.Generator
 ) -> tuple[Traces, Int[np.ndarray, "person stop"]]:
-    """Training data with some people more, and their places in the order of their days."""
+    """Training data with the planted people, and the places of each planted person in the order of her day."""
     grid, n_places = train.time_grid, train.n_places
     runs = DayRuns.of(train)
     moves = np.unique(runs.place[:-1].astype(np.int64) * n_places + runs.place[1:])
@@ -109,7 +109,7 @@ def plant(
         if not np.isin(drawn * n_places + np.roll(drawn, -1), moves).any():
             places = np.vstack([places, drawn])
     day = min(DAY_S // grid.step_s, grid.n_instants)
-    # At home for the first three tenths of a day and the last two, at each other place for an eighth.
+    # She is at home for the first three tenths and the last two tenths of a day, and at each other place for an eighth.
     stop = np.searchsorted(np.array([0.3, 0.425, 0.55, 0.675, 0.8]) * day, np.arange(day), side="right") % N_STOPS
     is_seen = run_begins(stop) if is_sparse else np.ones(day, bool)
     instant = np.flatnonzero(np.resize(is_seen, grid.n_instants))
@@ -123,7 +123,7 @@ def plant(
 
 
 class DayRuns(NamedTuple):
-    """Events at one place one after the other, on one day of a trace."""
+    """Series of successive events at one place, on one day of a trace."""
 
     day: Int[np.ndarray, " run"]  # number of the day, counted over all traces
     place: Int[np.ndarray, " run"]
@@ -141,7 +141,7 @@ class DayRuns(NamedTuple):
 
 
 def counts(traces: Traces, places: Int[np.ndarray, "person stop"]) -> dict[str, int]:
-    """How much of the pattern of anybody planted is in traces."""
+    """Count how often traces contain the pattern of a planted person, or a part of it."""
     runs = DayRuns.of(traces)
     same_day = runs.day[:-1] == runs.day[1:]
     first_places = runs.first_places()
@@ -152,7 +152,7 @@ def counts(traces: Traces, places: Int[np.ndarray, "person stop"]) -> dict[str, 
         in_order = same_day & (following[runs.place[:-1]] == runs.place[1:])
         found["moves"] += int(in_order.sum())
         for name, n_moves in (("three", 2), ("all", N_STOPS - 1)):
-            # Moves one after the other that are all in order are of one day.
+            # A series of successive moves that are all in order is within one day.
             series = np.convolve(in_order, np.ones(n_moves, int))[n_moves - 1 :] == n_moves
             found[name] += len(np.unique(runs.day[:-1][series[: len(in_order)]]))
         found["home"] += int((first_places == own[0]).sum())

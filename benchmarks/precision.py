@@ -2,15 +2,15 @@
 
     python benchmarks/precision.py --csv benchmarks/precision.csv
 
-Deviations have no meaning but beside a scale:
+Each deviation is divided by a scale:
 
-- `matrix`: of an entry (i, j) of the row precision, or of the hyper-prior's inverse scale matrix, over the root of the
-  product of the diagonal entries i and i, j and j;
-- `mean`: of a conditional mean, in standard deviations of that conditional (Mahalanobis distance), since a draw adds
-  noise of that size.
+- `matrix`: the deviation of an entry (i, j) of the row precision, or of the hyper-prior's inverse scale matrix, divided
+  by the root of the product of the diagonal entries (i, i) and (j, j);
+- `mean`: the deviation of a conditional mean, in standard deviations of this conditional (Mahalanobis distance),
+  because a draw adds noise of this size.
 
-Both are the largest of all rows, entries and repeats. `noise` is what a draw itself scatters by on the scale of
-`matrix`: sqrt(2 / degrees of freedom) for the hyper-prior, nothing for a row, whose precision is not drawn.
+Both are the largest over all rows, entries and repeats. `noise` is the scatter of a draw on the scale of `matrix`:
+sqrt(2 / degrees of freedom) for the hyper-prior, and nothing for a row, whose precision is not drawn.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ N_SLOTS, ZERO_WEIGHT = 12, 1000 / 12_000
 
 
 def factor(rng: np.random.Generator, n_rows: int, rank: int) -> np.ndarray:
-    """Rows that are alike, as those of fitted factors are: mean and spread of one size."""
+    """Similar rows, as in fitted factors: their mean and their spread are of the same size."""
     return rng.normal(rng.normal(0.3, 0.1, rank), 0.3, (n_rows, rank)).astype(np.float32)
 
 
 def both(compute: Any, *arrays: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What `compute` gives in float32 and in float64."""
+    """The results of `compute` in float32 and in float64."""
     found = []
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
@@ -62,7 +62,7 @@ def matrix_deviation(single: np.ndarray, double: np.ndarray) -> float:
 
 
 def mean_deviation(single: np.ndarray, double: np.ndarray, precision: np.ndarray) -> float:
-    """In standard deviations of a Gaussian of that precision."""
+    """Deviation in standard deviations of a Gaussian with this precision."""
     off = single - double
     return float(np.sqrt(off @ precision @ off))
 
@@ -79,7 +79,7 @@ def hyper(rng: np.random.Generator, n_rows: int, rank: int) -> tuple[float, floa
 
 
 def row(rng: np.random.Generator, n_cells: int, rank: int) -> tuple[float, float]:
-    """A row that sees `n_cells` cells, one in twenty of them positive."""
+    """A row that observes `n_cells` cells; one in twenty is positive."""
     design = factor(rng, n_cells, rank) * factor(rng, n_cells, rank)
     value = np.where(rng.random(n_cells) < 0.05, rng.integers(1, 11, n_cells), 0).astype(np.float32)
 

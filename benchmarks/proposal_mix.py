@@ -4,11 +4,12 @@
     python benchmarks/proposal_mix.py ../shared --data official --mixes 0 1 --seeds 0
     python benchmarks/proposal_mix.py --csv benchmarks/proposal_mix.csv --plot proposal_mix.png
 
-`official` are the published factors of people flow; all others are fresh fits, one for each seed, whose factors serve
-every mix. Ten traces per user; the privacy test has k = 10, eta = 1 and all users as verifiers. The population matrix
-is learned from the training traces. `set` says which traces are measured: `all`, those that `passed`, or `thinned`: a
-random part of those that passed, as many as pass with the mix of the fewest, since many traces have a smaller error
-than few of the same kind. Prints a table; --csv appends it to a file, from which --plot draws.
+`official` uses the published factors of people flow. All other cases are new fits, one for each seed, and the factors
+of a fit are used for every mix. Each user has ten traces; the privacy test has k = 10, eta = 1 and all users as
+verifiers. The population matrix is learned from the training traces. `set` says which traces are measured: `all`
+traces, the traces that `passed`, or a `thinned` set: a random part of the traces that passed, as many as pass with the
+mix that passes fewest. Thinning is needed because many traces have a smaller error than few traces of the same kind.
+The script prints a table; --csv appends it to a file, and --plot draws this file.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--mixes", nargs="+", type=float, default=[0, 0.25, 0.5, 0.75, 1])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--csv", type=Path, help="file to append the figures to, or to draw from")
-    parser.add_argument("--plot", type=Path, help="picture of the figures in --csv")
+    parser.add_argument("--plot", type=Path, help="file for a picture of the numbers in --csv")
     arguments = parser.parse_args()
     if arguments.plot and not arguments.csv:
         parser.error("--plot needs --csv")
@@ -120,7 +121,7 @@ def measure(synthetic: Traces, train: Traces, test: Traces) -> dict[str, float]:
 
 
 def curves(table: pd.DataFrame) -> Figure:
-    """Each figure against the mix: a line through the means over seeds, and a point for each."""
+    """Each metric against the mix: a line through the means over seeds, and a point for each seed."""
     quantities = EvaluationSettings().quantities()
     panels = {"share": "Traces that pass"} | {name: quantities[name].title for name in METRICS if name != "tp_tv_top50"}
     styles = {"all": ("-", "full", "all traces"), "passed": ("--", "none", "those that passed")}

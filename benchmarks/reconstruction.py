@@ -2,12 +2,12 @@
 
     python benchmarks/reconstruction.py ../shared --csv benchmarks/reconstruction.csv
 
-The l1 error of both count tensors, over the observed cells and, estimated, over all others, of the last of 100 draws at
-the published settings. Without anything learned (all factors zero) the error of the observed cells is the sum of the
-counts, and that of the others zero.
+The script measures the l1 error of both count tensors, for the last of 100 draws at the published settings: over the
+observed cells, and (estimated) over all other cells. If nothing is learned (all factors are zero), the error of the
+observed cells is the sum of the counts, and the error of the other cells is zero.
 
-Data: `nyc` are the check-ins in New York of TSMC2014; `nyc-friends` a part of those that the paper used: more users,
-fewer check-ins of each; `people-flow` has many transitions of every user.
+Data: `nyc` has the check-ins in New York of TSMC2014; `nyc-friends` has a part of the data that the paper used, with
+more users and fewer check-ins per user; `people-flow` has many transitions of every user.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ DATA = {"nyc": nyc, "nyc-friends": nyc_friends, "people-flow": lambda shared: pe
 
 
 def thinned(counts: CountTensors, share: float, seed: int) -> CountTensors:
-    """Fewer transitions of the same kind: what is left out counts as a zero."""
+    """Keep a random part of the transitions; cells that are left out count as zeros."""
     own = counts.transitions
     keep = np.random.default_rng((seed, 7)).random(len(own.user)) < share
     return counts._replace(transitions=own.select(keep))
@@ -160,7 +160,7 @@ def reconstruction_errors(factors, counts: SparseCounts, zeros: np.ndarray, seed
 
 
 def check_zeros(factors, counts, zeros, rmse) -> None:
-    """The zeros are those that the sampler saw: else its own error of the observed cells would be another."""
+    """Check that the zeros are those that the sampler saw: its own error of the observed cells must agree."""
     index = np.concatenate([np.stack(counts[:3], axis=1), zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros))])
     ours = np.sqrt(np.mean((value - reconstruct(factors, index)) ** 2))

@@ -4,16 +4,24 @@
     python benchmarks/reidentification.py print --csv benchmarks/reidentification.csv --plot pictures
     python benchmarks/reidentification.py time --csv benchmarks/reidentification.csv
 
-Traces of places more than 30 minutes apart, in 16 x 16 regions. Half of the users are targets, of whom the attacker
-knows the first traces; of all users the others are handed out. Divisions into targets and strangers and random starts
-of the estimators are both varied. A run that the file has already is not made again.
+A trace has places that are more than 30 minutes apart; places are 16 x 16 regions. Half of the users are targets, and
+the other users are strangers. The attacker knows the first traces of the targets. She gets the other traces of the
+targets, and those of the strangers, without names. Both the division into targets and strangers and the random starts
+of the estimators are varied. A run that the file already has is not repeated.
 
-`table`: Table I, ten traces of ten places a user, one known. `controls`: what the groups are worth: the same groups
-with places put to them at random, one group, and each place alone. `deleted`: Fig. 11, the places whose absence hurts
-the attacker most are deleted. `known`: Fig. 12, by the number of known traces. `biased`: Table II and Fig. 17, all
-traces of a user with gaps of 30 minutes to a day. `boxes`: Gowalla in smaller boxes. `roc`: Fig. 10. `classes`: Fig.
-14, several known users. `groups`: which columns of the factors are 0 together. `moves`: why ML fails. `time`: 500
-target users and 500 strangers. `print`: means over divisions and seeds beside what was published.
+- `table`: Table I; ten traces of ten places for each user, one of them known;
+- `controls`: the value of the groups of places: places in random groups of the same sizes, all places in one group, and
+  each place in a group of its own;
+- `deleted`: Fig. 11; the places whose absence hurts the attacker most are deleted;
+- `known`: Fig. 12; several numbers of known traces;
+- `biased`: Table II and Fig. 17; all traces of a user, with gaps of 30 minutes to a day;
+- `boxes`: Gowalla in smaller boxes;
+- `roc`: Fig. 10;
+- `classes`: Fig. 14; several known users;
+- `groups`: which columns of the factors are 0 together;
+- `moves`: why ML fails;
+- `time`: 500 target users and 500 strangers;
+- `print`: means over divisions and seeds, beside the published numbers.
 """
 
 from __future__ import annotations
@@ -82,7 +90,7 @@ ESTIMATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "GSTF, places alone": ("gstf", {"groups": "singletons"}),
 }
 PUBLISHED_ONES, CONTROLS = list(ESTIMATORS)[:3], list(ESTIMATORS)[4:]
-# Around the south of Manhattan, ever smaller.
+# Smaller and smaller boxes around the south of Manhattan.
 BOXES = {
     "own box": DATA["Gowalla"].box,
     "40.6 to 40.9": NEW_YORK,
@@ -106,7 +114,7 @@ TIME_COLUMNS = ["estimator", "targets", "strangers", "traces", "regions", "estim
 TIME_COLUMNS += ["cores", "load"]
 MOVE_COLUMNS = ["data", "box", "users", "whose", "seen", "seen_only_at_its_begin"]
 ROC_COLUMNS = ["data", "estimator", "false_positive_rate", "true_positive_rate"]
-# AUC in percent: single traces and all of a user together. Foursquare was Tokyo.
+# Published AUC in percent: for single traces, and for all traces of a user together. Its Foursquare data are of Tokyo.
 PUBLISHED = {
     ("table", "Geolife"): {"ML": (60.1, 61.4), "TF": (64.3, 65.1), "GSTF": (68.6, 74.0)},
     ("table", "Gowalla"): {"ML": (56.4, 56.9), "TF": (81.4, 85.4), "GSTF": (84.5, 88.8)},
@@ -161,7 +169,7 @@ def all_traces(
 
 
 def plan(section: str, n_divisions: int) -> Iterator[Attack]:
-    """The runs of a section, division by division, so that what is there when it is stopped is of use."""
+    """The runs of a section, division by division, so that the results of a stopped section can be used."""
     for division in range(n_divisions):
         for data in DATA:
             if section == "table":
@@ -182,7 +190,7 @@ def plan(section: str, n_divisions: int) -> Iterator[Attack]:
 
 
 def run(attack: Attack, shared: Path, beta: float | None = None) -> tuple[TransitionMatrices, Traces, float]:
-    """Learn the matrices; and the attacked traces, with places deleted."""
+    """Learn the matrices, and delete places from the attacked traces."""
     known, rest = attack.attacked(shared)
     name = ESTIMATORS[attack.estimator][0]
     matrices, took = measured(estimate_transitions, known, name, seed=attack.seed, **attack.settings(beta))
@@ -195,7 +203,7 @@ def run(attack: Attack, shared: Path, beta: float | None = None) -> tuple[Transi
 
 
 def auc_of(scores: TraceScores) -> float:
-    """In percent; NaN where there is nothing to tell apart."""
+    """AUC in percent; NaN if there is nothing to tell apart."""
     checked = verification(scores)
     return round(100 * checked.roc().auc, 2)
 
@@ -218,10 +226,10 @@ def rows_of(attack: Attack, shared: Path, beta: float | None) -> Iterator[Row]:
 
 
 class Betas:
-    """Cross-validated weights of GSTF, chosen once where choosing again would cost more than it tells.
+    """Cross-validated weights of GSTF, which are chosen once and used again, because each choice takes long.
 
-    That is once for each data set and division; for the controls, by the number of known traces and by box, once for
-    all divisions. So other seeds and deletions go with what was chosen.
+    For `table` and `biased`, there is one choice for each data set and division. For the other sections, one choice
+    serves all divisions. All seeds and all numbers of deleted places share a choice.
     """
 
     def __init__(self, stored: pd.DataFrame):
@@ -230,7 +238,7 @@ class Betas:
             self.add(row)
 
     def of(self, attack: Attack) -> float | None:
-        """None where it is not chosen yet, or there is none."""
+        """The weight for an attack; None if it is not chosen yet, or if the estimator has no such weight."""
         return self._found.get(self._key(vars(attack)))
 
     def add(self, row: Row) -> None:
@@ -240,7 +248,7 @@ class Betas:
     def _key(self, row: Row) -> tuple[Any, ...]:
         section = row["section"].replace("deleted", "table")
         division = row["division"] if section in ("table", "biased") else None
-        # The parts of biased traces are of one run.
+        # All parts of the biased traces come from one run.
         part = row["part"] if section == "boxes" else ""
         return section, row["data"], part, row["known"], row["estimator"], division
 
@@ -256,7 +264,7 @@ def run_section(section: str, shared: Path, csv: Path, n_divisions: int) -> None
 
 
 def roc_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
-    """Means over divisions of the true positive rate at each percent of false ones."""
+    """True positive rate at each percent of false positives, as a mean over divisions."""
     grid = np.linspace(0, 1, 101)
     for data in DATA:
         for estimator in PUBLISHED_ONES:
@@ -367,7 +375,7 @@ def group_rows(shared: Path) -> Iterator[Row]:
 
 
 def move_rows(shared: Path) -> Iterator[Row]:
-    """How often attacked moves are among those known of a user, and how often they only begin where she was seen."""
+    """Share of attacked moves that a user is known to have made, and of others from her known places."""
     boxes = [(data, about.box) for data, about in DATA.items()] + [("Gowalla", box) for box in list(BOXES.values())[1:]]
     for name, box in boxes:
         known, rest = split_traces(all_traces(shared, name, box), 0.1)
@@ -440,12 +448,12 @@ def print_means(csv: Path) -> None:
         known = PUBLISHED.get((section, data), {}).get(estimator) if not part else None
         printed = f"published {known[0]} {known[1]}" if known else ""
         print(section, data, part, *rest, estimator, *texts, f"n={len(of_key)}", printed, sep="  ")
-    # Controls are held against what is in the table.
+    # Controls are compared with the rows of `table`.
     print_differences(by_division[by_division["part"] == ""].replace({"section": {"controls": "table"}}))
 
 
 def print_differences(by_division: pd.DataFrame) -> None:
-    """Of estimators on the same divisions."""
+    """Print the differences between estimators on the same divisions."""
     wide = by_division.pivot_table(
         "auc", ["section", "data", "known", "deleted", "division"], "estimator", sort=False
     ).reset_index()
@@ -462,7 +470,7 @@ def print_differences(by_division: pd.DataFrame) -> None:
 
 @styled
 def draw_rocs(table: pd.DataFrame) -> Figure:
-    # A mean of curves has no steps.
+    # The curves are means, so they are drawn without steps.
     figure, axes = panels()
     fine = np.linspace(0, 1, 1001)
     for ax, data in zip(axes, DATA, strict=True):
@@ -537,7 +545,7 @@ def draw(csv: Path, folder: Path) -> None:
     for along, drawn in (("deleted", PUBLISHED_ONES), ("known", [*PUBLISHED_ONES, "ML, floor 1e-3"])):
         rows = table[(table["section"] == along) & table["estimator"].isin(drawn)]
         if len(rows):
-            # Of the same divisions, all the way.
+            # Every point of a curve comes from the same divisions.
             at_start = start[start["estimator"].isin(drawn) & start["division"].isin(rows["division"])]
             label = "deleted places" if along == "deleted" else "known traces"
             save_figure(draw_areas(pd.concat([at_start, rows]), along, label), folder / f"auc_{along}.png")
@@ -556,7 +564,7 @@ def main() -> None:
     parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs; others get its name and an ending")
     parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="of the users into targets and strangers")
-    parser.add_argument("--plot", type=Path, help="folder to draw all into that there is")
+    parser.add_argument("--plot", type=Path, help="folder for pictures of all stored runs")
     arguments = parser.parse_args()
     section, shared, csv, n_divisions = arguments.section, arguments.shared, arguments.csv, arguments.divisions
     if section in sections:

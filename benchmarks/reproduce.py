@@ -1,11 +1,11 @@
-"""Every figure that says whether this library does what the published programs do, and the line on real check-ins.
+"""Numbers that show whether this library does what the published programs do, and all steps on real check-ins.
 
     python benchmarks/reproduce.py ../shared --csv benchmarks/reproduction.csv
 
 The folder holds the official people-flow files and results, and Foursquare's check-ins in New York. Each part runs in a
-process of its own, so that seconds include compilation at the first seed and peak memory is the part's, libraries
-included. `seconds` are by the clock, `cpu_seconds` those that all threads computed: the figure to compare on a machine
-that is also busy with other things. A figure that something is demanded of is marked `in` or `OUT`.
+process of its own. So the seconds of the first seed include compilation, and the peak memory (libraries included) is
+that of the part. `seconds` are by the clock, and `cpu_seconds` are the CPU time of all threads; compare `cpu_seconds`
+on a busy machine. If a number has a required range, it is marked `in` or `OUT`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""SGLT on people flow beside what was published for it, and what it takes.
+"""SGLT on people flow beside its published numbers, and the time that it takes.
 
     python benchmarks/sglt.py ../shared --csv benchmarks/sglt.csv
 
-50, 100 and 200 clusters, ten traces per user. `clusters` says which places mean the same: `learned` are ours, one
-clustering for each seed; `numbered` are learned in the same way, but from mappings between users that join the places
-left over by number, as the published program's do; `recovered` are the 100 that were recovered from the official
-traces. Places join as in the published program. A row without a seed is the mean over seeds; with 100 clusters, learned
-or recovered, it has to lie within the tolerances below.
+There are 50, 100 and 200 clusters, and ten traces per user. `clusters` names the clustering of places: `learned` is
+ours, with one clustering for each seed; `numbered` is learned in the same way, but the mappings between users join
+leftover places by number, as in the published program; `recovered` has the 100 clusters that were recovered from the
+official traces. Places join as in the published program. A row without a seed is the mean over seeds. With 100
+clusters, learned or recovered, this mean must lie within the tolerances below.
 
-`places_alone` and `events_alone` are the visited places that are a cluster alone, and the share of the events there;
-`agreement` is the adjusted Rand index with the recovered clusters, over the places that these contain. The first fit
-and the first synthesis of a process compile; `seconds` are by the clock.
+`places_alone` is the number of visited places that form a cluster alone, and `events_alone` is the share of the events
+at these places. `agreement` is the adjusted Rand index with the recovered clusters, over the places of these clusters.
+The first fit and the first synthesis of a process include compilation; `seconds` are by the clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRACES_PER_USER = 10
 N_CLUSTERS, N_RECOVERED = (50, 100, 200), 100
 PROBABILITIES = (0.0, 0.2, 0.4, 1.0)
 METRICS = ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "reid_rate", "mia_advantage")
-# How far from the published figure each may be; of learned clusters the mean over seeds.
+# Largest distance of each number from the published one; for learned clusters, of the mean over seeds.
 TOLERANCE = {
     "recovered": {"tp_tv": 0.01, "tp_tv_top50": 0.005, "tm_emd_y": 0.10, "tm_emd_x": 0.10, "reid_rate": 0.03},
     "learned": {"tp_tv": 0.03, "tp_tv_top50": 0.015, "tm_emd_y": 0.15, "tm_emd_x": 0.15},
@@ -82,7 +82,7 @@ def measure(folder: Path, seeds: list[int]) -> Iterator[Row]:
 def _clusterings(
     profiles: VisitProfiles, n_clusters: int, seeds: list[int], official: Int[np.ndarray, " place"]
 ) -> Iterator[tuple[str, int | None, Int[np.ndarray, " place"]]]:
-    """Clusters by name and seed; of those recovered, a place of which nothing is known is a cluster alone."""
+    """Clusters by name and seed. In the recovered clustering, an unknown place forms a cluster alone."""
     for name, graph in (("learned", place_similarity(profiles)), ("numbered", numbered_similarity(profiles))):
         for seed in seeds:
             yield name, seed, cluster_places(graph, n_clusters, jax_stream(seed, Stage.FIT))
@@ -141,7 +141,7 @@ def _row(train: Traces, test: Traces, settings: SGLTSettings, model: FittedModel
 
 
 def _verdict(row: Row, results: pd.DataFrame) -> Row:
-    """The published figures, and for what has to be near them whether it is."""
+    """The published numbers, and whether numbers with a tolerance are near them."""
     probability, n_clusters = row["remove_true_prob"], row["n_clusters"]
     setting = f"c{n_clusters}_0.25_0.75_{probability:g}_4"
     if setting not in results.index:

@@ -4,16 +4,17 @@
     python benchmarks/trade_offs.py plot ../shared --csv benchmarks/trade_offs.csv --picture trade_offs.png
     python benchmarks/trade_offs.py time --csv benchmarks/synthesizer_time.csv
 
-`settings`: people flow, ten traces per user before any privacy test, one seed; PPMTF along its noise precision, SGD
-along the number of copied events, SGLT along remove_true_prob for 50 to 200 clusters of places; and the bridge without
-memory, TPM and Training. Each is beside what the authors' programs printed. What is finished is kept in the folder.
+`settings`: people flow, ten traces per user, before any privacy test, one seed. PPMTF has several noise precisions, SGD
+several numbers of copied events, and SGLT several values of remove_true_prob for 50 to 200 clusters of places. The
+bridge without memory, TPM and Training have one row each. Rows of the authors' programs are beside these rows. Finished
+results are kept in the folder.
 
 `plot`: Fig. 7 of Murakami et al. 2021.
 
-`time`: seconds of a fit and of one trace a user, the first time, with compilation, and the second; Fig. 9. Each is in a
-process of its own. A toy city of one day without gaps, once with 400 places and more and more users, once with 500
-users and more and more places. In the end it prints exponents of the second time: the slope of log seconds over log
-users or places.
+`time`: seconds of a fit and of the synthesis of one trace per user (Fig. 9). Each is measured twice: the first time
+includes compilation, the second does not. Each system and size runs in a process of its own. The data are a toy city of
+one day without gaps: 400 places with a growing number of users, and 500 users with a growing number of places. In the
+end it prints exponents of the second time: the slope of log seconds over log users or log places.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ppmtf_jax.jobs.compare import Candidate, CompareSettings, compare_systems
 NOISE_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10, 20, 100, 200, 1000)
 REMOVED = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1)
 N_CLUSTERS = (50, 100, 150, 200)
-# Series of the picture: candidates, and the published settings that they answer to.
+# Series of the picture: candidates, and the published settings that correspond to them.
 SERIES = {
     "PPMTF": {f"ppmtf noise_precision={each}": ("PPMTF", f"alp{each:g}") for each in NOISE_PRECISIONS},
     "SGD": {f"sgd n_copied={n}": ("SGD", f"cn{n}") for n in range(6)},
@@ -62,7 +63,7 @@ USERS, PLACES = (100, 200, 500, 1000), (100, 200, 400, 1000)
 
 
 def settings_rows(shared: Path, folder: Path) -> Iterator[Row]:
-    """A row for each candidate, and for what was published of it."""
+    """A row for each candidate, and a row for its published numbers."""
     official = shared / "reference" / "people_flow"
     for name, traces in zip(("train", "test"), people_flow(shared), strict=True):
         if not (folder / name).exists():
@@ -125,7 +126,7 @@ def time_rows() -> Iterator[Row]:
 def timed(system: str, settings: str, n_users: int, n_places: int) -> Row:
     traces: Traces = toy_city(n_users=n_users, n_places=n_places, n_days=1, missing=0.0, seed=0).traces
     chosen, row = Candidate.parse(f"{system} {settings}").settings, {"users": n_users, "places": n_places}
-    # The first time compiles.
+    # The first call includes compilation.
     for name in ("compiling_s", "seconds"):
         model, fitting = measured(fit, traces, system, chosen, seed=0)
         synthesizing = measured(synthesize, model, seed=0)[1]

@@ -35,7 +35,7 @@ from ppmtf_jax.evaluation.plots import pass_rate_curves, user_clusters, utility_
 folder = os.environ.get("PPMTF_DATA", "")
 
 if folder:
-    # Also places that one person alone visits, as in the papers: to look at, not to release.
+    # As in the papers, keep also places that only one person visits. Such traces must not be released.
     every_place = Discretization(min_users_per_place=1)
     train, test = read_foursquare(folder, discretization=every_place)[0].split_users(0.8, seed=0)
     settings = PPMTFSettings()

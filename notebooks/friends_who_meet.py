@@ -3,7 +3,7 @@
 #
 # If synthetic traces are made one by one, they contain no friends: nobody waits for anybody, and two people who live
 # together are at home at unrelated times. `synthesize_colocations` makes people who are friends and meet, under
-# differential privacy, after Narita et al. 2021. This notebook shows where, when and how often friends meet, in real
+# differential privacy, after Narita et al. 2022. This notebook shows where, when and how often friends meet, in real
 # traces and in synthetic ones, and what privacy costs.
 
 # %%

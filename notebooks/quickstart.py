@@ -79,11 +79,11 @@ train.n_users, test.n_users
 # %% [markdown]
 # ## 3. Learn
 #
-# `fit` puts users who are at similar places at similar hours into *clusters* of at least 20 users, and learns to make
-# synthetic people of each cluster. In every slot, they are where the people of the cluster are; from one slot to the
-# next, they move as people in the city do. They also remember: each has a home and goes back to her places. We call
-# this model the *bridge*. What people remember, the amount of smoothing, and the number of clusters are chosen by how
-# well the model predicts held-out users.
+# `fit` puts users who are at similar places at similar hours into *clusters* of at least 20 users. For each cluster, it
+# learns to make synthetic people. In every slot, the synthetic people are at the same places as the users of the
+# cluster; from one slot to the next, they move as people in the city do. They also remember: each has a home and goes
+# back to her places. We call this model the *bridge*. `fit` chooses what people remember, the amount of smoothing, and
+# the number of clusters by how well the model predicts held-out users.
 #
 # `fit(train, "ppmtf")` learns the published method, PPMTF. It describes every user, place and slot by a few numbers,
 # the *factors*, and makes a chain for each user from them. We learn both models, to compare them.
@@ -98,8 +98,8 @@ published = fit(train, "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300, n_s
 # %% [markdown]
 # ## 4. Synthesize
 #
-# For each user, the model makes one synthetic day of somebody from the cluster of this user, who is the *input user* of
-# the synthetic trace.
+# For each user, the model makes one synthetic day: the day of a synthetic person from the cluster of this user. The
+# user is the *input user* of the synthetic trace.
 
 # %%
 synthetic = synthesize(model, traces_per_user=1)

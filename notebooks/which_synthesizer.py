@@ -46,7 +46,7 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # %% [markdown]
 # ## 2. One table
 #
-# * **bridge**: users form clusters, and a trace is that of a synthetic person of a cluster; this is the default of
+# * **bridge**: users form clusters, and each trace is made by a synthetic person of a cluster. This is the default of
 #   `fit`.
 # * **ppmtf**: a chain for each user, from a factorization of all users' counts.
 # * **sgd**: one transition matrix for each time of the day, the same for everybody. With `n_copied` the first events of

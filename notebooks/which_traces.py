@@ -4,8 +4,8 @@
 # This notebook compares two ways to make synthetic traces, on the same data and after the same privacy test:
 #
 # * **PPMTF**, the published method: a chain for each user, from a factorization of all users' counts.
-# * The **bridge**, the default of `fit`: users form clusters of at least 20. A trace of a cluster is that of a
-#   synthetic person, who has a home and goes back to her places.
+# * The **bridge**, the default of `fit`: users form clusters of at least 20. From each cluster, the bridge makes traces
+#   of synthetic people, who have a home and go back to their places.
 #
 # The notebook looks at the uses of traces one by one: where people are, how far they go, from where to where, and how
 # long they stay. Then it shows what the traces cost in privacy.
@@ -46,12 +46,12 @@ folder = os.environ.get("PPMTF_DATA", "")
 published = PPMTFSettings()
 if not folder:
     train, test = toy_city(n_users=500, n_places=40, seed=0).traces.split_users(0.8, seed=0)
-    # Homes are many here, so zeros are given less weight; and 50 sweeps do for a look.
+    # This city has many homes, so zeros get less weight. For a first look, 50 sweeps are enough.
     published = PPMTFSettings(zeros="weighted", n_zeros=300, n_sweeps=50)
 elif any(Path(folder).glob("POI_*")):
     train, test = read_people_flow(folder)
 else:
-    # Also places that one person alone visits, as in the papers: to look at, not to release.
+    # As in the papers, keep also places that only one person visits. Such traces must not be released.
     every_place = Discretization(min_users_per_place=1)
     train, test = read_foursquare(folder, discretization=every_place)[0].split_users(0.8, seed=0)
 print(f"{train.n_users} training and {test.n_users} test users, {train.n_places} places, {train.n_events} events")
@@ -127,8 +127,8 @@ pd.DataFrame(
 # %% [markdown]
 # The first six numbers measure what people have in common. The bridge was designed for them: in every slot the
 # distribution of a cluster over places is right, and from one slot to the next the cluster moves as people do. The last
-# three numbers measure the day of a single person. Here the bridge remembers, and PPMTF does not. The notebook
-# `people_who_remember` compares days and weeks of persons.
+# three numbers measure the day of a single person: people of the bridge remember where they were, and people of PPMTF
+# do not. The notebook `people_who_remember` compares days and weeks of persons.
 #
 # ### Where people are
 #
@@ -220,8 +220,8 @@ pd.DataFrame(columns).rename_axis("cluster").sort_values("users").head(5).round(
 # `min_cluster_users` is the setting that trades utility for privacy: a smaller cluster describes its neighbourhood
 # better, and gives more of it away. Keep it at the `k` of the test or above, otherwise traces may be withheld. The
 # other setting, `n_clusters`, is the number of clusters to look for. It is chosen from the data unless you give it;
-# fewer clusters are larger. The models of this table have no memory (`memory="none"`): they have the same clusters as
-# those that remember, and are fitted in less time.
+# fewer clusters are larger. The models of this table have no memory (`memory="none"`), because their fit takes less
+# time. Their clusters are the same as those of models with a memory.
 
 # %%
 swept = {}
@@ -251,8 +251,8 @@ pd.DataFrame(
 # ## 7. Which traces, then?
 #
 # * **Population, flows, distances, stays**: the bridge. All its traces pass the privacy test.
-# * **One person's day** (how many places she visits, how long she is at the main one): the bridge too, if it remembers.
-#   On data from which `fit` learns no memory, look at the table.
+# * **One person's day** (how many places she visits, how long she is at the main one): the bridge too, if `fit` chose
+#   a memory. If it chose none, look at the table.
 # * **A group whose existence is a secret**: larger clusters, or no release.
 # * **To compare with the literature**: PPMTF, `fit(train, "ppmtf")`.
 #

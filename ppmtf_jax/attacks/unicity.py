@@ -96,7 +96,7 @@ def _unicity_of_draw(
     event = np.flatnonzero(np.isin(one_each.window, known))
     order = np.lexsort((rng.random(len(event)), one_each.window[event]))
     event, row = event[order], np.searchsorted(known, one_each.window[event[order]])
-    # For each number of points, a row for each selected user.
+    # One query row for each number of points and each selected user.
     number, chosen = np.nonzero(rank_in_run(row) <= np.arange(max_points)[:, None])
     row, n_rows = number * len(known) + row[chosen], max_points * len(known)
     queries = events_by_point(one_each, event=event[chosen], row=row, n_rows=n_rows)

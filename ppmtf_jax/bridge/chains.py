@@ -231,7 +231,7 @@ def _scale(
     error = _variation(v * to_next(u), after)
     u = u * share
     stays = jnp.sum(u * kernel.stay[:, None] * v)
-    # Expected number of moves in each bin of distance: those by gravity, and those that were seen.
+    # Expected number of moves in each bin of distance: moves by gravity, plus seen moves.
     n_cells = len(between)
     leaving, arriving = kernel.leaving[:, None] * u, kernel.arriving[:, None] * v
     flow = between * (segment_sum(leaving, kernel.cell, n_cells) @ segment_sum(arriving, kernel.cell, n_cells).T)

@@ -54,20 +54,20 @@ RULES = (
 """The rules in words, each without its first capital letter and its last full stop."""
 CHECKIN_RULES = (
     "where traces come with gaps, the model learns when people check in, how often they return and how far they go. "
-    f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows, and her events at "
-    "most as much as the events of the user who has the second most. In the shares of stays, returns and "
+    f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows. Her events weigh "
+    "at most as much as the events of the user who has the second most. In the shares of stays, returns and "
     "distances that simulated people must have, no user weighs more than the user who has the second most. The same "
-    "holds for a cluster's shares of slow and fast users; but what a user weighs beyond this limit is spread over all "
-    "clusters",
-    f"the rate at which people return to a place counts at most {CHECKIN_RETURNS} returns of each user, and at most "
-    f"those of the user who has the second most. A place with fewer than {STEP_USERS} users who could return to it has "
-    "the rate of all places. If u users could return to it, the model multiplies the difference between its returns "
-    f"and those expected by (u-{STEP_USERS - 1})/u",
-    "in the distributions over places, a user's events at a place count once in each window of a trace. In the number "
-    "of windows that begin at a place, no user weighs more than the user who has the second most. A place where the "
-    f"windows of fewer than {STEP_USERS} users begin has the same rate of such windows as most places. If windows of u "
-    "users begin there, the model multiplies the difference between the number of these windows and the number "
-    f"expected by (u-{STEP_USERS - 1})/u",
+    "holds for a cluster's shares of slow and fast users. There, the weight of a user above this limit is not lost, "
+    "but spread over all clusters",
+    f"the rate at which people return to a place counts at most {CHECKIN_RETURNS} returns of each user, and at most as "
+    f"many as the user who has the second most. A place to which fewer than {STEP_USERS} users could return has no "
+    "rate of its own. If u users could return to it, the model multiplies the difference between the observed and the "
+    f"expected number of returns by (u-{STEP_USERS - 1})/u",
+    "in the distributions over places, a user's events at a place count once in each window of a trace. The model also "
+    "learns how often windows begin at each place. In this number, no user weighs more than the user who has the "
+    f"second most. A place where windows of fewer than {STEP_USERS} users begin has no rate of its own. If windows of "
+    "u users begin there, the model multiplies the difference between the observed and the expected number of windows "
+    f"by (u-{STEP_USERS - 1})/u",
 )
 """The rules for numbers that only models of check-ins with gaps learn; they hold beside `RULES`."""
 PEOPLE_RULES = (

@@ -19,7 +19,7 @@ from ppmtf_jax.bridge.visits import VisitCounts, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.runtime.threads import map_in_threads
 
-# Part of a user's initial weights that is divided equally among all clusters; the rest goes to her k-means cluster.
+# Part of a user's initial weight that is divided equally among all clusters; her k-means cluster gets the rest.
 START_SPREAD = 0.3
 # Pseudo-visits per cluster in a user's weights, so that no cluster gets weight 0.
 PRIOR_VISITS = 0.1

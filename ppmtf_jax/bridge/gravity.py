@@ -62,7 +62,7 @@ def fit_gravity(
     in_cell = np.stack([np.bincount(space.cell, row, n_cells) for row in population])
     of_all = (in_cell @ between.T)[:, space.cell]
     of_others = of_all - population * np.diag(between)[space.cell]
-    # If there is only one place, `rest` is only rounding error.
+    # If there is only one place, `of_others` is only rounding error.
     return Gravity(which, factor, np.where(of_others > 1e-9 * of_all, of_others, 0))
 
 

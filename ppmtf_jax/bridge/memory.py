@@ -20,14 +20,14 @@ THETA_BYTES = 6 * 4
 CHAIN_BYTES = 6 * 4
 # Per time, place and cluster, of people who remember: pulls, scalings and log-odds of staying, partly twice.
 PEOPLE_BYTES = 6 * 4
-# Per place and cluster, of people who remember: expected people by class of mobility and dwell time, a few copies.
+# Per place and cluster, of people who remember: expected people by class of mobility and dwell time, in a few copies.
 CROWD_BYTES = 4 * 18 * 4
 # Per user and cluster: scores, sorted and unsorted.
 SCORE_BYTES = 3 * 4
 
 
 def bytes_to_fit(train: Traces, n_clusters: int) -> int:
-    """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted one by one."""
+    """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted in turn."""
     n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
     n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
     fixed = CONSTANT_BYTES + EVENT_BYTES * train.n_events + SLOT_PLACE_BYTES * n_slots * train.n_places

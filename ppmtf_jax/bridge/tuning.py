@@ -1,10 +1,10 @@
 """Choice of the bridge's settings by the likelihood of held-out training users.
 
-Some of the training users are held out, the model is learned from the others, and the settings are chosen for which the
-held-out users' data are most probable. Neither test users nor metrics are used. Settings are searched one after the
-other, in two rounds (one round for the clusters). The number of clusters is the smallest one whose likelihood is within
-one standard error of the best: fewer clusters reveal less. The weight of a user and the numbers of users that a count
-needs are not chosen by likelihood, which would choose weaker protection: see `contributions`.
+Some of the training users are held out, and the model is learned from the others. The chosen settings are those that
+make the data of the held-out users most probable. Neither test users nor metrics are used. Settings are searched one
+after the other, in two rounds (one round for the clusters). The number of clusters is the smallest one whose likelihood
+is within one standard error of the best: fewer clusters reveal less. The weight of a user and the numbers of users that
+a count needs are not chosen by likelihood, since that would choose weaker protection: see `contributions`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this c
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
-KEY_NEEDED = "Give it with --key: only the key tells from which user a trace was made, and so if an attack is right"
+KEY_NEEDED = "Give it with --key: only the key says from which user a trace was made, so whether an attack is right"
 COPIES = {
     "copied_run": "Longest run of events that a training trace has too",
     "nearest_share": "Share of events that the nearest training trace has too",

@@ -99,7 +99,7 @@ def traces(
 
 
 def _load(folder: Path, quiet: bool) -> tuple[Traces, str]:
-    """A trace set, and what to say of its users' privacy."""
+    """A trace set, and a remark on the privacy of its users."""
     traces = Traces.load(folder, progress=not quiet)
     if is_release(folder):
         return traces, RELEASED

@@ -131,7 +131,7 @@ def _in_place_of(
     *,
     first: bool = False,
 ) -> Callable[..., None]:
-    """A command that has `parameters` in the place of the parameter `into`, whose value `build` makes of theirs."""
+    """Replace a command's parameter `into` by `parameters`; `build` makes the value of `into` from their values."""
 
     def call(**values: Any) -> None:
         values[into] = build(**{each.name: values.pop(each.name) for each in parameters})

@@ -185,7 +185,7 @@ def synthesize_colocations(
     graph : FriendGraph, optional
         The graph of all users; needed if some of them have no event.
     model : FittedModel, optional
-        A model of any system whose traces have a likelihood, over the same places and period. **What the model reveals
+        A model of any system with likelihoods of traces, over the same places and period. **What the model reveals
         about its training users is not bounded**, unless the model is differentially private; then its loss must be
         added to the ledger's. Each synthetic user follows the law of a random user of the model.
     noise : NoiseSource, optional

@@ -1,4 +1,4 @@
-"""Discrete time: instants of equal step, and the slot that each belongs to."""
+"""Discrete time: instants at a fixed step, and the slot of each instant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 DAY_S = 86_400
 UNITS_S = {"day": DAY_S, "h": 3600, "min": 60, "s": 1}
 N_WEEKDAYS, DAY_TYPES = 7, "wwwwwee"
-"""Days of a week, and their types from Monday to Sunday: weekdays, and the weekend."""
+"""Number of days of a week, and the default type of each day from Monday to Sunday: w is a weekday, e the weekend."""
 JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 
 
@@ -137,7 +137,7 @@ class TimeGrid:
         weekday = (datetime.fromisoformat(start).weekday() + daily.day()) % N_WEEKDAYS
         type_of = np.array([day_types.index(letter) for letter in day_types])[weekday]
         slots = daily.since_midnight_s() % DAY_S // slot_s + DAY_S // slot_s * type_of
-        # Types are numbered by their first days, and a grid shorter than a week may not have every slot.
+        # Numbers of types have gaps, and a grid shorter than a week may not have every slot: number the slots anew.
         numbered = np.unique(slots, return_inverse=True)[1]
         return replace(daily, slot_of_instant=numbered, period=min(N_WEEKDAYS * DAY_S // step_s, n_instants))
 
@@ -197,7 +197,7 @@ class TimeGrid:
         return DAY_S % self.step_s == 0 and (self.n_instants - self.first_midnight()) * self.step_s >= DAY_S
 
     def first_midnight(self) -> int:
-        """First instant of the first day that the grid has from its beginning; `n_instants` if there is none.
+        """First instant of the first day that begins within the grid; `n_instants` if there is none.
 
         Examples
         --------
@@ -251,7 +251,7 @@ class TimeGrid:
         return f"TimeGrid: {'; slots: '.join(self.summary().values())}"
 
     def slot_labels(self) -> list[str]:
-        """Wall-clock time at which each slot first begins, such as "09:20"; "Mon 09:20" where days differ."""
+        """Wall-clock time at which each slot first begins: "09:20", or "Mon 09:20" if some times are equal."""
         first = [self.time_of(instant) for instant in np.unique(self.slot_of_instant, return_index=True)[1].tolist()]
         labels = [f"{time:%H:%M}" for time in first]
         return labels if len(set(labels)) == len(labels) else [f"{time:%a %H:%M}" for time in first]
@@ -333,7 +333,7 @@ def _period_problems(slots: np.ndarray, period: Any) -> list[Problem]:
 
 
 def zone_problems(time_zone: object) -> list[Problem]:
-    """A problem where `time_zone` is no IANA zone."""
+    """A problem if `time_zone` is not an IANA zone."""
     try:
         ZoneInfo(time_zone)  # type: ignore[arg-type]
     except (KeyError, ValueError, OSError, TypeError):

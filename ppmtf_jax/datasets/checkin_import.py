@@ -52,8 +52,8 @@ class CheckinTableSettings(Settings, subject="import"):
     period : "day" or "week"
         What a synthetic trace covers.
     day_types : str
-        With period "week": a letter for each day from Monday to Sunday; days with the same letter share their slots.
-        By default Saturday and Sunday have slots of their own.
+        Only with period "week": a letter for each day from Monday to Sunday. Days with the same letter share their
+        slots. By default, Saturday and Sunday share slots that the other days do not have.
     max_gap_s : float, optional
         A new trace begins after a gap of more seconds than this between check-ins.
     time_zone : str, optional

@@ -58,8 +58,9 @@ class Discretization(Settings, subject="discretization"):
     period : "day" or "week"
         What a synthetic trace covers: a day, or a week from the weekday of the first day of the data.
     day_types : str
-        Only for a week: a letter for each day from Monday to Sunday. Days with the same letter share their slots. By
-        default, Saturday and Sunday have slots of their own; "wwwweew" suits a weekend of Friday and Saturday.
+        Only with period "week": a letter for each day from Monday to Sunday. Days with the same letter share their
+        slots. By default, Saturday and Sunday share slots that the other days do not have. "wwwweew" is for a weekend
+        of Friday and Saturday.
     slot_of_instant : function or sequence of int, optional
         Any other map, in place of `slot_s`. A function gets the local times at which the instants begin, a
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first

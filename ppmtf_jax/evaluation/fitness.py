@@ -156,7 +156,7 @@ def judge(
 
 
 def loss(quantity: MetricInfo, value: float) -> float:
-    """A number such that less is better; NaN if it is neither good nor bad."""
+    """The number, changed so that less is better; NaN if no direction is better."""
     return {"lower": value, "higher": -value, "zero": abs(value)}.get(quantity.direction, math.nan)
 
 

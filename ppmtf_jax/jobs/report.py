@@ -143,15 +143,16 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
 
 
 def _shares_passed(private: Path, column: str, verdicts: PlausibleDeniability | None) -> dict[str, float]:
-    """Share of the traces that passed the test: of those of the report, and of each system that the job compared."""
+    """Share of the traces that passed the privacy test: for the job's own system and for each compared system."""
     others = {each.parent.name: PlausibleDeniability.load(each) for each in (private / COMPARED).glob("*/verdicts")}
     return {name: float(each.passed.mean()) for name, each in {column: verdicts, **others}.items() if each is not None}
 
 
 def with_compared(data: ReportData, folder: PathLike) -> ReportData:
-    """Add a column for each system of a comparison: means over seeds of the traces that passed its test.
+    """Add a column for each system of a comparison: means over seeds.
 
-    Raises `InputError`: there is no comparison, or it is of other data.
+    The numbers are of the traces that passed the test; if no trace passed, they are of all traces. Raises `InputError`:
+    there is no comparison, or it is of other data.
     """
     file = Path(folder) / TABLE_FILE
     if not file.is_file():
@@ -175,7 +176,7 @@ def with_compared(data: ReportData, folder: PathLike) -> ReportData:
 
 
 def _means_of(means: pd.Series, name: str) -> dict[str, float]:
-    """Numbers of a candidate by metric: of the traces that passed if some did not."""
+    """Numbers of a candidate by metric: of the traces that passed, or of all if there is no such column."""
     of_candidate = means[name]
     sets = [of_candidate[each] for each in (ALL, PASSED) if each in of_candidate.index.get_level_values("traces")]
     return {metric: value for numbers in sets for metric, value in numbers.items()}
@@ -188,7 +189,7 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
 def shadow_scores(
     data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
 ) -> tuple[MembershipScores | None, str]:
-    """Scores of the attack with shadow models; or None, and why: the end of a sentence.
+    """Scores of the attack with shadow models, or None with the reason, which is the end of a sentence.
 
     The statement of a release says how its traces were made and tested; other synthetic traces are those of the model,
     untested.

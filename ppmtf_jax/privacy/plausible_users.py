@@ -42,7 +42,11 @@ COLLECT_ANEW = 0.7
 
 
 class Classes(NamedTuple):
-    """Classes of users with equal models; the first user represents her class, even if she is not a verifier."""
+    """Classes of users with equal models.
+
+    `user`: for a model of persons, the number of the class. For other models, the first user of the class, who
+    represents it even if she is not a verifier.
+    """
 
     user: Int[np.ndarray | Array, " class"]
     n_verifiers: Int[np.ndarray | Array, " class"]
@@ -84,7 +88,7 @@ def count_plausible_users(
 
 
 class _Traces(NamedTuple):
-    """Traces under test, as in `count_plausible_users`; the last two columns are the results so far."""
+    """Traces under test; `count` and `asked` are the two results of `count_plausible_users` so far."""
 
     own_class: Int[np.ndarray, " trace"]
     places: Int[np.ndarray, "trace instant"]
@@ -154,7 +158,7 @@ class _TracesUnderTest:
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
     def count(self, classes: Classes, eta: float) -> np.ndarray:
-        """For each trace, number of verifiers of `classes`, without the trace's own class, who put it into its bin."""
+        """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin."""
         cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
         blocks = map(Classes, *(np.split(column, cuts) for column in classes))
         return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))

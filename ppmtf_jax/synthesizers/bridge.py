@@ -51,8 +51,8 @@ from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
 TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
-# Models that are only compared need not be fitted to the end: a change of 1 % in the number of people at a place hardly
-# changes the likelihood of held-out users.
+# Maximum number of last Sinkhorn iterations for chains that are only compared. They need not be fitted to the end: if
+# the number of people at a place changes by 1 %, the likelihood of held-out users hardly changes.
 QUICK_SCALINGS = 50
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
@@ -127,7 +127,7 @@ def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> 
     may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
     facts = Sparsity.of(train) if may_have_gaps else None
     if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
-        # Models of check-ins have a law of returns, so their distributions over places must not count returns again.
+        # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
         visits = VisitCounts.of(first_visits(train))
         random = numpy_stream(seed, Stage.TUNING)
         some = visits.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))

@@ -1,16 +1,17 @@
 """Choice of what the bridge's synthetic people remember, by the likelihood of held-out training users.
 
 A quarter of the training users are held out. Three models are fitted to the other users, with the same clusters and the
-same smoothing: the chain, people who remember places, and people who also have homes. Of the models whose
-log-likelihood of the held-out users is within one standard error of the best, the simplest is chosen. Test users and
-metrics are not used.
+same smoothing: the chain, people who remember places, and people who also have homes. A model is good enough if its
+log-likelihood of the held-out users is within one standard error of the best one. The simplest of the good models is
+chosen. Test users and metrics are not used.
 
-Real traces have gaps. An exact score of an event after a gap would be a sum over all that may have happened at the
-missing instants. Instead, all models say the same of a gap: perhaps the person stayed at her place at each of its
-instants. If not, the place after the gap has the cluster's distribution in this slot under the chain, and people with a
-memory use their memory, as `bridge.people.likelihood.log_traces` describes. In a simulated city with weeks in which a
-fifth of the events follow a gap, the exact sum makes an event of the chain more probable than this by 0.008 nats, and
-people with homes by 0.518 nats.
+Real traces have gaps. An exact score of an event after a gap would be a sum over all places at the missing instants.
+Instead, all models distinguish the same two cases. In the first case, the person stayed at her place at each instant of
+the gap. In the second case, she left this place. Then the chain takes the place after the gap from the cluster's
+distribution in this slot. People with a memory use their memory, as `bridge.people.likelihood.log_traces` describes.
+The difference to the exact sum was measured in a simulated city, with weeks in which a fifth of the events follow a
+gap. The exact sum raises the mean log-probability of an event by 0.008 nats for the chain, and by 0.518 nats for people
+with homes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ppmtf_jax.trace_models.base import ABSENT
 # The comparison needs several held-out users and several others. With fewer users than this, nothing is compared.
 LEAST_USERS = 2 * HELD_OUT_OF
 STEPS_AT_A_TIME = 4096
-# Single precision may say that a place is never left.
+# In single precision, a probability of staying may be rounded to 1.
 ROUNDING = 1e-6
 
 
@@ -103,9 +104,9 @@ def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.n
 def chain_log_likelihood(chain: ClusterBridge, clusters: Clusters, traces: Traces) -> Float[np.ndarray, " user"]:
     """Log-likelihood of each user's events under the mixture of clusters.
 
-    The probability of the first event of a trace is the share of its place in the cluster's visits in its slot. An
-    event after a gap is at the place before the gap with the probability of staying there at each instant of the gap;
-    otherwise its place has this share, too.
+    The probability of the first event of a trace is the share of its place in the cluster's visits in its slot. After a
+    gap, a person is still at the place before the gap with the probability of staying there at each instant of the gap.
+    Otherwise, the probability of her place is again this share.
     """
     slot, place, phase = traces.slot, traces.place, traces.instant % traces.time_grid.period
     is_step, is_first = traces.is_step(), np.zeros(traces.n_events, bool)

@@ -24,7 +24,7 @@ from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_
 from ppmtf_jax.trace_models.persons import PersonModel
 
 MOST_DAYS = 28
-"""A person who remembers is completed for so many days at most; then another person begins."""
+"""Maximum number of days that are completed as one person who remembers; then a new person begins."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class CompletionSettings(Settings, subject="completion"):
     ----------
     how : "most-probable" or "random"
         The most probable complete trace, or a random one given the known events. The most probable trace has too few
-        rare places compared with real traces. For people who remember, it is the most probable one of those drawn
-        (`bridge.people.completion.PARTICLES`).
+        rare places compared with real traces. For people who remember, only the most probable one of several random
+        candidates is found; their number is `bridge.people.completion.PARTICLES`.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -51,16 +51,17 @@ def complete(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Fill the gaps of each trace under the model's law for its user: a presence at every instant.
+    """Fill the gaps of each trace with places, under the model's law for its user.
 
-    A completed trace says where the model would put the user when nothing was recorded. It is no record. Under a chain,
-    its user goes back to earlier places less often than people do, since a chain has no memory. Under people who
-    remember, the trace is that of one person with one home, who goes back to her places.
+    A completed trace says where the model would put the user when nothing was recorded. It is no record. A chain has no
+    memory, so a trace completed by a chain returns to earlier places only by chance. Under people who
+    remember, up to `MOST_DAYS` days of a trace are those of one person with one home, who goes back to her places.
 
     Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
     known events stay as they are. A period without any event stays empty, since nothing is known about it. As in
     `synthesize`, a chain starts again in each period, so steps from one period to the next are ignored. A person who
-    remembers goes on from period to period; a new one begins after `MOST_DAYS` days (or after each longer period).
+    remembers goes on from period to period. A new person begins after at most `MOST_DAYS` days, or after each period if
+    periods are longer.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ def _unreached(model: FittedModel) -> tuple[str, str, str]:
 
 
 def _instants_of_one(model: FittedModel, traces: Traces) -> int:
-    """Number of instants that one chain or one person is completed for."""
+    """Number of instants that are completed as one chain or as one person."""
     grid = traces.time_grid
     if not isinstance(model.trace_model, RememberingBridge):
         return grid.period
@@ -175,10 +176,10 @@ def complete_rows(
     how: str,
     progress: bool,
 ) -> Completion:
-    """Completions under a model without `completion_problems`, each of one chain or person from its first instant on.
+    """Complete rows, each of which is one chain or one person from the first instant on.
 
-    `users`: indices of the model's users. `known`: known places, `ABSENT` where the place is unknown. `how`: as in
-    `CompletionSettings`.
+    `model`: a model without `completion_problems`. `users`: indices of the model's users. `known`: known places,
+    `ABSENT` where the place is unknown. `how`: as in `CompletionSettings`.
     """
     law = model.trace_model
     if isinstance(law, RememberingBridge):
@@ -207,7 +208,7 @@ def completion_problems(model: FittedModel) -> list[Problem]:
 
 @jax.jit
 def _keys(key: Key[Array, ""], names: Int[Array, "period 3"]) -> Key[Array, " period"]:
-    """Key of each (user, trace number, period)."""
+    """Key of each row, from its user, trace number and row number in the trace."""
 
     def of_name(name: Array) -> Array:
         of_user = jax.random.fold_in(key, name[0])

@@ -106,7 +106,7 @@ def _shares(
     """Probability of each wanted place in its context, such as its slot: counts with a Dirichlet prior."""
 
     def count(columns: list[str]) -> np.ndarray:
-        """How often the values of some columns of each wanted event are known."""
+        """For each wanted event, the number of known events with the same values in some columns."""
         code, asked = (np.zeros(len(each["place"]), np.int64) for each in (known, wanted))
         for name in columns:
             code, asked = code * n_places + known[name], asked * n_places + wanted[name]

@@ -1,8 +1,8 @@
 """Calibration: after gaps of each length, simulated people stay, return and go as far as observed people do.
 
-Each step of the model is learned given what observed people did before. Simulated people have other places behind them,
-so some shares differ from the observed shares. Here people are simulated at the observed times. The weights of staying,
-of new places and of distances change, so that the simulated shares come near the observed ones.
+Each step of the model is learned given what observed people did before. Simulated people visited other places before,
+so some of their shares differ from the observed shares. Here people are simulated at the observed times. The weights of
+staying, of new places and of distances change, so that the simulated shares come near the observed ones.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ MOST_INSTANTS, MOST_PAIRS = 2**24, 2**21
 def first_visits(traces: Traces) -> Traces:
     """The first event of each trace at each place in each window; see `CheckinBridge.grid_of_trace` for the windows.
 
-    In the trace model, people return by a law of their own. Distributions over places that counted all events would
-    count returns twice.
+    The trace model has a law of returns. If the distributions over places counted all events, returns would count
+    twice.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
     train : Traces
         Traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut.
     clusters : Clusters
-        Clusters of all users, with the distributions of their `first_visits` over places in the slots of the time grid.
+        Clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
     seed : int
         Seed of the streams of `Stage.FIT`, which draw users if there are many, and the simulated people.
     progress : bool

@@ -26,12 +26,12 @@ MOST_REMEMBERED = 128
 
 # Every bin begins at its edge and ends before the next edge. Some bins stay empty where the step of the grid is long.
 SINCE_FROM_H = np.array([0, 0.5, 1, 2, 3, 4, 7, 13, 19, 23, 26, 31, 47, 50, 71, 74, 121])
-"""Edges, in hours, of the bins of the time since the last event; they are used for when the next event happens."""
+"""Edges, in hours, of the bins of the time since the last event, for the law of the time of the next event."""
 NONE_YET, NONE_YET_LATER = len(SINCE_FROM_H), len(SINCE_FROM_H) + 1
 """Bins of the time since the last event if there is no event yet: on the first day, and on later days."""
 N_SINCE = len(SINCE_FROM_H) + 2
 GAP_FROM_H = np.array([0, 1, 2, 3, 4, 7, 13, 25, 49])
-"""Edges, in hours, of the bins of the gap between an event and the last one; they are used for where the event is."""
+"""Edges, in hours, of the bins of the gap between an event and the one before, for the law of the event's place."""
 GAP_CLASS = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3], np.int32)
 """Coarser bins of gaps: class of each bin of `GAP_FROM_H`."""
 N_GAP_CLASSES = 4
@@ -43,7 +43,7 @@ DISTANCE_CLASS = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 4, 4], np.int32)
 """Coarser bins of distance: class of each bin of `DISTANCE_FROM_KM`."""
 N_DISTANCE_CLASSES = 5
 ANYWHERE, NEAR_LAST, NEAR_OWN = 0, 1, 2
-"""References of a new place, near which it is: none, the last place, an own place (drawn by its number of events)."""
+"""References of a new place: none, the last place, or an own place. A new place is near its reference."""
 HOURS_A_DAY = 24
 SAME_TIME_H, OTHER_TIME_H = 2, 6
 """Two events match if their hours of the day are at most 2 apart, and they do not match if at least 6 apart."""
@@ -130,7 +130,8 @@ class CheckinLaw(PersonModel):
     )
     cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
     visits: Float[Array, "cluster slot place"] = stored(lambda n: _weights("clusters", n.slots, n.places))
-    # First events of windows are more often at some places, such as airports, than other events at new places.
+    # Logarithm of a factor of each place, for the first event of a window. At some places, such as airports, windows
+    # begin more often than `visits` says.
     first_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
     # Facts of the training traces, in the order of `sparsity.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)

@@ -4,10 +4,10 @@ With the pace c, the type z and the range r of a person of cluster k, the probab
 
     first[k] sum_c pace_share[k, c] times[c] sum_z type_share[c, z] places[z] sum_r range_share[r] new[r, k] / any[k],
 
-where `first` is the probability of the first place, `times` that of the instants of the events, and `any` that of at
-least one event. `places` is the probability, over all later events, of going to a new place or back, and to which old
-place; `new` is the probability of the new places among all places that are new. `times` and `places` are the same in
-all clusters.
+where `first` is the probability of the first place, `times` the probability of the instants of the events, and `any`
+the probability of at least one event. `places` has one factor for each later event: the probability of the old place to
+which she goes back, or of going to some new place. `new` is the probability of the new places, given that they are new.
+`times` and `places` are the same in all clusters.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ EVENTS_AT_A_TIME = 4096
 class _ClassTables(NamedTuple):
     """Distributions of some clusters over places, and sums over all places of distribution x factor.
 
-    The factors are those of first events, none, and those of the distance.
+    The factor of `first` is that of first events. `anywhere` has the factor 1. `near_last` and `near_own` have the
+    factors of the distance from each cell.
     """
 
     visits: Float[Array, "slot place class"]

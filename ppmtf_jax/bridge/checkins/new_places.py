@@ -1,4 +1,4 @@
-"""Which new place people go to: near the last place, near one of their own places, or anywhere; and where they begin.
+"""Which new place people go to (near the last place, near an own place, or anywhere), and where their windows begin.
 
 The weights are those of `CheckinBridge`. They are learned by maximum likelihood from all events at new places, given
 the distributions of the clusters over places. A window has a *range*: how near its person stays to her own places.
@@ -28,7 +28,8 @@ MOST_STEPS = 250
 SMOOTH_PRECISION, LONG_GAP_PRECISION, PRECISION = 2.0, 20.0, 0.04
 LEAST_MASS = 1e-12
 PAIRS_AT_A_TIME = 2**20
-# Candidates for the number of pseudo-events of each place, which shrink the rates of first events; infinity: all are 0.
+# Candidates for the number of pseudo-events of each place, which shrinks the rates of first events. With infinity, all
+# rates are 0.
 FIRST_MASSES = (3.0, 10.0, 30.0, 100.0, np.inf)
 FIRST_ROUNDS = 3
 
@@ -74,9 +75,9 @@ def first_rates(
 ) -> Float[np.ndarray, " place"]:
     """Logarithm of (observed / expected first events of windows) at each place, shrunk to 0.
 
-    `visits` gives the expected number. How much the rates are shrunk is chosen by the likelihood of held-out users. The
-    first events of a user at a place weigh at most those of the user who has the second most. The rate is 0 for a place
-    with fewer than `STEP_USERS` users.
+    `visits` gives the expected number. The likelihood of held-out users decides how much the rates are shrunk. A user's
+    first events at a place weigh at most as much as those of the user who has the second most there. The rate is 0 for
+    a place where windows of fewer than `STEP_USERS` users begin.
     """
     is_first, n_places = ~windows.is_later, visits.shape[2]
     place, slot = windows.place[is_first], windows.grid.slot_of_instant[windows.instant[is_first]]

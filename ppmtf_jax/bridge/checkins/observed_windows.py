@@ -67,8 +67,9 @@ class ObservedWindows:
     def weights(self) -> Float[np.ndarray, " window"]:
         """Weight of each window, such that the weight of one user is bounded.
 
-        All windows of a user have the same weight. Their sum is at most `CHECKIN_WINDOWS`, and the weight of their
-        events is at most that of the user who has the second most. With only one user, only the first bound holds.
+        All windows of a user have the same weight. The sum of these weights is at most `CHECKIN_WINDOWS`. The events of
+        a user weigh at most as much as those of the user who has the second most. With only one user, only the first
+        bound holds.
         """
         n_users = int(self.user.max(initial=-1)) + 1
         windows = np.bincount(self.user, minlength=n_users)

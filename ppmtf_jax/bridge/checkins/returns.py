@@ -32,8 +32,8 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded,
 RATE_MASS = 5.0
 N_TYPES = 4
 MOST_STEPS = 200
-# Standard deviations of two normal priors: one of all parameters, and another one of logits of shares and of effects of
-# distance, which have both.
+# Standard deviations of two normal priors. The first prior holds for all parameters. The second one holds, in addition,
+# for logits of shares and for effects of distance.
 PRIOR_SD, NARROW_SD = 3.0, 1.0
 LEAST_DISCOUNT, MOST_DISCOUNT = 1e-6, 0.99
 TINY = 1e-300
@@ -94,7 +94,8 @@ def rates_of_places(
 
     A rate is the logarithm of (observed / expected returns), shrunk to 0. A row is an event of a user, and a place that
     she visited before. A user's returns to a place, observed or expected, weigh at most `CHECKIN_RETURNS`, and at most
-    those of the user who has the second most. The rate is 0 for a place with fewer than `STEP_USERS` users.
+    as much as those of the user who has the second most. The rate is 0 for a place to which fewer than `STEP_USERS`
+    users could return.
     """
     which, pair = np.unique(user.astype(np.int64) * n_places + place, return_inverse=True)
     user_of, place_of = np.divmod(which, n_places)

@@ -299,8 +299,9 @@ def _shares(
 ) -> Float[np.ndarray, "cluster pace"]:
     """Shares of the paces in each cluster, shrunk to the shares of all windows.
 
-    In the number of windows of a pace in a cluster, no user weighs more than the second heaviest user. What this bound
-    takes is spread over all clusters. Otherwise the paces of few users, such as the fastest pace, would lose windows.
+    In the number of windows of a pace in a cluster, no user weighs more than the second heaviest user. The windows
+    that this bound removes are spread over all clusters. Otherwise paces with few users, such as the fastest one, would
+    lose windows.
     """
     n_paces = weighted.shape[1]
     group = cluster[:, None] * n_paces + np.arange(n_paces)

@@ -2,9 +2,9 @@
 
 A user's home is the place with most of her events. Her second place is the place with the second most of her events.
 The names mean no more than that. A user weighs one in the number of homes at a place, and one in the number of second
-places there. As for visits, such a number counts only if it is at least `least_users`, and u users count as u - n users
-(see `contributions`). The removed users are spread over all places as visits are. So the home of a single user is no
-likelier as a home of the model than as a visited place.
+places there. Such a number follows the rule for visits: it counts only if it is at least `least_users`, and u users
+count as u - n users (see `contributions`). The removed users are spread over all places in proportion to visits. So the
+home of a single user is no likelier as a home of the model than as a visited place.
 """
 
 from __future__ import annotations

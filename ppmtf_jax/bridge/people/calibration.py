@@ -1,12 +1,12 @@
 """Set pulls and log-odds of staying elsewhere, such that people with memory have the right distribution at every time.
 
 Memory moves people away from where a chain would put them: a return goes to a place that the person visited before, and
-a new place is never such a place. So the pulls are set instant by instant, forward in time. At each instant, Sinkhorn
-iterations find the pulls that bring the expected people elsewhere (by cluster, class of mobility, dwell time and place)
-to the cluster's distribution elsewhere. The expectation does not know how many moves are returns, which places are not
-new any more, and how often people stay. Simulated people tell this. Several rounds also set the factors of distance,
-which all clusters share, and the strength of new places. Then moves are as long, and returns are as frequent, as in the
-training traces.
+a new place is a place that she never visited. So the pulls are set instant by instant, forward in time. At each
+instant, Sinkhorn iterations find the pulls that bring the expected people elsewhere (by cluster, class of mobility,
+dwell time and place) to the cluster's distribution elsewhere. This expectation needs three numbers that only simulated
+people give: how many moves are returns, which places are no longer new, and how often people stay. Several rounds also
+set the factors of distance, which all clusters share, and the strength of new places. Then moves are as long, and
+returns are as frequent, as in the training traces.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ppmtf_jax.trace_models.sparse_rows import find_in_row
 LEAST_PEOPLE, MOST_PEOPLE = 50, 400
 """Minimum and maximum number of simulated people of a cluster."""
 TOLERANCE, MOST_SCALINGS, FEW = 3e-3, 15, 0.01
-"""Sinkhorn iterations stop at this total variation from the target, or after this number of iterations. It refers to
-the people elsewhere, and at least to the share `FEW` of a cluster's people: if nearly all people are at home, many
-iterations for the others are not worth their time."""
+"""Sinkhorn iterations stop at this total variation from the target, or after this number of iterations. The total
+variation is relative to the people elsewhere. If they are less than the share `FEW` of a cluster's people, it is
+relative to this share: if nearly all people are at home, many iterations for the few others take too much time."""
 CORRECTIONS, HALVINGS = 3, 30
-"""Iterations that correct the pulls for places that are not new; bisections that find the odds of staying."""
+"""Number of iterations that correct the pulls for visited places; number of bisections for the odds of staying."""
 LEAST_SHARE = 0.02
 """Minimum share of a place's people who stay there or come to it as a new place, even if returns bring too many."""
 LEAST_LEFT = 0.02
@@ -60,14 +60,14 @@ class Effort(NamedTuple):
 
 
 THOROUGH, QUICK = Effort(6, 8000), Effort(2, 2000)
-"""For a model, and for models that are only compared."""
+"""Effort for a model that is kept, and for models that are only compared."""
 
 
 class Targets(NamedTuple):
     """Statistics of the training people that simulated people should have."""
 
     elsewhere: Float[Array, "cluster slot place"]  # distribution of the people elsewhere
-    stays: Float[Array, " slot"]  # share of stays among those who are elsewhere before and after
+    stays: Float[Array, " slot"]  # share of stays among the steps from elsewhere to elsewhere
     bin: Int[Array, "cell cell"]  # bins of distance
     distances: Float[Array, " bin"]  # share of the moves to places elsewhere in each bin
     returns: float  # share of returns among moves, see `windows.share_of_returns`
@@ -75,7 +75,7 @@ class Targets(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """Arrays that a sweep sets at each time; `scaling`: the pull before it is corrected for places that are not new."""
+    """Arrays that a sweep sets at each time; `scaling`: the pull before it is corrected for visited places."""
 
     pull: Float[Array, "time cluster place"]
     stay_tilt: Float[Array, "time cluster place"]
@@ -106,8 +106,9 @@ def calibrate(
 ) -> RememberingBridge:
     """Set pulls, log-odds of staying, factors of distance and strength; `windows` tell when people are seen.
 
-    `law`: has all arrays; its weights of new places have no factors of distance yet. Its arrays `SET` are a start: its
-    pulls are 1, and its log-odds are 0. These arrays cannot be used afterwards, since their memory is used again.
+    `law`: has all arrays; its weights of new places have no factors of distance yet. The arrays in `SET` have their
+    start values: pulls of 1 and log-odds of 0. The caller cannot use these arrays afterwards, since their memory is
+    used again.
     """
     n_clusters, n_times = len(targets.share), len(law.stay_at_time)
     clusters = np.repeat(np.arange(n_clusters), np.clip(effort.n_people // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
@@ -182,7 +183,7 @@ def _sweep(
 ) -> tuple[_Times, _Found]:
     """Simulate people from instant to instant; before each step, set the pulls and log-odds of staying for it.
 
-    The arrays of `times` are large, so they are changed in place. `law` need not have them.
+    The arrays of `times` are large, so they are changed in place. These arrays in `law` are not read.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
     people = jax.vmap(begin, (None, 0, 0))(law, keys, clusters)
@@ -281,8 +282,8 @@ def _expect(
     """The expected people elsewhere after a step, the scaling that brings them near the target, and K times scaling.
 
     `old`: values that the previous sweep set. `into`: shares of the people who are elsewhere after the step, by their
-    layer before it. A share `returning` of the moves are returns; their places are assumed to have the distribution
-    `target`.
+    layer before the step. `returning`: share of returns among the moves. The places of these returns are assumed to
+    have the distribution `target`.
     """
     log_odds = law.stay[slot] + old.stay_at_time
     log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
@@ -330,7 +331,7 @@ def _expect(
 def _common_odds(
     log_odds: Float[Array, " person"], weight: Float[Array, " person"], wanted: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Number to add to all log-odds, such that the wanted share of the people stays; 0 if there are no people."""
+    """Number to add to all log-odds, so that the wanted share of the people stays; 0 if there are no people."""
 
     def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
@@ -350,9 +351,10 @@ def _corrected(
     people: PersonState,
     leaves: Float[Array, " person"],
 ) -> Float[Array, "cluster place"]:
-    """Corrected pulls: new moves exclude the places that a person knows, but arrive as if nothing were excluded.
+    """Pulls such that moves to new places reach the places that `scaling` would give them if no place were excluded.
 
-    `leaves`: for each person, the probability that she moves to a place elsewhere.
+    A move to a new place excludes the places that the person knows. `leaves`: for each person, the probability that she
+    moves to a place elsewhere.
     """
     cluster, place = people.cluster, people.place
     known = jnp.concatenate([people.home[None], people.second[None], people.visited.T])

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 Memory = Literal["none", "places", "anchors"]
 MEMORIES: tuple[Memory, ...] = ("none", "places", "anchors")
-"""The choices, simplest first: nothing; the places of the trace; these, and also a home and a second place."""
+"""The choices, simplest first: nothing; the places of the trace; these places, a home and a second place."""
 _IN_WORDS = {
     "none": "People remember nothing",
     "places": "People remember the places of their trace",

@@ -1,17 +1,24 @@
 """Completing partly known traces of people who remember, by a particle filter that looks ahead to the next known event.
 
-The next place depends on all places before it, so no exact recursion over places exists. Instead, some *particles* go
-through the trace of a person. A particle is a possible person: her home, her second place (each of them a known place,
-or none of these), her class of mobility, and her places so far. At an instant with a known event, she goes there.
-At another instant, her next place is drawn with probability proportional to
+The next place depends on all places before it, so no exact recursion over places exists. Instead, several *particles*
+go through each trace. A particle is a possible person. She has a class of mobility and the places of her trace so far.
+Her home is one of the known places, or it is none of them and is drawn later. The same holds for her second place. At
+an instant with a known event, the particle goes to the place of the event. At any other instant, its next place is
+drawn with probability proportional to
 
     (probability of the place under the law) x (estimate of the probability of all later events, given the place).
 
-The *estimate* need not be right: each particle has a weight that corrects it (a twisted particle filter, Guarniero et
-al. 2017). It is the product of two parts. Up to the next known event, a chain without memory is followed backwards
-from this event: layers with their exact probabilities, and places elsewhere with the stays and moves of the cluster.
-For the events after that, all layers are known, and a place elsewhere is expected as often as it was known before. The
-completion is one particle, drawn by weight. Its distribution tends to the exact one as the number of particles grows.
+The *estimate* need not be exact: each particle has a weight that corrects its errors (a twisted particle filter,
+Guarniero et al. 2017). The estimate is the product of two parts. The first part is the probability of the next known
+event. A chain without memory is followed backwards from this event. Its layers have their exact probabilities. Its
+places elsewhere follow the stays and moves of the cluster, and a fixed share of its moves leads back to known places.
+The second part is the probability of all events after the next known event. Home and second place tell the layers of
+these events. A place elsewhere has a probability in proportion to its earlier known events. If it has none, the
+probability is in proportion to its share of the population.
+
+The completion is the trace of one particle, which is drawn by weight. If a trace has at most `MOST_ANCHORS` known
+places, the distribution of the completion tends to the exact one as the number of particles grows. If a trace has more,
+the known places with fewer events are never home or second place.
 """
 
 from __future__ import annotations
@@ -43,9 +50,9 @@ from ppmtf_jax.trace_models.completion import Completion
 from ppmtf_jax.trace_models.sampling import sample_index
 
 PARTICLES, MORE = 32, 8
-"""Number of particles of a trace; factor for traces for which all particles came to an end."""
+"""Number of particles of a trace; factor of this number for a second try, if no particle was left in the first."""
 MOST_ANCHORS = 12
-"""Home and second place are sought among so many known places of a trace, those with the most events."""
+"""Maximum number of known places that may be home or second place: the known places with the most events."""
 NUMBERS_AT_A_TIME, MOST_AT_A_TIME = 2**23, 64
 """Maximum size of an array of (instants, traces, places), and maximum number of traces that are completed at a time."""
 LEAST_ESTIMATE = 1e-12
@@ -62,33 +69,36 @@ def complete_traces(
     n_particles: int = PARTICLES,
     progress: bool = False,
 ) -> Completion:
-    """A completion of each trace under the law of its user's cluster; each trace is that of one person.
+    """Complete each trace under the law of its user's cluster; one trace belongs to one person.
 
     Parameters
     ----------
     keys : keys, shape (traces,)
-        Each completion depends on its own key, except for the rounding of sums.
+        Each completion depends only on its own key, apart from the rounding of sums.
     law : PersonLaw
     users : int array, shape (traces,)
     known : int array, shape (traces, instants)
-        Known places from the first instant of the person on, `ABSENT` where the place is unknown.
+        Known places, `ABSENT` where the place is unknown. The person begins at the first column.
     most_probable : bool
-        Take the particle that is most probable under the law, instead of a random one.
+        Take the particle whose steps are most probable under the law, given her class of mobility and whether she has
+        a second place. By default, a random particle is drawn by weight.
     n_particles : int
         Number of particles of each trace. The error of the distribution falls as 1 / particles.
 
     Returns
     -------
     Completion
-        `impossible_at`: the first instant at which no particle is left.
+        `impossible_at`: the first instant at which no particle is left, or `ABSENT`. With more particles, some may be
+        left.
 
     Notes
     -----
-    Time: for each trace and instant, a product of a row with a table of places x places, and for each particle about
-    as much work as for a step of a synthetic trace.
+    Time: for each trace and instant, one product of a vector with the weights K of places x places. For each particle
+    and instant, about as much as for one step of a synthetic trace.
     """
     made = _in_blocks(keys, law, users, known, most_probable, n_particles, progress)
-    # Where few places are possible, all particles may come to an end before a known event; more particles may not.
+    # If few places are possible, a known event may be impossible for every particle. More particles may include one for
+    # which the event is possible.
     if (lost := np.flatnonzero(made.impossible_at != ABSENT)).size:
         again = _in_blocks(keys[lost], law, users[lost], known[lost], most_probable, MORE * n_particles, progress)
         for values, new in zip(made, again, strict=True):
@@ -126,7 +136,7 @@ def _in_blocks(
 
 
 def _least_open(law: PersonLaw) -> int:
-    """Lower bound of the number of places that a home, a second place or a new place can have, wherever a person is."""
+    """Lower bound of the number of possible places of a home, second place or new place, wherever a person is."""
     slot = np.asarray(law.slot_of_phase)[np.arange(len(law.pull)) % len(law.slot_of_phase)]
     is_open = (np.asarray(law.pull) > 0) & (np.asarray(law.arriving) > 0)[slot][:, None]
     n_open, factors = [is_open.sum(axis=2).min()], [law.leaving, law.between]
@@ -138,13 +148,14 @@ def _least_open(law: PersonLaw) -> int:
 
 
 class _Ahead(NamedTuple):
-    """Estimates of the next known event of each trace, for every instant.
+    """For every instant and trace, estimates about the *target*: the first known event after this instant.
 
-    `next_place`: its place, `ABSENT` if there is none. `layers`: probability of its layer, given the layer at the
-    instant, by `has_second`. `still`: probability of being elsewhere at all instants until then, given elsewhere.
-    `at_place`: probability of its place, given the place at the instant, for a person who is elsewhere until then.
-    `moving`: expectation of `at_place` after a move from a place of the instant before to a new place. `entering`:
-    probability of its place for a person who comes to be elsewhere only after the instant.
+    `next_place`: place of the target, `ABSENT` if there is no target. `layers`: probability of the layer at the target,
+    by `has_second`, by the layer at the instant, and by the layer at the target. `still`: probability that a person who
+    is elsewhere at the instant is elsewhere at all instants up to the target. `at_place`: for such a person,
+    probability of the target's place, by her place at the instant. `moving`: expectation of `at_place` after a move to
+    a new place, by the place at the instant before. `entering`: probability of the target's place for a person who is
+    elsewhere at the target, but not at all instants up to it.
     """
 
     next_place: Int[Array, "instant trace"]
@@ -161,8 +172,8 @@ def _look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array,
     is_dense = len(law.between) == law.n_places
     origin = jnp.searchsorted(law.move_start, jnp.arange(len(law.next_place) - 1), side="right") - 1
     n_known = jnp.maximum(jnp.sum(known != ABSENT, axis=1), 1)
-    # A place is expected to be visited again as often as it is known. As many moves are returns as with one arrival at
-    # each of the known places.
+    # Estimate of returns: a person returns to each known place in proportion to its known events. The share of returns
+    # among moves is that of a person who arrived once at each known place.
     visits = jnp.zeros((n_traces, law.n_places + 1)).at[jnp.arange(n_traces)[:, None], known].add(known != ABSENT)
     visits = visits[:, :-1] / n_known[:, None]
     n_distinct = jnp.sum(visits > 0, axis=1)
@@ -207,9 +218,9 @@ def _look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array,
 
 
 class _People(NamedTuple):
-    """People who may have made a trace; a home or second place that is none of the known places is `ABSENT`.
+    """People who may have made a trace; a home or second place that is not a known place is `ABSENT`.
 
-    `later`: logarithm of the estimated probability of all events after the next known event of an instant.
+    `later`: for each instant, log of the estimated probability of all known events after the next known event.
     """
 
     home: Int[Array, "trace person"]
@@ -219,7 +230,7 @@ class _People(NamedTuple):
 
 
 def _combinations(law: PersonLaw, n_instants: int) -> Int[np.ndarray, "3 person"]:
-    """Home and second place of each person, as numbers of known places, and `has_second`."""
+    """Home and second place of each person, as indices of known places sorted by events; and `has_second`."""
     numbers = np.arange(ABSENT, 0 if law.home is None else min(MOST_ANCHORS, n_instants))
     home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
     exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
@@ -229,7 +240,7 @@ def _combinations(law: PersonLaw, n_instants: int) -> Int[np.ndarray, "3 person"
 def _people(
     law: PersonLaw, cluster: Int[Array, ""], known: Int[Array, " instant"], ahead: _Ahead
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """The people of one trace with `later`; their estimated log-weights; and the log-probability of all events."""
+    """Homes, second places and `later` of the people of one trace; log-weights; estimated log-probability of events."""
     n_instants = len(known)
     home, second, has_second = _combinations(law, n_instants)
     # The known places with the most events.
@@ -241,7 +252,7 @@ def _people(
     place = jnp.append(jnp.where(n_events > 0, known[first], ABSENT), ABSENT)
     homes, seconds = place[home], place[second]
     is_real = ((home == ABSENT) | (homes != ABSENT)) & ((second == ABSENT) | (seconds != ABSENT))
-    # Layers of the events, and of the events before them.
+    # Probability of the layer of each known event, given the layer of the known event before.
     layer = _layer(known, homes[:, None], seconds[:, None])
     before = lax.cummax(jnp.where(is_known, instants, ABSENT))
     before = jnp.append(ABSENT, before[:-1])
@@ -250,7 +261,7 @@ def _people(
     begin = jnp.einsum("pl,plm->pm", first_layer, ahead.layers[0, has_second])
     begin = jnp.where(is_known[0], first_layer, begin)
     step = jnp.where(before == ABSENT, jnp.take_along_axis(begin, layer, axis=1), step)
-    # Places elsewhere, as in a Chinese restaurant process.
+    # Probability of each place elsewhere, given the known places before, as in a Chinese restaurant process.
     is_elsewhere = (layer == ELSEWHERE) & is_known
     n_elsewhere = jnp.cumsum(is_elsewhere, axis=1) - is_elsewhere
     n_same, slot = is_earlier.sum(axis=1), law.slot_of_phase[law.phase_of(instants)]
@@ -272,7 +283,7 @@ def _layer(place: Array, home: Array, second: Array) -> Array:
 
 
 def _log_of_anchors(law: PersonLaw, cluster: Array, home: Array, second: Array) -> Array:
-    """Estimated log-probability of the anchors that are still to be drawn; `ABSENT` where none is."""
+    """Estimated log-probability that the law draws this home and this second place; an `ABSENT` one counts 0."""
     if law.home is None or law.second is None:
         return jnp.zeros(jnp.shape(home))
     pairs = (home, law.home), (second, law.second)
@@ -281,7 +292,11 @@ def _log_of_anchors(law: PersonLaw, cluster: Array, home: Array, second: Array) 
 
 
 class _Particle(NamedTuple):
-    """`log_weight`: corrects the estimates so far. `log_estimate`: of the later events."""
+    """A possible person and her trace so far.
+
+    `log_weight`: log of the weight that corrects the estimates so far. `log_estimate`: log of the estimated probability
+    of all later known events. `log_probability`: log-probability of her steps so far under the law.
+    """
 
     trace: Int[Array, ""]
     person: Int[Array, ""]
@@ -309,7 +324,7 @@ def _anchors(at: _Instant, particle: _Particle) -> tuple[Array, Array]:
 
 
 def _estimate(at: _Instant, particle: _Particle, layer: Array, at_place: Array) -> Array:
-    """Estimated probability of the next known event, given a layer and the estimate for the place elsewhere."""
+    """Estimated probability of the next known event, given a layer and, for the layer elsewhere, `at_place`."""
     trace, has_second = particle.trace, particle.state.has_second
     target = at.ahead.next_place[trace]
     target_layer = _layer(target, *_anchors(at, particle))
@@ -321,7 +336,7 @@ def _estimate(at: _Instant, particle: _Particle, layer: Array, at_place: Array) 
 
 
 def _weights_of(layer: int, common: tuple[PersonLaw, _Instant], particle: _Particle) -> Float[Array, " place"]:
-    """Weights of a newly drawn place of a layer."""
+    """Weight of each place, when a new place of a layer is drawn."""
     (law, at), state = common, particle.state
     if layer != ELSEWHERE:
         return anchor_weights(layer, law, state)
@@ -333,9 +348,9 @@ def _weights_of(layer: int, common: tuple[PersonLaw, _Instant], particle: _Parti
 def _draw(
     layer: int, common: tuple[PersonLaw, _Instant], particle: _Particle, wanted: Array, uniform: Array
 ) -> tuple[Array, Array, Array]:
-    """A new place, or the wanted one; its log-probability under the law; the log-probability of drawing it."""
+    """A new place (`wanted`, or a random one); its log-probability under the law; the log-probability of drawing it."""
     (law, at), weight = common, _weights_of(layer, common, particle)
-    # A known place has its layer already.
+    # The layer of each known place is fixed, so a known place cannot be drawn for another layer.
     if layer == ELSEWHERE:
         places, at_place = jnp.arange(law.n_places), at.ahead.at_place[particle.trace]
         is_other = _layer(places, *_anchors(at, particle)) == ELSEWHERE
@@ -351,7 +366,7 @@ def _draw(
 
 
 def _is_left(common: tuple[PersonLaw, _Instant], particle: _Particle) -> tuple[Array, ...]:
-    """Whether there is a place left for each layer."""
+    """For each layer, whether a place is left that can be drawn."""
     return tuple(_weights_of(layer, common, particle).sum() > 0 for layer in _layers(common[0]))
 
 
@@ -360,7 +375,7 @@ def _layers(law: PersonLaw) -> tuple[int, ...]:
 
 
 class _Outcomes(NamedTuple):
-    """Where a person may go: she remains; home; second place; each visited place; a new place (`ABSENT`)."""
+    """Outcomes of a step: remain, go home, to the second place, to each visited place, to a new place (`ABSENT`)."""
 
     probability: Float[Array, " outcome"]  # under the law
     layer: Int[Array, " outcome"]
@@ -403,12 +418,12 @@ def _outcomes(law: PersonLaw, at: _Instant, least_open: Array, particle: _Partic
 
 
 def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
-    """The particle at an instant."""
+    """Let a particle make the step to an instant, and update its weight."""
     state, trace, known = particle.state, particle.trace, at.known[particle.trace]
     outcomes = _outcomes(law, at, least_open, particle)
     probability, n_anchors = outcomes.probability, len(_layers(law)) - 1
     guided = probability * jax.vmap(partial(_estimate, at, particle))(outcomes.layer, outcomes.at_place)
-    # What is known decides.
+    # If the place is known, it decides the outcome.
     home, second = _anchors(at, particle)
     known_layer = _layer(known, home, second)
     is_old = state.visited == known
@@ -446,7 +461,7 @@ def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, un
 
 
 def _systematic(uniform: Float[Array, ""], log_weight: Float[Array, " weight"], number: int) -> Int[Array, " drawn"]:
-    """Systematic sampling: indices drawn by weight, each at most one more or less often than expected."""
+    """Systematic sampling by weight: each index is drawn as often as expected, rounded up or down."""
     cumulative = jnp.cumsum(jax.nn.softmax(log_weight))
     drawn = jnp.searchsorted(cumulative, (uniform + jnp.arange(number)) / number * cumulative[-1], side="right")
     return jnp.minimum(drawn, len(log_weight) - 1).astype(jnp.int32)
@@ -462,7 +477,7 @@ def _complete(
     n_particles: int,
     most_probable: bool,
 ) -> tuple[Int[Array, "trace instant"], Int[Array, " trace"]]:
-    """Places, and the instant at which no particle of a trace was left, `ABSENT` if there is none."""
+    """Places of each trace, and the first instant at which no particle was left (or `ABSENT`)."""
     n_traces, n_instants = known.shape
     ahead = _look_ahead(law, cluster, known)
     home, second, later, log_guess, log_all = jax.vmap(partial(_people, law), in_axes=(0, 0, 1))(cluster, known, ahead)
@@ -503,7 +518,7 @@ def _complete(
         is_lost = log_weight.max(axis=1) == -jnp.inf
         weight = jax.nn.softmax(jnp.where(is_lost[:, None], 0, log_weight), axis=1)
         drawn = jax.vmap(partial(_systematic, number=n_particles))(uniform[:, 0], jnp.log(weight))
-        # Few particles have most of the weight: draw them again, by weight.
+        # If few particles have most of the weight, all particles are drawn again by weight.
         again = (1 / jnp.sum(weight**2, axis=1) < n_particles / 2)[:, None]
         ancestor = jnp.where(again, drawn, jnp.arange(n_particles))
         source = flat(ancestor + n_particles * jnp.arange(n_traces)[:, None])

@@ -18,11 +18,11 @@ from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.data.traces import Traces
 
 PRIOR_EVENTS = 20.0
-"""Weight of the prior in events: layers, or steps between layers, of all clusters, for one cluster at one instant."""
+"""Weight, in events, of the layers (or steps) of all clusters as a prior for one cluster at one instant."""
 LIFT_EVENTS = 5.0
-"""Weight of the prior, in events, when a cluster's layers at an instant are compared with those of all clusters."""
+"""Weight of a prior, in events, for the factor between the layers of a cluster and of all clusters at an instant."""
 SECOND_USERS = 5.0
-"""Weight of the prior, in users: the share of all users with a second place, for the share of one cluster."""
+"""Weight, in users, of the share of all users with a second place, as a prior for the share in one cluster."""
 BANDWIDTH, OVERALL_STEPS = 0.7, 10.0
 """Smoothing of the steps of all clusters: standard deviation in instants, and weight of the steps of all instants."""
 RAKINGS, STAY_ROUNDS, MOST_CHANGE = 40, 8, 5.0

@@ -1,14 +1,14 @@
 """Exact probabilities of traces under the law of people who remember, in float64.
 
-Given the person (class of mobility, home, second place), the probability of a trace is a product over its steps. The
-probability of the trace is the sum over all persons. A home or second place that is not in the trace does not matter,
-since a person draws it only when she is there for the first time. So for each class of mobility, the sum has at most
-(distinct places + 1)^2 + 1 terms.
+A *person* is a class of mobility, a home and a second place (or none). Given the person, the probability of a trace is
+a product over its steps. The probability of the trace is the sum of (probability of the person x this product) over all
+persons. A home or second place that is not in the trace does not matter, since a person draws it only when she is there
+for the first time. So for each class of mobility, the sum has at most (distinct places + 1)^2 + 1 terms.
 
-Most steps are *plain stays*: one more instant at the same place, while people find a place in every layer. Their
-probability depends on the person only through her layer at this place, and on her class. So it is computed once for
-each place, layer and class, and not for each person. A sum over all places that were never visited is the sum over all
-places minus the visited ones.
+Most steps are *plain stays*: one more instant at the same place, while a place is left in every layer. The probability
+of a plain stay depends only on the person's class and on her layer at this place. So it is computed once for each
+place, layer and class, and not for each person. A sum over all unvisited places is the sum over all places minus the
+sum over the visited places.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ NUMBERS_AT_A_TIME = 2**18
 ROWS_AT_A_TIME = 256
 """Number of sums over all places that are computed together."""
 LEAST_LEFT = 1e-3
-"""A sum over unvisited places is the sum over all places minus the visited ones if at least this share is left.
+"""Minimum share of a sum over all places that is left after the visited places are subtracted.
 
-The relative error of the difference is at most that of the sums, about 1e-13, divided by this share. A smaller rest is
-summed place by place.
+The relative error of the difference is at most the error of the sums, about 1e-13, divided by this share. If less is
+left, the unvisited places are summed one by one.
 """
 
 
@@ -55,10 +55,12 @@ def log_traces(
     """Log-probability of each trace under the law of each given cluster.
 
     For a complete trace, the result is exact. For a trace with gaps, it is the logarithm of a product over the events.
-    Each factor is a probability of the event given the events before it, and sums to one over the places of the event:
+    Each factor is a probability of the event given the events before. The factors of all possible places of an event
+    sum to one. The rules for gaps are:
 
-    - The layer changes through the gap by the product of its transition matrices. The chain of layers begins at instant
-      0, even if the first event is later. If the first event is elsewhere, its place has the distribution of instant 0.
+    - The probability of the layer after a gap is given by the product of the transition matrices of its instants. The
+      chain of layers begins at instant 0, even if the first event is later. If the first event is elsewhere, its place
+      has the distribution of instant 0.
     - A person who was elsewhere before the gap may have stayed at her place. The probability of this is the product of
       the probabilities of staying over all instants of the gap. Otherwise she left her place. Then a single step from
       this place leads to her next place, which may also be the same place again.
@@ -90,7 +92,7 @@ def log_own_cluster(
     *,
     progress: bool = False,
 ) -> Float[np.ndarray, " trace"]:
-    """Log-probability of each trace under the law of one cluster, its own; see `log_traces`."""
+    """Log-probability of each trace under the law of its own cluster; see `log_traces`."""
     of_clusters = ((np.flatnonzero(clusters == each), np.array([each])) for each in np.unique(clusters))
     return _log_traces(law, places, of_clusters, 1, progress)[:, 0]
 
@@ -168,11 +170,11 @@ def _blocks(n_distinct: Int[np.ndarray, " trace"], n_instants: int, n_clusters: 
 
 
 class _Anchor(NamedTuple):
-    """Probabilities, in each cluster, that an anchor (home or second place) is the place of a number.
+    """Probabilities, in each cluster, that an anchor (home or second place) is the place of each number (see `Steps`).
 
-    The anchor is drawn when all places with smaller numbers are visited. `alone`: the other anchor is not drawn yet.
-    `beside`: the other anchor is the place of the number `other`. `none_alone`, `none_beside`: whether no place is left
-    for the anchor, if `known` distinct places are visited.
+    The anchor is drawn when all places with smaller numbers are visited. `alone`: probabilities if the other anchor is
+    not drawn yet. `beside`: probabilities if the other anchor is the place of the number `other`. `none_alone`,
+    `none_beside`: in these two cases, whether no place is left for the anchor after visits to `known` distinct places.
     """
 
     alone: Float[np.ndarray, "trace cluster number"]
@@ -196,7 +198,7 @@ class _Anchor(NamedTuple):
         return none_left & ((own == ABSENT) | (own >= known[:, None]))[:, None]
 
     def may_be_barred(self, trace: np.ndarray, known: np.ndarray) -> Bool[np.ndarray, " step"]:
-        """Whether no place may be left for the anchor of some person."""
+        """Whether some person may have no place left for this anchor."""
         n_known, n_other = self.none_beside.shape[2:]
         is_drawn = np.arange(n_other) < np.arange(n_known)[:, None]
         none = self.none_alone.any(axis=1) | (self.none_beside & is_drawn).any(axis=(1, 3))
@@ -204,15 +206,15 @@ class _Anchor(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """Probabilities and weights of steps, for all persons.
+    """Probabilities and weights of steps that do not depend on the person, except through her class and layers.
 
     The last axis of `layers` numbers `has_second`, the layer before the step and the layer after it.
     """
 
     steps: Steps
     layers: Float[np.ndarray, "step cluster 18"]  # probability of the layer after the step, given the layer before
-    through: Float[np.ndarray, "step cluster 2"]  # probability of being elsewhere during the step; by `has_second`
-    log_stays: Float[np.ndarray, "step cluster class"]  # of a person who is elsewhere during the step
+    through: Float[np.ndarray, "step cluster 2"]  # probability of remaining elsewhere; by `has_second`
+    log_stays: Float[np.ndarray, "step cluster class"]  # log-probability of staying, if elsewhere all the time
     returns: Float[np.ndarray, "step number"]  # weight of going back to the place of each number
     chosen: Float[np.ndarray, " step"]  # weight of going back to the next place
     new: Float[np.ndarray, "step cluster"]  # probability of the next place among the new ones; 0 if it is not new
@@ -227,7 +229,7 @@ class _Ways(NamedTuple):
 
 
 class _Exact(StepFormulas):
-    """The law in float64, whose probabilities are normalized again after their rounding to float32."""
+    """The law in float64; its probabilities, which were rounded to float32, are normalized again."""
 
     def __init__(self, law: PersonLaw) -> None:
         def double(*arrays: Array) -> Iterable[np.ndarray]:
@@ -301,7 +303,7 @@ class _Exact(StepFormulas):
         return log
 
     def _is_plain(self, steps: Steps, anchors: list[_Anchor]) -> Bool[np.ndarray, " step"]:
-        """Whether a step is a plain stay: an instant at the same place, while there is a place left in all layers."""
+        """Whether a step is a plain stay: one instant later at the same place, while a place is left in every layer."""
         known = steps.known
         has_new = (known < self.n_open[self._time_of(steps.end)]) & (self.new_weight(known) > 0) & (self.strength > 0)
         is_plain = steps.stays & (steps.end - steps.start == 1) & has_new
@@ -312,7 +314,7 @@ class _Exact(StepFormulas):
     def _log_of_plain_stays(
         self, steps: Steps, shape: tuple[int, int]
     ) -> tuple[Float[np.ndarray, "trace number cluster 2 3"], Float[np.ndarray, "trace number cluster class"]]:
-        """Log-probabilities of the plain stays at each place: of each layer, and of the place if it is elsewhere."""
+        """Log-probabilities of the plain stays at each place: of keeping each layer; of staying, if it is elsewhere."""
         remains = np.log(np.einsum("hkpll->pkhl", self.layer_next))[steps.end % self.period]
         at = steps.trace * shape[1] + steps.number
         return _sums(remains, at, *shape), _sums(self._log_stays(steps), at, *shape)
@@ -320,9 +322,9 @@ class _Exact(StepFormulas):
     def _log_of_moves(
         self, moves: _Ways, persons: Persons, n_traces: int
     ) -> Float[np.ndarray, "trace cluster class person"]:
-        """Log-probability of the moves to another place within an instant.
+        """Log-probability of the moves to another place from one instant to the next.
 
-        The class of mobility matters only to who leaves a place elsewhere for a place elsewhere.
+        The class of mobility matters only for moves from a place elsewhere to another place elsewhere.
         """
         trace, (before, after) = moves.steps.trace, persons.layers_of(moves.steps)
         goes = np.where((after == ELSEWHERE)[:, None], self._goes(moves, persons)[0], 1)
@@ -334,7 +336,7 @@ class _Exact(StepFormulas):
     def _log_of_others(
         self, others: _Ways, anchors: list[_Anchor], persons: Persons, n_traces: int
     ) -> Float[np.ndarray, "trace cluster class person"]:
-        """Log-probability of the steps over gaps, and of the stays of persons whose next layer may have no place."""
+        """Log-probability of the steps over gaps, and of the stays while some layer may have no place left."""
         steps, (before, after) = others.steps, persons.layers_of(others.steps)
         same = steps.stays[:, None, None]
         goes, is_barred = self._goes(others, persons)
@@ -357,7 +359,7 @@ class _Exact(StepFormulas):
     def _goes(
         self, ways: _Ways, persons: Persons
     ) -> tuple[Float[np.ndarray, "step cluster person"], Bool[np.ndarray, "step cluster person"]]:
-        """Probability of the next place for a person who goes to a place elsewhere; whether no such place is left."""
+        """Probability of the next place if a person goes to a place elsewhere; whether she has no place to go to."""
         n_elsewhere = np.cumsum(persons.is_elsewhere, axis=1).T[ways.steps.known - 1]
         new = self.new_weight(n_elsewhere)[:, None]
         total = (ways.returns @ persons.is_elsewhere.T)[:, None] + new * ways.has_new[..., None]
@@ -442,7 +444,7 @@ class _Exact(StepFormulas):
         """Weight of going back to the place of each number; 0 for places that were not visited before."""
         numbers = np.arange(other.shape[1])
         is_here = steps.number[:, None] == numbers
-        # During a gap, a person may leave her place and go back to it; then it attracts her neither more nor less.
+        # During a gap, a person may leave her place and go back to it. Its nearness then has no effect on the weight.
         weight = np.where(is_here, self.population[slot, other], weight)
         returns = self.return_weight(slot, other, weight, steps.arrivals, steps.before[:, None] == numbers)
         is_old = (steps.arrivals > 0) & (~is_here | (steps.end - steps.start > 1)[:, None])
@@ -566,7 +568,7 @@ def _of_persons(
 def _left(
     all_places: Float[np.ndarray, "*#shape"], visited: Float[np.ndarray, "*shape"], weights: Callable[..., np.ndarray]
 ) -> Float[np.ndarray, "*shape"]:
-    """Sum over the places that are left; `weights`, at given indices, gives the weights of all places, 0 if visited."""
+    """Sum over the unvisited places; `weights` returns the weights of all places at given indices, 0 if visited."""
     left = all_places - visited
     few = np.argwhere((left <= LEAST_LEFT * all_places) & (all_places > 0))
     for begin in range(0, len(few), ROWS_AT_A_TIME):
@@ -594,13 +596,13 @@ def _sums_so_far(
 def _sums(
     values: Float[np.ndarray, "row *other"], group: Int[np.ndarray, " row"], *shape: int
 ) -> Float[np.ndarray, "*sums"]:
-    """Sums of the rows of each group; the groups are numbered through the given shape."""
+    """Sums of the rows of each group, in an array of the given shape; `group` is a flat index of this shape."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     return (_groups(group, math.prod(shape)) @ flat).reshape(*shape, *values.shape[1:])
 
 
 def _groups(group: Int[np.ndarray, " row"], n_groups: int) -> csr_array:
-    """Matrix whose product with rows is their sum in each group."""
+    """Matrix that adds up the rows of each group when it is multiplied by a table."""
     rows = np.arange(len(group))
     return csr_array((np.ones(len(rows)), (group, rows)), shape=(n_groups, len(rows)))
 

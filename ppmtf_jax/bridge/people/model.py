@@ -73,7 +73,7 @@ class RememberingBridge(PersonLaw):
         *,
         progress: bool = False,
     ) -> Float[np.ndarray, "trace class"]:
-        """Exact log-probability of each complete trace; `likelihood.log_traces` takes traces with gaps too."""
+        """Exact log-probability of each complete trace; for traces with gaps, see `likelihood.log_traces`."""
         if has_gaps := int((places == ABSENT).any(axis=1).sum()):
             raise InputError("traces", [Problem("complete traces", f"{has_gaps:,} traces with gaps")])
         return log_traces(self, places, classes, progress=progress)

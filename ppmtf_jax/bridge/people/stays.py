@@ -1,8 +1,8 @@
 """How long people stay elsewhere: by place and slot, by the time they have been there, and by their class of mobility.
 
 Stays and steps away follow the rules of `contributions`. The model also learns how staying depends on the dwell time,
-which is the time at the place so far, and on the class. In this, for each bin of dwell time, no user's steps weigh more
-than the steps of the second heaviest user. A user weighs one in the number of users of a class.
+which is the time at the place so far, and on the class. In this regression, for each bin of dwell time, no user's
+steps weigh more than the steps of the second heaviest user. A user weighs one in the number of users of a class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ppmtf_jax.data.traces import Traces
 N_CLASSES = 3
 """Number of classes of mobility."""
 CLASS_USERS, CLASS_STEPS = 5.0, 5.0
-"""Weight of the prior, in users: shares of the classes in all clusters. Pseudo-steps that shrink a mobility to 0."""
+"""Weight, in users, of the shares of classes in all clusters, for one cluster; pseudo-steps, for mobility."""
 
 
 class StayLaw(NamedTuple):

@@ -82,7 +82,7 @@ def unborn(
 
 
 def arrived(state: PersonState, layer: Int[Array, ""], place: Int[Array, ""]) -> PersonState:
-    """The person at the next instant, at a place of a layer."""
+    """The person one instant later, at a given place, which belongs to a given layer."""
     moved = place != state.place
     # Number of the place among the visited places; a new place gets the first free number.
     number = jnp.argmax(state.visited == jnp.where(jnp.any(state.visited == place), place, ABSENT))
@@ -193,7 +193,7 @@ def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Arr
 def new_place_weights(
     law: PersonLaw, time: Int[Array, ""], slot: Int[Array, ""], state: PersonState
 ) -> tuple[Float[Array, " place"], Int[Array, " move"], Float[Array, " move"]]:
-    """Weights of new places elsewhere: of all places; then next places of seen moves, and what their weights add."""
+    """Weight of each place as a new place, by gravity; next places of seen moves, and the weights that they add."""
     place, pull = state.place, law.pull[time, state.cluster] * _never_visited(law, state)
     gravity = law.gravity(slot, place, jnp.arange(law.n_places)) * pull
     next_place, seen = _seen_moves(law, slot, place)
@@ -209,7 +209,7 @@ def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""
 
 
 def anchor_weights(layer: int, law: PersonLaw, state: PersonState) -> Float[Array, " place"]:
-    """Weights of the home or second place that is drawn now; they depend on the other one if that is drawn already."""
+    """Weights of places for a home or second place; if the other anchor is already drawn, they depend on it."""
     alone, pull, between = law.anchor(layer)
     other = state.second if layer == HOME else state.home
     beside = between[law.cell, law.cell[other]] * pull[state.cluster]
@@ -217,7 +217,7 @@ def anchor_weights(layer: int, law: PersonLaw, state: PersonState) -> Float[Arra
 
 
 def _new_anchor(layer: int, law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The home or second place, at the first time there."""
+    """Draw the home or second place, when the person is there for the first time."""
     return _draw(step.uniform[4], anchor_weights(layer, law, state))
 
 
@@ -238,7 +238,7 @@ def _never_visited(law: PersonLaw, state: PersonState) -> Float[Array, " place"]
 def _seen_moves(
     law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""]
 ) -> tuple[Int[Array, " move"], Float[Array, " move"]]:
-    """Next places of the seen moves from a place, and their weights; 0 for moves of neighbouring rows in the slice."""
+    """Next places of the seen moves from a place, and their weights; the slice has weight 0 for moves from others."""
     begin, end = law.move_start[place], law.move_start[place + 1]
     # A slice that would pass the end is shifted to the left.
     first = jnp.minimum(begin, len(law.next_place) - law.longest)

@@ -1,4 +1,4 @@
-"""Steps of traces, and the persons who may have made them, for the exact probabilities of people who remember."""
+"""Steps of traces, and the persons who may have made the traces; the exact probabilities need both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def number_of_places(places: Int[np.ndarray, "trace instant"]) -> Int[np.ndarray
 
 
 class Steps(NamedTuple):
-    """Steps from event to event of some traces with equally many distinct places, one trace after the other.
+    """Steps from each event to the next one, sorted by trace; all traces have the same number of distinct places.
 
     The *number* of a place counts the distinct places of a trace in the order of their first events: 0, 1, ...
     """
@@ -26,11 +26,11 @@ class Steps(NamedTuple):
     trace: Int[np.ndarray, " step"]
     start: Int[np.ndarray, " step"]  # instant
     end: Int[np.ndarray, " step"]
-    arrived: Int[np.ndarray, " step"]  # first instant of the run of events at the place where the step starts
+    arrived: Int[np.ndarray, " step"]  # first instant of the current run of events at the place where the step starts
     place: Int[np.ndarray, " step"]  # where the step starts
-    number: Int[np.ndarray, " step"]
+    number: Int[np.ndarray, " step"]  # number of `place`
     following: Int[np.ndarray, " step"]  # number of the place where the step ends
-    before: Int[np.ndarray, " step"]  # number of the place before the current one, or `ABSENT`
+    before: Int[np.ndarray, " step"]  # number of the place visited just before `place`, or `ABSENT`
     known: Int[np.ndarray, " step"]  # number of distinct places so far
     arrivals: Int[np.ndarray, "step number"]  # number of runs of events at each place that began so far
 
@@ -38,7 +38,7 @@ class Steps(NamedTuple):
     def of(
         cls, places: Int[np.ndarray, "trace instant"]
     ) -> tuple[Int[np.ndarray, "trace number"], Int[np.ndarray, " trace"], Steps]:
-        """The places by number, the instant of the first event, and the steps of traces with at least one event."""
+        """Place of each number, first instant and steps of traces; each trace has at least one event."""
         trace, instant = np.nonzero(places != ABSENT)
         place = places[trace, instant].astype(np.int64)
         begins, arrives = run_begins(trace), run_begins(trace, place)
@@ -79,10 +79,10 @@ class Steps(NamedTuple):
 
 
 class Persons(NamedTuple):
-    """Persons who may have made traces with a given number of distinct places.
+    """All persons who may have made a trace with a given number of distinct places.
 
-    `home`, `second`: numbers of the home and of the second place, `ABSENT` if this place is not in the trace. `layer`:
-    layer of a person at the place of each number.
+    `home`, `second`: number of the home and of the second place in the trace (see `Steps`), `ABSENT` if the trace does
+    not have this place. `layer`: layer of each person at the place of each number.
     """
 
     home: Int[np.ndarray, " person"]

@@ -27,7 +27,7 @@ def distinct_places(windows: Windows) -> np.ndarray:
 
 
 def place_share(windows: Windows, rank: int = 0) -> np.ndarray:
-    """Share of each window's events at its most (rank 0) or second most (rank 1) visited place, or 0, (windows,)."""
+    """Share of each window's events at its most visited place of this rank (from 0); 0 if it has no such place."""
     visits = visits_of_rank(windows, rank)
     share = np.zeros(windows.n_windows)
     share[visits.window] = visits.count / windows.events_per_window()[visits.window]
@@ -35,7 +35,7 @@ def place_share(windows: Windows, rank: int = 0) -> np.ndarray:
 
 
 def visits_of_rank(windows: Windows, rank: int) -> Visits:
-    """For each window, its place of this rank by number of events; ties in the order of the place table."""
+    """For each window that has one, its place of this rank by number of events; ties in order of the place table."""
     visits = windows.visits()
     order = np.lexsort((-visits.count, visits.window))
     chosen = order[rank_in_run(visits.window[order]) == rank]

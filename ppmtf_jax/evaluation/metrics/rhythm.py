@@ -68,7 +68,7 @@ def jump_bins(windows: Windows, above_h: float, at_most_h: float) -> Sample:
 
 
 def _gaps(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """All events but the first of each window, and the number of instants since the event before."""
+    """Index of each event except the first of a window, and the number of instants since the event before it."""
     later = np.flatnonzero(~run_begins(windows.window))
     return later, windows.phase[later] - windows.phase[later - 1]
 

@@ -87,7 +87,7 @@ def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
 
 
 def one_point(traces: Traces | Windows) -> str:
-    """A caveat if all places are at one point."""
+    """A caveat if all places are at one point, otherwise ""."""
     return "" if np.ptp(traces.places.position_km(), axis=0).any() else ONE_POINT
 
 

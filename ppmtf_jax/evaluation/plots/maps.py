@@ -35,7 +35,7 @@ def population_maps(
     slots: Sequence[int] | None = None,
     background: Lines = (),
 ) -> Figure:
-    """Draw maps of the population over the day: a column for each slot, a row for each trace set, one colour scale.
+    """Draw maps of the population in some slots: a column for each slot, a row for each trace set, one colour scale.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Unavailable(Exception):
 
 
 def needed(error: InputError) -> str:
-    """What was expected where an error was found: its examples and the values that it found may name users."""
+    """What an error expected, without the examples and values that it found, because these may name users."""
     return "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
 
 
@@ -84,7 +84,7 @@ class ReportSettings(Settings, subject="report"):
     consent: bool = False
 
     def problems(self) -> list[Problem | str]:
-        """No estimator at all."""
+        """A problem if there is no estimator."""
         return [Problem("at least one estimator", "none")] if self.estimators == () else []
 
 
@@ -120,7 +120,8 @@ class ReportData:
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
     shares_passed : mapping of str to float
-        Share of the traces that passed the privacy test, by column, where it is known.
+        Share of the traces that passed the privacy test, by column of the evaluation. A column is missing if its share
+        is not known.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
     """

@@ -14,7 +14,7 @@ from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 
 KEPT_SHARE = 0.75
-"""A k is possible if at least this share of the traces passes: fewer traces are not representative."""
+"""Least share of passed traces with which a k, or a compared system, is advised: fewer are not representative."""
 ATTACKS = ("identity", "membership", "copies")
 """The sections whose findings are the risk."""
 N_RISKS = 3
@@ -126,8 +126,8 @@ def _risk_table(sections: Sequence[Section]) -> Block:
 
 
 def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> list[Block]:
-    """For each use, the compared system that serves it best, if it serves it better than the traces of the report."""
-    # All traces are no other system: most of them may not be released.
+    """For each use, the best compared system, if it is better than these traces and enough of its traces passed."""
+    # The column of all traces is not another system, and it has traces that failed the privacy test.
     own, *others = [each for each in judged if each == data.column or each not in COLUMN_TITLES]
     if not others:
         way_out = "`[[compare]]` in a job, or `ppmtf compare`, compares systems."
@@ -146,13 +146,13 @@ def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]])
                 f"{here}; real people: {row.quantity.text(number.real)}."
             )
     if not found:
-        return [Text((f"{BETTER} Of the compared systems, none would serve a use better.",))]
-    lead = f"{BETTER} Of the compared systems, these would. Look at their attacks in the table before you choose."
+        return [Text((f"{BETTER} Of the compared systems with enough passed traces, none would serve a use better.",))]
+    lead = f"{BETTER} These compared systems would. Look at their attacks in the table before you choose."
     return [Text((lead,)), Text(tuple(found), is_list=True)]
 
 
 def _serves_better(data: ReportData, own: JudgedUse, name: str, other: JudgedUse) -> bool:
-    """Whether a system has a better verdict, by all numbers that judge these traces, and by more than chance."""
+    """Whether another system has a better verdict, all numbers that these traces have, and a gain beyond chance."""
     known = own.fitness in ORDER and other.fitness in ORDER
     if not known or ORDER.index(other.fitness) >= ORDER.index(own.fitness):
         return False
@@ -165,7 +165,7 @@ def _serves_better(data: ReportData, own: JudgedUse, name: str, other: JudgedUse
 
 
 def _error(use: JudgedUse) -> float:
-    """The worst known error."""
+    """The error that decides about a use: the worst known one."""
     return use.numbers[0][1].error if use.numbers else math.nan
 
 

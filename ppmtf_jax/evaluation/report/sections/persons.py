@@ -75,7 +75,7 @@ def make_events(data: ReportData) -> list[Block]:
     if is_complete(data.synthetic):
         raise Unavailable("These traces have no gaps: they say where a person is at every instant.")
     gauges = gauges_of(data, TITLES_OF_EVENTS)
-    # If the section had this question, it would be asked of complete traces too.
+    # The question is not part of the section, because complete traces have no answer to it.
     return [utility_finding(QUESTION_OF_EVENTS, gauges.items), gauges]
 
 
@@ -110,7 +110,7 @@ def tested(data: ReportData) -> Traces:
 
 
 def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
-    """One window of at least two events for each of some random people; raises `Unavailable` if there is none."""
+    """A window of at least two events for each of up to `N_PERSONS` random people; `Unavailable` if there is none."""
     windows = Windows.of(traces, length).with_events(LEAST_EVENTS)
     if not windows.n_windows:
         raise Unavailable("No days are shown: no trace has two events.")
@@ -118,7 +118,7 @@ def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
 
 
 def _one_each(windows: Windows) -> Windows:
-    """A random window of each of some random people, if possible one with at least two events."""
+    """A random window for each of up to `N_PERSONS` random people, if possible with at least two events."""
     few = windows.events_per_window() < LEAST_EVENTS
     shuffled = np.random.default_rng(SEED).permutation(windows.n_windows)
     shuffled = shuffled[np.argsort(few[shuffled], kind="stable")]
