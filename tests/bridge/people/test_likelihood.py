@@ -110,6 +110,14 @@ def test_blocks_of_traces_and_of_persons_change_nothing(
     assert log_traces(law, traces[:0], BOTH).shape == (0, 2)
 
 
+def test_sums_over_all_places_have_the_same_bits_alone_and_among_others() -> None:
+    """Several processes share the traces, and find what one process does; a matrix product rounds by its shape."""
+    exact = likelihood._Exact(random_law(n_places=97, period=2, seed=6)).of(np.array([0]))
+    time, place = np.zeros(97, int), np.arange(97)
+    alone = [exact._to_all(time[:1], place[i : i + 1])[0] for i in place]
+    np.testing.assert_array_equal(exact._to_all(time, place), alone)
+
+
 class TestGaps:
     @pytest.mark.parametrize("present", [[0, 1, 1, 0, 1, 1], [1, 0, 0, 0, 0, 1], [0, 0, 0, 1, 0, 0]])
     @pytest.mark.parametrize("name", ["anchors", "no place left", "no anchors"])
