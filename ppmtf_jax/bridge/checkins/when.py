@@ -177,8 +177,7 @@ def _log_joint(
     """Joint log-probability of the times of a window and of its pace, given that the window has an event."""
     log_odds = np.asarray(effects.log_odds(_Fields.of(windows.cells.code)))
     log_any = np.asarray(_log_any(effects, _Fields.of(_codes_before_first(windows.grid))))
-    of_events = windows.cells.events @ log_odds.T - windows.cells.instants @ np.logaddexp(0, log_odds).T
-    return of_events - log_any + np.log(share)[windows.cluster]
+    return _log_likelihoods(windows.cells, log_odds) - log_any + np.log(share)[windows.cluster]
 
 
 def _codes(
@@ -289,6 +288,10 @@ def _log_posterior(effects: _Effects, data: _Weighted) -> Float[Array, ""]:
     shared = sum(jnp.sum(each**2) for each in (effects.hour, effects.weekday, effects.since, effects.habit))
     of_pace = sum(jnp.sum(each**2) for each in (effects.since_of_pace, effects.hour_of_pace))
     return likelihood - 0.5 * (SHARED_PRECISION * shared + PACE_PRECISION * of_pace)
+
+
+def _log_likelihoods(cells: TimeCells, log_odds: Float[np.ndarray, "pace cell"]) -> Float[np.ndarray, "window pace"]:
+    return cells.events @ log_odds.T - cells.instants @ np.logaddexp(0, log_odds).T
 
 
 def _shares(
