@@ -60,9 +60,9 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import counts_to_shares
 from ppmtf_jax.evaluation.plots import save_figure
-from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.source import NoiseSource
 from ppmtf_jax.runtime.memory import PeakMemory
 
 N_PLACES, N_CATEGORIES, N_INSTANTS = 100, 4, 24

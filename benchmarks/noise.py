@@ -22,9 +22,9 @@ import numpy as np
 from common import Row, command_line, machine, measured, record
 
 from ppmtf_jax.noise.accountant import float_below
-from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 
 MILLION = 1_000_000
 SENSITIVITY, EPSILONS, N_RUNS = 5, (0.01, 0.1, 0.5, 1.0, 2.5, 5.0), 1000

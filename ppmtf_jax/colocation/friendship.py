@@ -18,7 +18,7 @@ from scipy.optimize import isotonic_regression
 from ppmtf_jax.colocation.b_matching import greedy_b_matching
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
+from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 from ppmtf_jax.streams import Stage, UserStreams
 
 

@@ -8,8 +8,8 @@ from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, Coloc
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.noise.accountant import stated
 from ppmtf_jax.noise.kept_ledger import NO_RUNS, EarlierRuns
-from ppmtf_jax.noise.laplace import NoiseSource
-from ppmtf_jax.privacy.statement import STATEMENT_FORMAT, as_text, not_protected, protected
+from ppmtf_jax.noise.source import NoiseSource
+from ppmtf_jax.privacy.statement import RANDOMNESS, STATEMENT_FORMAT, as_text, not_protected, protected
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 NEVER_PROTECTED = (
@@ -24,12 +24,6 @@ UNBOUNDED_RUNS = (
     "greedy rule, a model that was given, or noise from a seed. So their epsilon bounds nothing, and a sum that "
     "includes it bounds nothing."
 )
-# By whether the noise is private.
-RANDOMNESS = {
-    True: "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was "
-    "drawn from a seed. The protection does not depend on the secrecy of this seed.",
-    False: "The noise and everything else were drawn from a seed. A person who knows the seed can remove the noise.",
-}
 
 
 def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:

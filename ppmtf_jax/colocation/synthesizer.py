@@ -28,8 +28,8 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.noise.accountant import Accountant, Spending, exact_loss
-from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
+from ppmtf_jax.noise.source import NoiseSource
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems

@@ -18,10 +18,11 @@ import sys
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise, Values
+from ppmtf_jax.noise.laplace import Values
+from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 
 Number = int | float | str | Decimal | Fraction
 """An amount of epsilon or delta; text may be a decimal or a fraction, "0.25" or "1/3"."""
@@ -40,16 +41,82 @@ class Loss(NamedTuple):
 NO_LOSS = Loss(Fraction(), Fraction())
 
 
+class Rho(NamedTuple):
+    """Exact amount of rho, the loss of zero-concentrated differential privacy, see `zcdp`."""
+
+    rho: Fraction
+
+
+Amounts = TypeVar("Amounts", Loss, Rho)
+
+
 class Spending(NamedTuple):
     """One line of a ledger: a mechanism, its neighbour relation, and its loss."""
 
     mechanism: str
     relation: str
-    loss: Loss
+    loss: Loss | Rho
     sensitivity: int | float | None
 
 
-class Accountant:
+class Ledger(Generic[Amounts]):
+    """Budget and ledger of one neighbour relation: the base of accountants, which differ in what a loss is."""
+
+    def __init__(
+        self,
+        relation: str,
+        budget: Amounts,
+        noise: NoiseSource | None,
+        record: Callable[[Spending], None],
+    ):
+        self.relation, self.budget = relation, budget
+        self.noise = noise or SecureNoise()
+        self._record = record
+        self.spendings: list[Spending] = []  # the lines of the ledger, in the order in which they were written
+
+    @property
+    def spent(self) -> Amounts:
+        """The sum of all losses."""
+        nothing = (Fraction(),) * len(self.budget)
+        return self.budget._make(map(sum, zip(nothing, *(line.loss for line in self.spendings), strict=True)))
+
+    @property
+    def remaining(self) -> Amounts:
+        """The remaining budget, as exact fractions: a third of it can be spent exactly."""
+        return self.budget._make(budget - spent for budget, spent in zip(self.budget, self.spent, strict=True))
+
+    def _write(self, mechanism: str, loss: Amounts, sensitivity: int | float | None) -> None:
+        """Write a line; refuse a loss that is larger than the remaining budget."""
+        problems: list[Problem | str] = []
+        for name, wanted, left in zip(loss._fields, loss, self.remaining, strict=True):
+            if wanted > left:
+                # If both amounts are the same float, show them exactly.
+                same = float(wanted) == float(left)
+                found, most = (str(each) if same else repr(float(each)) for each in (wanted, left))
+                expected = f"at most the {name} of {most} that is left under {self.relation!r}"
+                way_out = f"Nothing was spent on {mechanism!r}. Spend less: a larger budget is a weaker promise"
+                problems.append(Problem(expected, found, way_out=way_out))
+        if problems:
+            raise InputError("privacy budget", problems)
+        spending = Spending(mechanism, self.relation, loss, sensitivity)
+        self._record(spending)
+        self.spendings.append(spending)
+
+    def ledger(self) -> dict[str, Any]:
+        """The ledger, ready for JSON; a float in it is never less than the exact amount."""
+        lines = [
+            {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **stated(each.loss)}
+            for each in self.spendings
+        ]
+        own = {"relation": self.relation, "budget": self._total(self.budget), "spent": self._total(self.spent)}
+        return {"private": self.noise.is_private, "relations": [own | {"mechanisms": lines}]}
+
+    def _total(self, loss: Amounts) -> dict[str, float]:
+        """What the ledger says about a sum of losses."""
+        return stated(loss)
+
+
+class Accountant(Ledger[Loss]):
     """Budget and ledger of one neighbour relation, and the source of its noise.
 
     Parameters
@@ -88,21 +155,7 @@ class Accountant:
         noise: NoiseSource | None = None,
         record: Callable[[Spending], None] = lambda _: None,
     ):
-        self.relation = relation
-        self.budget = exact_loss("privacy budget", epsilon, delta)
-        self.noise = noise or SecureNoise()
-        self._record = record
-        self.spendings: list[Spending] = []  # the lines of the ledger, in the order in which they were written
-
-    @property
-    def spent(self) -> Loss:
-        """The sum of all losses."""
-        return sum((spending.loss for spending in self.spendings), NO_LOSS)
-
-    @property
-    def remaining(self) -> Loss:
-        """The remaining budget, as exact fractions: a third of it can be spent exactly."""
-        return Loss(*(budget - spent for budget, spent in zip(self.budget, self.spent, strict=True)))
+        super().__init__(relation, exact_loss("privacy budget", epsilon, delta), noise, record)
 
     def spend(
         self, mechanism: str, epsilon: Number, delta: Number = 0, *, sensitivity: int | float | None = None
@@ -113,20 +166,7 @@ class Accountant:
         `InputError`: the loss is out of range, or larger than the remaining budget. Then nothing is spent.
         """
         loss = exact_loss(mechanism, epsilon, delta)
-        problems: list[Problem | str] = []
-        for name, wanted, left in zip(Loss._fields, loss, self.remaining, strict=True):
-            if wanted > left:
-                # If both amounts are the same float, show them exactly.
-                same = float(wanted) == float(left)
-                found, most = (str(each) if same else repr(float(each)) for each in (wanted, left))
-                expected = f"at most the {name} of {most} that is left under {self.relation!r}"
-                way_out = f"Nothing was spent on {mechanism!r}. Spend less: a larger budget is a weaker promise"
-                problems.append(Problem(expected, found, way_out=way_out))
-        if problems:
-            raise InputError("privacy budget", problems)
-        spending = Spending(mechanism, self.relation, loss, sensitivity)
-        self._record(spending)
-        self.spendings.append(spending)
+        self._write(mechanism, loss, sensitivity)
         return float_below(loss.epsilon)
 
     def add_laplace(self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str) -> Values:
@@ -138,15 +178,6 @@ class Accountant:
         to_spend = self.spend(mechanism, epsilon, sensitivity=sensitivity)
         return self.noise.add_laplace(values, sensitivity, to_spend)
 
-    def ledger(self) -> dict[str, Any]:
-        """The ledger, ready for JSON; a float in it is never less than the exact amount."""
-        lines = [
-            {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **stated(each.loss)}
-            for each in self.spendings
-        ]
-        own = {"relation": self.relation, "budget": stated(self.budget), "spent": stated(self.spent)}
-        return {"private": self.noise.is_private, "relations": [own | {"mechanisms": lines}]}
-
 
 def float_below(amount: Fraction) -> float:
     """The largest float that is not above an exact amount."""
@@ -154,8 +185,8 @@ def float_below(amount: Fraction) -> float:
     return nearest if Fraction(nearest) <= amount else math.nextafter(nearest, -math.inf)
 
 
-def stated(loss: Loss) -> dict[str, float]:
-    """Epsilon and delta as the nearest floats whose decimal notation is not below the exact amounts."""
+def stated(loss: Loss | Rho) -> dict[str, float]:
+    """The amounts as the nearest floats whose decimal notation is not below the exact amounts."""
     nearest = {name: float(amount) for name, amount in loss._asdict().items()}
     return {
         name: value if Fraction(repr(value)) >= amount else math.nextafter(value, math.inf)

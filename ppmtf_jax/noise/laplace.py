@@ -1,15 +1,14 @@
-"""Noise for differential privacy, from OpenDP.
+"""Laplace noise for differential privacy, from OpenDP.
 
-Private noise must come from this module, because floating-point samplers, such as those of NumPy and JAX, reveal the
-true value in the low bits of their results. OpenDP draws integers exactly, from the operating system's secure source,
-so there is no seed.
+Private noise must come from OpenDP, because floating-point samplers, such as those of NumPy and JAX, reveal the true
+value in the low bits of their results. OpenDP draws integers exactly, from the operating system's secure source, so
+there is no seed.
 
 Both synthesizers and privacy tests use this module.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,50 +57,41 @@ def add_laplace(values: Values, sensitivity: int | float, epsilon: int | float) 
     return like(values, noisy.reshape(exact.shape))
 
 
-class NoiseSource(ABC):
-    """Source of a mechanism's noise; the mechanism is differentially private only if `is_private` is true."""
-
-    is_private: bool
-
-    @abstractmethod
-    def add_laplace(self, values: Values, sensitivity: int | float, epsilon: int | float) -> Values:
-        """Add Laplace noise as `ppmtf_jax.noise.laplace.add_laplace` does."""
-
-
-class SecureNoise(NoiseSource):
-    """Noise from OpenDP, which nobody can reproduce: the source for releases."""
-
-    is_private = True
-
-    def add_laplace(self, values: Values, sensitivity: int | float, epsilon: int | float) -> Values:
-        return add_laplace(values, sensitivity, epsilon)
-
-
 def laplace_scale(values: np.ndarray, sensitivity: int | float, epsilon: int | float) -> float:
     """Check the arguments of `add_laplace`, and return the scale of its noise."""
-    problems: list[Problem | str] = []
-    if not 0 < epsilon < np.inf:
-        problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
-    if not 0 < sensitivity < np.inf:
-        problems.append(Problem("a positive, finite sensitivity", repr(sensitivity)))
-    elif values.dtype.kind == "i" and sensitivity != int(sensitivity):
-        way_out = "Round it up, or give the values as floats"
-        problems.append(
-            Problem("a whole number as the sensitivity of whole numbers", repr(sensitivity), way_out=way_out)
-        )
-    if values.dtype.kind not in "if":
-        problems.append(Problem("whole numbers of up to 64 bits or floats", f"values of type {values.dtype}"))
-    elif not np.isfinite(values).all():
-        # OpenDP would silently replace NaN by 0 and infinity by the largest float.
-        problems.append(Problem("finite values", "NaN or infinity", int((~np.isfinite(values)).sum())))
-    if problems:
-        raise InputError("noise", problems)
+    check_noise(values, sensitivity, "epsilon", epsilon, kinds="if")
     # Use the next larger float, because a quotient that is rounded down would cost slightly more than epsilon.
     scale = float(np.nextafter(sensitivity / epsilon, np.inf))
     if not scale < (MAX_SCALE if values.dtype.kind == "i" else np.inf):
         problem = Problem("noise that 64 bits can hold", f"a scale of {scale:g}", way_out="Raise epsilon")
         raise InputError("noise", [problem])
     return scale
+
+
+def check_noise(values: np.ndarray, sensitivity: int | float, amount: str, loss: int | float, kinds: str) -> None:
+    """Refuse values, a sensitivity or a loss with which noise would give no protection.
+
+    `kinds`: the kinds of values that the mechanism accepts, "i" for whole numbers and "f" for floats. `amount` is the
+    name of the loss.
+    """
+    problems: list[Problem | str] = []
+    if not 0 < loss < np.inf:
+        problems.append(Problem(f"a positive, finite {amount}", repr(loss)))
+    if not 0 < sensitivity < np.inf:
+        problems.append(Problem("a positive, finite sensitivity", repr(sensitivity)))
+    elif values.dtype.kind == "i" and sensitivity != int(sensitivity):
+        way_out = "Round it up" + (", or give the values as floats" if "f" in kinds else "")
+        problems.append(
+            Problem("a whole number as the sensitivity of whole numbers", repr(sensitivity), way_out=way_out)
+        )
+    if values.dtype.kind not in kinds:
+        floats = " or floats" if "f" in kinds else ""
+        problems.append(Problem(f"whole numbers of up to 64 bits{floats}", f"values of type {values.dtype}"))
+    elif not np.isfinite(values).all():
+        # OpenDP would silently replace NaN by 0 and infinity by the largest float.
+        problems.append(Problem("finite values", "NaN or infinity", int((~np.isfinite(values)).sum())))
+    if problems:
+        raise InputError("noise", problems)
 
 
 def like(values: Values, noisy: np.ndarray) -> Values:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppmtf_jax.noise.laplace import NoiseSource, Values, laplace_scale, like
+from ppmtf_jax.noise.gaussian import WholeNumbers, gaussian_scale
+from ppmtf_jax.noise.laplace import Values, laplace_scale, like
+from ppmtf_jax.noise.source import NoiseSource
 from ppmtf_jax.streams import Stage, numpy_stream
 
 
 class SeededNoise(NoiseSource):
-    """Laplace noise with the same distribution as OpenDP's, from a seed; not private.
+    """Laplace and Gaussian noise with the same distributions as OpenDP's, from a seed; not private.
 
     The same calls in the same order get the same noise.
 
@@ -39,9 +41,23 @@ class SeededNoise(NoiseSource):
         exact = np.asarray(values)
         scale = laplace_scale(exact, sensitivity, epsilon)
         if exact.dtype.kind == "i":
-            # The difference of two geometric numbers with the same success probability is discrete Laplace.
-            first, second = self._stream.geometric(-np.expm1(-1 / scale), (2, exact.size))
-            noise = first - second
+            noise = self._discrete_laplace(scale, exact.size)
         else:
             noise = self._stream.laplace(scale=scale, size=exact.size)
         return like(values, (exact.ravel() + noise).reshape(exact.shape))
+
+    def add_gaussian(self, values: WholeNumbers, sensitivity: int | float, rho: float) -> WholeNumbers:
+        exact = np.asarray(values)
+        scale = gaussian_scale(exact, sensitivity, rho)
+        noise, width = np.zeros(0, np.int64), np.floor(scale) + 1
+        # Rejection from discrete Laplace (Canonne, Kamath and Steinke 2020, algorithm 3).
+        while len(noise) < exact.size:
+            drawn = self._discrete_laplace(width, 2 * exact.size)
+            accepted = self._stream.random(drawn.size) < np.exp(-(((np.abs(drawn) / scale) - scale / width) ** 2) / 2)
+            noise = np.concatenate([noise, drawn[accepted]])
+        return like(values, (exact.ravel() + noise[: exact.size]).reshape(exact.shape))
+
+    def _discrete_laplace(self, scale: float, n: int) -> np.ndarray:
+        """The difference of two geometric numbers with the same success probability is discrete Laplace."""
+        first, second = self._stream.geometric(-np.expm1(-1 / scale), (2, n))
+        return first - second

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.data.runs import least_of_each
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
 from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Count, Positive, Settings
 from ppmtf_jax.streams import Seed, Stage, UserStreams

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppmtf_jax.noise.accountant import Spending, float_below
-from ppmtf_jax.noise.laplace import NoiseSource
+from ppmtf_jax.noise.source import NoiseSource
 
 
 class Draw(NamedTuple):
@@ -17,7 +17,7 @@ class Draw(NamedTuple):
 
     values: np.ndarray
     sensitivity: int | float
-    epsilon: int | float
+    epsilon: int | float  # rho of Gaussian noise
 
 
 class Recorded(NoiseSource):
@@ -36,6 +36,10 @@ class Recorded(NoiseSource):
 
     def add_laplace(self, values, sensitivity, epsilon):
         self.asked.append(Draw(np.array(values), sensitivity, epsilon))
+        return values if self.instead is None else self.instead
+
+    def add_gaussian(self, values, sensitivity, rho):
+        self.asked.append(Draw(np.array(values), sensitivity, rho))
         return values if self.instead is None else self.instead
 
     @property

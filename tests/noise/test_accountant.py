@@ -11,8 +11,8 @@ import pytest
 
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.accountant import NO_LOSS, Accountant, Loss, float_below
-from ppmtf_jax.noise.laplace import SecureNoise
 from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.source import SecureNoise
 
 TRACES = "one user's trace"
 

@@ -10,8 +10,9 @@ from opendp import measurements
 from scipy import stats
 
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.noise.laplace import SecureNoise, add_laplace
+from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.source import SecureNoise
 
 # OpenDP's noise has no seed: a test that a right sampler fails once in a million runs.
 FALSE_ALARM = 1e-6
