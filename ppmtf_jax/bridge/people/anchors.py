@@ -108,26 +108,38 @@ def pair_anchors(
     second: Float[np.ndarray, "cluster place"],
     space: Space,
 ) -> AnchorPairs:
-    """Pairs that have the given distributions of homes and second places, and distances as between users' anchors.
-
-    Each round runs Sinkhorn scalings in each cluster, and then sets the factors of distance, which all clusters share.
-    If a distribution has more than half of its mass at one place, the scalings may not reach it, since a home and a
-    second place differ.
-    """
+    """Pairs with the given distributions of homes and second places, and distances as between users' anchors."""
     who = np.flatnonzero(anchors.second != NOWHERE)
     share = np.bincount(of_user[who], minlength=len(home)) / max(len(who), 1)
     which = distance_bins(anchors.home[who], anchors.second[who], space)
     cells = space.cell[anchors.home[who]], space.cell[anchors.second[who]]
     wanted = np.bincount(which[cells], minlength=int(which.max()) + 1) + 0.5
-    factor = np.ones(len(wanted))
+    return couple(home, second, share, wanted / wanted.sum(), which, space.cell)
+
+
+def couple(
+    home: Float[np.ndarray, "cluster place"],
+    second: Float[np.ndarray, "cluster place"],
+    share: Float[np.ndarray, " cluster"],
+    distances: Float[np.ndarray, " bin"],
+    bins: Int[np.ndarray, "cell cell"],
+    cell: Int[np.ndarray, " place"],
+) -> AnchorPairs:
+    """Pairs with the given distributions of homes and second places, and the given shares of bins of distance.
+
+    Each round runs Sinkhorn scalings in each cluster, and then sets the factors of distance, which all clusters share.
+    If a distribution has more than half of its mass at one place, the scalings may not reach it, since a home and a
+    second place differ.
+    """
+    factor = np.ones(len(distances))
     second_pull = np.ones_like(home.T, np.float64)
     for _ in range(DISTANCE_ROUNDS):
-        between = factor[which]
+        between = factor[bins]
         for _ in range(SCALINGS):
-            home_pull = home.T / np.maximum(_of_others(second_pull, between, space.cell), TINY)
-            second_pull = second.T / np.maximum(_of_others(home_pull, between, space.cell), TINY)
-        found = _in_bins(home_pull * share, second_pull, between, which, space.cell)
-        ratio = wanted / wanted.sum() / np.maximum(found / max(found.sum(), TINY), TINY)
+            home_pull = home.T / np.maximum(_of_others(second_pull, between, cell), TINY)
+            second_pull = second.T / np.maximum(_of_others(home_pull, between, cell), TINY)
+        found = _in_bins(home_pull * share, second_pull, between, bins, cell)
+        ratio = distances / np.maximum(found / max(found.sum(), TINY), TINY)
         factor *= np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE)
         factor /= factor.mean()
     # A common factor of the weights of one cluster does not matter: the greatest weight becomes 1.

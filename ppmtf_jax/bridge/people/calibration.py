@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +59,7 @@ class Effort(NamedTuple):
     n_people: int
 
 
+Law = TypeVar("Law", bound=RememberingBridge)
 THOROUGH, QUICK = Effort(6, 8000), Effort(2, 2000)
 """Effort for a model that is kept, and for models that are only compared."""
 
@@ -96,48 +97,52 @@ class _Found(NamedTuple):
 
 
 def calibrate(
-    law: RememberingBridge,
+    law: Law,
     targets: Targets,
-    windows: Traces,
+    clusters: Int[np.ndarray, " person"],
+    share_of_returns: Callable[[Int[np.ndarray, "person instant"]], float],
     key: Key[Array, ""],
-    random: np.random.Generator,
     advance_bar: Callable[[int], None] = lambda _: None,
-    effort: Effort = THOROUGH,
-) -> RememberingBridge:
-    """Set pulls, log-odds of staying, factors of distance and strength; `windows` tell when people are seen.
+    n_rounds: int = THOROUGH.n_rounds,
+) -> tuple[Law, Int[np.ndarray, "person instant"]]:
+    """Set pulls, log-odds of staying, factors of distance and strength; also gives the places of the simulated people.
 
     `law`: has all arrays; its weights of new places have no factors of distance yet. The arrays in `SET` have their
     start values: pulls of 1 and log-odds of 0. The caller cannot use these arrays afterwards, since their memory is
-    used again.
+    used again. `clusters`: the cluster of each simulated person. `share_of_returns`: measures, on the places of the
+    simulated people, what `targets.returns` states.
     """
-    n_clusters, n_times = len(targets.share), len(law.stay_at_time)
-    clusters = np.repeat(np.arange(n_clusters), np.clip(effort.n_people // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
-    weight, seen_at = np.asarray(targets.share)[clusters], presence(windows, len(clusters), n_times, random)
+    n_times = len(law.stay_at_time)
     cell, last = np.asarray(law.cell), law.n_places - 1
     origin = np.repeat(np.arange(law.n_places), np.diff(law.move_start))
     # The last entry of the moves belongs to no place.
     bin_of_move = targets.bin[cell[np.append(origin, last)], cell[np.minimum(law.next_place, last)]]
-    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns)
+    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns * law.remembers)
     times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
     law = replace(law, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
     base_seen, base_between = law.seen, law.between
-    for number in range(effort.n_rounds):
+    for number in range(n_rounds):
         by_distance = jnp.asarray(factor, jnp.float32)
         law = replace(law, seen=base_seen * by_distance[bin_of_move], between=base_between * by_distance[targets.bin])
-        times, found = _sweep(
-            law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), jax.random.fold_in(key, number)
-        )
+        # Its type is the same in all rounds, so that the sweep is compiled once.
+        returning, own_key = returning.astype(jnp.float32), jax.random.fold_in(key, number)
+        times, found = _sweep(law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), own_key)
         returning = found.returning
         advance_bar(1)
-        if number < effort.n_rounds - 1:
+        if number < n_rounds - 1:
             in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
             factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
             factor /= max(np.asarray(targets.distances) @ factor, TINY)
-            seen = _share_of_returns(np.asarray(found.place).T, seen_at, weight)
+            seen = share_of_returns(np.asarray(found.place).T)
             odds, wanted = seen / (1 - seen), targets.returns / (1 - targets.returns)
             law = replace(law, strength=law.strength * np.float32(_bounded_ratio(odds, wanted, STRENGTH_POWER)))
-    return replace(law, **{name: getattr(times, name) for name in SET})
+    return replace(law, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
+
+
+def simulated_clusters(n_clusters: int, n_people: int) -> Int[np.ndarray, " person"]:
+    """The cluster of each simulated person: about `n_people` in all, equally many in each cluster."""
+    return np.repeat(np.arange(n_clusters), np.clip(n_people // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
 
 
 def presence(
@@ -154,7 +159,7 @@ def presence(
     return present
 
 
-def _share_of_returns(
+def share_of_seen_returns(
     places: Int[np.ndarray, "person instant"],
     present: Bool[np.ndarray, "person instant"],
     weight: Float[np.ndarray, " person"],
@@ -212,11 +217,11 @@ def _sweep(
         at_time = _common_odds(log_odds, weight * to_elsewhere * was_elsewhere, targets.stays[slot])
         leaves = to_elsewhere * jnp.where(was_elsewhere, jax.nn.sigmoid(-log_odds - at_time), 1)
         start = scaling * old.pull / jnp.maximum(old.scaling, TINY)
-        now = _Times(_corrected(kernel, scaling, start, going, people, leaves), tilt, at_time, scaling)
+        now = _Times(_corrected(law, kernel, scaling, start, going, people, leaves), tilt, at_time, scaling)
         after = jax.vmap(advance, (None, 0, 0, None))(_at_once(law, slot, next_layer, now), keys, people, instant)
         moves = weight * ((after.layer == ELSEWHERE) & (after.place != people.place))
         again = jnp.any(people.visited == after.place[:, None], axis=1)
-        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY)
+        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY) if law.remembers else jnp.array(0.0)
         bins = targets.bin[law.cell[people.place], law.cell[after.place]]
         in_bin = segment_sum(moves, bins, len(targets.distances))
         times = jax.tree.map(lambda values, new: values.at[instant].set(new), times, now)
@@ -344,6 +349,7 @@ def _common_odds(
 
 
 def _corrected(
+    law: RememberingBridge,
     kernel: _Kernel,
     scaling: Float[Array, "cluster place"],
     start: Float[Array, "cluster place"],
@@ -357,9 +363,10 @@ def _corrected(
     moves to a place elsewhere.
     """
     cluster, place = people.cluster, people.place
-    known = jnp.concatenate([people.home[None], people.second[None], people.visited.T])
+    visited = people.visited.T if law.remembers else people.place[None]
+    known = jnp.concatenate([people.home[None], people.second[None], visited])
     # Only the first rows are used, since most people know few places.
-    n_known = 2 + jnp.max(jnp.sum(people.visited != ABSENT, axis=1))
+    n_known = 2 + jnp.max(jnp.sum(visited != ABSENT, axis=0))
     is_excluded = (known != ABSENT) & (known != place)
     known = jnp.maximum(known, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,7 +13,15 @@ from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.gravity import covered_distances
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.anchors import Anchors, anchor_distribution, pair_anchors
-from ppmtf_jax.bridge.people.calibration import THOROUGH, Effort, Targets, calibrate
+from ppmtf_jax.bridge.people.calibration import (
+    THOROUGH,
+    Effort,
+    Targets,
+    calibrate,
+    presence,
+    share_of_seen_returns,
+    simulated_clusters,
+)
 from ppmtf_jax.bridge.people.distances import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE
 from ppmtf_jax.bridge.people.layers import Layers, fit_layers
@@ -95,9 +104,12 @@ def fit_people(
         share_of_returns(windows),
         clusters.share.astype(np.float32),
     )
+    simulated = simulated_clusters(n_clusters, effort.n_people)
+    present = presence(windows, len(simulated), times[0], numpy_stream(seed, Stage.FIT, 3))
+    returns_seen = partial(share_of_seen_returns, present=present, weight=targets.share[simulated])
     with progress_bar("calibrating people", effort.n_rounds, show=progress) as advance:
-        key, random = jax_stream(seed, Stage.FIT, 2), numpy_stream(seed, Stage.FIT, 3)
-        calibrated = calibrate(law, targets, windows, key, random, advance, effort)
+        key = jax_stream(seed, Stage.FIT, 2)
+        calibrated, _ = calibrate(law, targets, simulated, returns_seen, key, advance, effort.n_rounds)
     # Processes on different processors may round differently.
     return RememberingBridge.from_arrays(
         {name: of_first_process(each) for name, each in calibrated.to_arrays().items()}

@@ -11,7 +11,7 @@ a cluster follow one law, so every trace is equally probable for all users of a 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +87,9 @@ class PersonLaw(StepFormulas, PersonModel):
     k, is K_s(a, b) pull[t, k, b]. Here s is the slot of arrival, and K_s(a, b) = leaving[s, a]
     between[cell(a), cell(b)] arriving[s, b] + seen[s, (a, b)].
     """
+
+    remembers: ClassVar[bool] = True
+    """Whether people remember places elsewhere. Otherwise every move goes to a "new" place, which may be an old one."""
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
     n_present: Int[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), "int", 0))

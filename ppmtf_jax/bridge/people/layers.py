@@ -71,7 +71,7 @@ def fit_layers(traces: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user
     steps = counts(arrival, layer[arrival - 1], layer[arrival])
     share = _second_share(has_second, of_user)
     people = np.bincount(of_user) * np.stack([1 - share, share]) / len(of_user)
-    return Layers(share, at, _chains(at, steps, people))
+    return Layers(share, at, chains_of_layers(at, steps, people))
 
 
 def _second_share(has_second: np.ndarray, of_user: np.ndarray) -> Float[np.ndarray, " cluster"]:
@@ -91,11 +91,12 @@ def _marginals(events: Float[np.ndarray, "2 cluster phase 3"]) -> Float[np.ndarr
     return _normalized(events * possible + PRIOR_EVENTS * prior)
 
 
-def _chains(
+def chains_of_layers(
     at: Float[np.ndarray, "2 cluster phase 3"],
     steps: Float[np.ndarray, "2 cluster phase 3 3"],
     people: Float[np.ndarray, "2 cluster"],
 ) -> Float[np.ndarray, "2 cluster phase 3 3"]:
+    """Chains with the shares `at` of layers, and nearly the observed steps; see `fit_layers`."""
     instant = np.arange(at.shape[2])
     near = _normalized(np.exp(-0.5 * ((instant[:, None] - instant) / BANDWIDTH) ** 2))
     of_all = np.einsum("st,htij->hsij", near, steps.sum(axis=1))

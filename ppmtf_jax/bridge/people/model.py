@@ -32,7 +32,7 @@ class RememberingBridge(PersonLaw):
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> RememberingBridge:
         clusters, slots, cells = len(arrays["n_present"]), len(arrays["stay"]), len(arrays["between"])
         for name, n_known in (("cluster", clusters), ("slot_of_phase", slots), ("cell", cells)):
-            if arrays[name].max() >= n_known:
+            if arrays[name].max(initial=0) >= n_known:
                 raise ValueError(f"{name} beyond the last")
         start, next_place = arrays["move_start"], arrays["next_place"]
         if start[0] != 0 or start[-1] >= len(next_place):
@@ -58,11 +58,16 @@ class RememberingBridge(PersonLaw):
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        return self.sample_person(key, self.cluster[user], n_instants)
+
+    def sample_person(self, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        """Draw the places of a new person of a cluster, int32."""
+
         def step(state: PersonState, instant: Array) -> tuple[PersonState, Array]:
             following = advance(self, key, state, instant)
             return following, following.place
 
-        first = begin(self, key, self.cluster[user])
+        first = begin(self, key, cluster)
         rest = jax.lax.scan(step, first, jnp.arange(1, n_instants))[1]
         return jnp.concatenate([first.place[None], rest])
 

@@ -179,7 +179,7 @@ def move_weights(
     place = jnp.maximum(state.visited, 0)
     weight = _weight_from(law, slot, state.place, place)
     weight = law.return_weight(slot, place, weight, state.arrivals, place == state.before)
-    is_other = (state.visited != ABSENT) & (state.visited != state.place)
+    is_other = (state.visited != ABSENT) & (state.visited != state.place) & law.remembers
     return jnp.where(is_other, weight, 0), law.new_weight(jnp.sum(state.visited != ABSENT))
 
 
@@ -228,8 +228,9 @@ def _draw(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Arra
 
 
 def _never_visited(law: PersonLaw, state: PersonState) -> Float[Array, " place"]:
-    """1 for places where the person never was, otherwise 0."""
-    known = jnp.append(state.visited, jnp.stack([state.home, state.second]))
+    """1 for places where the person never was, otherwise 0; people without memory know the current place only."""
+    visited = state.visited if law.remembers else state.place[None]
+    known = jnp.append(visited, jnp.stack([state.home, state.second]))
     # A negative index would count from the end.
     known = jnp.where(known == ABSENT, law.n_places, known)
     return jnp.ones(law.n_places, jnp.float32).at[known].set(0, mode="drop")

@@ -18,9 +18,9 @@ from ppmtf_jax.bridge.people.calibration import (
     _common_odds,
     _expect,
     _Kernel,
-    _share_of_returns,
     _Times,
     presence,
+    share_of_seen_returns,
 )
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
@@ -81,9 +81,9 @@ def test_people_go_back_and_stay_as_often_as_users(traces, plain, places):
     """The strength was found with 800 people, who have some 3,000 moves: standard error .003, five of it."""
     everywhere, weight = np.ones(places.shape, bool), np.ones(len(places))
     wanted = share_of_returns(windows_of(traces, 1))
-    assert _share_of_returns(places, everywhere, weight) == pytest.approx(wanted, abs=0.015)
+    assert share_of_seen_returns(places, everywhere, weight) == pytest.approx(wanted, abs=0.015)
     never = simulated(replace(plain, strength=jnp.float32(1e6)))
-    assert abs(_share_of_returns(never, everywhere, weight) - wanted) > 0.02
+    assert abs(share_of_seen_returns(never, everywhere, weight) - wanted) > 0.02
     real = traces.place.reshape(-1, PERIOD)
     assert (places[:, 1:] == places[:, :-1]).mean() == pytest.approx((real[:, 1:] == real[:, :-1]).mean(), abs=0.04)
 
@@ -118,7 +118,7 @@ def test_returns_of_people_who_are_seen_at_times():
     places = np.array([[1, 2, 1, 3], [4, 5, 4, 5]])
     seen = np.array([[True, False, True, True], [True, True, True, True]])
     # The second person has weight 2: two returns in three moves. Half of the mean weight is added.
-    assert _share_of_returns(places, seen, np.array([1.0, 2.0])) == pytest.approx((4 + 0.75) / (1 + 6 + 1.5))
+    assert share_of_seen_returns(places, seen, np.array([1.0, 2.0])) == pytest.approx((4 + 0.75) / (1 + 6 + 1.5))
 
 
 def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
