@@ -24,6 +24,7 @@ STAGES = (
     {"datasets"},
     {"gibbs", "trace_models"},
     {"bridge", "semantics"},
+    {"private"},
     {"synthesizers", "models"},
     {"privacy"},
     {"attacks", "colocation"},

@@ -45,6 +45,7 @@ COMMON_NAMES = {
         "trace": "trace traceid trajectory trajectoryid trajid trip tripid fahrt fahrtid trajet trajetid viaje "
         "viajeid viaggio viagem viagemid",
         "date": "date day localdate utcdate datum tag jour fecha día giorno data dia 日付 年月日",
+        "weight": "weight weights gewicht poids peso 重み",
         "end_time": "endtime endedat enddatetime dropofftime dropoffdatetime tpepdropoffdatetime stoptime "
         "arrivaltime endzeit heurefin horafin orafine",
         "end_latitude": "endlatitude endlat dropofflatitude endstationlatitude destinationlatitude destlat",

@@ -1,0 +1,135 @@
+"""Homes and second places of synthetic people, from noisy sums.
+
+The population is a mixture of people at home, at their second place, and elsewhere:
+
+    p(s, b) = sum over types k and layers l of occupancy_k(s, l) D_kl(s, b)
+
+The estimates of the distributions D of homes, of second places and of places elsewhere have more noise than that of the
+population p. So expectation-maximization brings the mixture near p, from their own estimates (a coupled factorization
+under the Kullback-Leibler divergence).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ppmtf_jax.bridge.people.anchors import couple
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
+from ppmtf_jax.bridge.people.layers import Layers, chains_of_layers
+from ppmtf_jax.private.domain import N_TYPES, Domain
+from ppmtf_jax.private.estimation import estimate, log_guess, tables_of
+from ppmtf_jax.private.releases import Noisy, Releases, shrunk
+from ppmtf_jax.private.summaries import N_LAYERS
+
+N_UPDATES = 15
+LEAST_ELSEWHERE = 0.05
+"""Share of the population of a place that is elsewhere at the start, even if the noisy sums leave none."""
+LAYERS_GUESS = np.array([[0.6, 0.0, 0.4], [0.5, 0.2, 0.3]])
+"""Guess of the shares of layers, of people without and with a second place."""
+STEPS_GUESS = 0.9
+"""Guess of the share of steps that stay in a layer."""
+TYPES_GUESS = np.full(N_TYPES, 1 / N_TYPES)
+GUESS_WEIGHT = 1.0
+"""Weight of a guess, in standard deviations of the noise."""
+TINY = 1e-12
+
+
+class AnchoredPeople(NamedTuple):
+    """Types of people, when they are at home and at their second place, and where these are."""
+
+    share: Float[np.ndarray, " type"]
+    layers: Layers
+    home: Float[np.ndarray, "type place"]
+    second: Float[np.ndarray, "type place"]
+    elsewhere: Float[np.ndarray, "slot place"]
+
+
+def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"], seed: int) -> AnchoredPeople:
+    """Types, layers and distributions over places, from releases and the estimated population."""
+    domain, n_rows = releases.domain, 2 * N_TYPES - 1
+    guess = np.repeat(population.mean(axis=0)[None], n_rows, axis=0)
+    tables = tables_of(releases, domain.anchor_tables())
+    places = estimate(tables, domain, log_guess(guess), np.eye(n_rows), seed)
+    # People of type 0 have no second place; any distribution will do.
+    home, second = places[:N_TYPES], places[[N_TYPES, *range(N_TYPES, n_rows)]]
+    types = _drawn_to(releases["type"], TYPES_GUESS)
+    share, at, steps = types / types.sum(), _shares_of_layers(releases), _steps(releases)
+    slots = domain.time_grid.slot_of_instant
+    of_type = (np.arange(N_TYPES) > 0).astype(int)
+    at_phase = np.broadcast_to(at[:, slots], (2, N_TYPES, len(slots), 3))
+    own_steps = np.broadcast_to(steps[of_type][:, slots], (2, N_TYPES, len(slots), 3, 3))
+    people = share * np.stack([1 - of_type, of_type])
+    layers = Layers(of_type.astype(float), at_phase, chains_of_layers(at_phase, own_steps, people))
+    occupancy = np.einsum("k,ksl->ksl", share, at)
+    return AnchoredPeople(share, layers, *_coupled(population, home, second, occupancy))
+
+
+def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
+    """Shares of layers of each type in each slot, shrunk to those of all types with a second place."""
+    noisy = releases["type x slot x layer"]
+    value, n_slots = np.maximum(noisy.value, 0), noisy.value.shape[1]
+    groups = (slice(0, 1), slice(1, None))
+    shares = np.empty_like(value)
+    for group, guess in zip(groups, LAYERS_GUESS, strict=True):
+        own = noisy.value[group]
+        together = np.maximum(own.sum(axis=0), 0) + GUESS_WEIGHT * noisy.sigma * np.sqrt(len(own)) * guess
+        together = together / together.sum(axis=1, keepdims=True)
+        total = np.maximum(own.sum(axis=(1, 2)), noisy.sigma)[:, None, None] / n_slots
+        shares[group] = shrunk(Noisy(own, noisy.sigma), total * together)
+    shares[0, :, SECOND] = 0
+    return shares / shares.sum(axis=-1, keepdims=True)
+
+
+def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
+    """Steps between layers in each slot, of people without and with a second place, shrunk to those of all slots."""
+    noisy = releases["slot x layer x layer"]
+    stays = STEPS_GUESS * np.eye(N_LAYERS) + (1 - STEPS_GUESS) / N_LAYERS
+    n_slots, possible = noisy.value.shape[1], np.ones((2, 1, N_LAYERS, N_LAYERS))
+    possible[0, :, SECOND], possible[0, ..., SECOND] = 0, 0
+    together = Noisy(noisy.value.sum(axis=1, keepdims=True), noisy.sigma * np.sqrt(n_slots))
+    guess = _drawn_to(together, LAYERS_GUESS[:, None, :, None] * stays) * possible
+    return shrunk(noisy, np.repeat(guess / n_slots, n_slots, axis=1)) * possible
+
+
+def _drawn_to(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
+    """Noisy sums that are not negative, plus a guess with the weight of the noise; the last axes are shares."""
+    return np.maximum(noisy.value, 0) + GUESS_WEIGHT * noisy.sigma * np.broadcast_to(guess, noisy.value.shape)
+
+
+def _coupled(
+    population: Float[np.ndarray, "slot place"],
+    home: Float[np.ndarray, "type place"],
+    second: Float[np.ndarray, "type place"],
+    occupancy: Float[np.ndarray, "type slot 3"],
+) -> tuple[Float[np.ndarray, "type place"], Float[np.ndarray, "type place"], Float[np.ndarray, "slot place"]]:
+    """Distributions whose mixture is near the population, see the module.
+
+    An update of the homes is the mean of their own estimate and of what the population says. The distributions of
+    second places stay as they are: the population says little about them, because few people are there.
+    """
+    at_home, at_second = occupancy[:, :, HOME], occupancy[:, :, SECOND]
+    else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
+    of_second = at_second.T @ second
+    own_home, own_share = home, np.maximum(at_home.sum(axis=1, keepdims=True), TINY)
+    elsewhere = np.maximum(population - at_home.T @ home - of_second, LEAST_ELSEWHERE * else_where * population)
+    for number in range(N_UPDATES + 1):
+        elsewhere = elsewhere / np.maximum(elsewhere.sum(axis=1, keepdims=True), TINY)
+        mixture = at_home.T @ home + of_second + else_where * elsewhere
+        ratio = population / np.maximum(mixture, TINY)
+        if number < N_UPDATES:
+            home = own_home + home * (at_home @ ratio) / own_share
+            home, elsewhere = home / home.sum(axis=1, keepdims=True), elsewhere * ratio
+    return home, second, elsewhere
+
+
+def anchor_arrays(
+    people: AnchoredPeople, distances: Float[np.ndarray, " bin"], domain: Domain
+) -> dict[str, np.ndarray]:
+    """Arrays of homes and second places of `bridge.people.law.PersonLaw`."""
+    share = people.share * people.layers.second_share
+    pairs = couple(people.home, people.second, share, distances, domain.distance_bin, domain.space.cell)
+    pulls = {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull, "anchor_between": pairs.between}
+    return {"home": people.home, "second": people.second, **pulls}

@@ -1,0 +1,170 @@
+"""The domain of private releases: what is public, and the groups of slots and places whose events are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from ppmtf_jax.bridge.space import Space, space_of
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import same_period
+from ppmtf_jax.errors import InputError, Problem
+
+N_BLOCKS = 6
+"""Number of blocks of slots."""
+N_CELLS = (4, 16, 64)
+"""Numbers of cells of neighbouring places, each cell with equally many places."""
+N_EDGES = 12
+"""Number of edges between bins of distance, in geometric progression."""
+N_TYPES = 5
+"""Number of types of people with a home. Type 0 has no second place; types 1 to 4 visit theirs most often in one of
+four parts of the period. Rows of anchors are the homes of all types, then the second places of types 1 to 4."""
+
+
+class Grouping(NamedTuple):
+    """A table of counts: the row of each slot and the column of each place."""
+
+    row: Int[np.ndarray, " slot"]
+    column: Int[np.ndarray, " place"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and columns."""
+        return int(self.row.max()) + 1, int(self.column.max()) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """What is public: the places with coordinates and categories, and the slots of one period.
+
+    Nothing here may depend on the events: neither places that were chosen because people visit them nor a time grid
+    that begins or ends with an event is public.
+
+    Parameters
+    ----------
+    places : PlaceTable
+        Also their order is public. If a place has no coordinates, or if all places are at one point, the domain has no
+        distances.
+    time_grid : TimeGrid
+        One period: what a synthetic trace covers.
+    anchored : bool
+        Whether people have a home and a second place, whose releases take a part of the budget.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, n_places=100, n_days=2, seed=0).traces
+    >>> domain = Domain.of(traces.places, traces.time_grid)
+    >>> {name: grouping.shape for name, grouping in domain.population_tables().items()}
+    {'place': (1, 100), 'slot x place': (12, 100), 'block x cell': (6, 16), 'cell': (1, 64), 'slot x category': (12, 8)}
+    """
+
+    places: PlaceTable
+    time_grid: TimeGrid
+    anchored: bool = False
+
+    @classmethod
+    def of(cls, places: PlaceTable, time_grid: TimeGrid) -> Domain:
+        """The domain of traces with these places, in the slots of this grid's period."""
+        return cls(places, time_grid.one_period())
+
+    @property
+    def n_places(self) -> int:
+        return len(self.places)
+
+    @property
+    def n_slots(self) -> int:
+        return self.time_grid.n_slots
+
+    @cached_property
+    def space(self) -> Space:
+        """Distances; a single cell if a place has no coordinates."""
+        located = np.isfinite(self.places.latitude) & np.isfinite(self.places.longitude)
+        if located.all():
+            return space_of(self.places)
+        return Space(np.zeros(self.n_places, np.int32), np.zeros((1, 1), np.float32))
+
+    @cached_property
+    def distance_bin(self) -> Int[np.ndarray, "cell cell"]:
+        """Bin of distance of each pair of cells; all in one bin if there are no distances.
+
+        The first edge is the 0.2 % quantile of the distances or, if that is larger, a 200th of the largest distance.
+        """
+        km = self.space.km
+        if not self.space.has_distances:
+            return np.zeros(km.shape, np.int64)
+        first = max(float(np.quantile(km[km > 0], 0.002)), float(km.max()) / 200)
+        edges = np.geomspace(first, float(km.max()) * 1.0001, N_EDGES + 1)[:-1]
+        return np.searchsorted(edges, km, side="right")
+
+    @cached_property
+    def category(self) -> Int[np.ndarray, " place"] | None:
+        """Number of each place's category; None if there are not at least two categories."""
+        if self.places.category is None:
+            return None
+        # A missing category is an empty one, as in a saved table.
+        number = np.unique(pd.Series(self.places.category).fillna("").astype(str), return_inverse=True)[1]
+        return number if number.max() > 0 else None
+
+    @cached_property
+    def cells(self) -> dict[int, Int[np.ndarray, " place"]]:
+        """Cell of each place, by the number of cells; only numbers that are smaller than that of the places."""
+        if not self.space.has_distances:
+            return {}
+        return {n: space_of(self.places, n).cell for n in N_CELLS if n < self.n_places}
+
+    def population_tables(self) -> dict[str, Grouping]:
+        """Groupings of the events that are counted to learn where people are, by name."""
+        slot, place = np.arange(self.n_slots), np.arange(self.n_places)
+        all_slots = np.zeros_like(slot)
+        blocks = np.unique(slot * N_BLOCKS // self.n_slots, return_inverse=True)[1]
+        _, middle, fine = N_CELLS
+        tables = {"place": Grouping(all_slots, place), "slot x place": Grouping(slot, place)}
+        if middle in self.cells:
+            tables["block x cell"] = Grouping(blocks, self.cells[middle])
+        if fine in self.cells:
+            tables["cell"] = Grouping(all_slots, self.cells[fine])
+        if self.category is not None:
+            tables["slot x category"] = Grouping(slot, self.category)
+        return tables
+
+    def anchor_tables(self) -> dict[str, Grouping]:
+        """Groupings of the rows of anchors, see `N_TYPES`, by name."""
+        if not self.anchored:
+            return {}
+        anchor, every = np.repeat([0, 1], [N_TYPES, N_TYPES - 1]), np.arange(2 * N_TYPES - 1)
+        tables = {"anchor x place": Grouping(anchor, np.arange(self.n_places))}
+        if N_CELLS[-1] in self.cells:
+            tables["anchor x cell"] = Grouping(anchor, self.cells[N_CELLS[-1]])
+        if N_CELLS[1] in self.cells:
+            tables["type x middle cell"] = Grouping(every, self.cells[N_CELLS[1]])
+        if self.category is not None:
+            tables["type x category"] = Grouping(every, self.category)
+        return tables
+
+    @property
+    def quarter(self) -> Int[np.ndarray, " slot"]:
+        """Which of the parts of the period, of which each is a type of second places, a slot belongs to."""
+        return np.arange(self.n_slots) * (N_TYPES - 1) // self.n_slots
+
+    def check(self, traces: Traces) -> None:
+        """Refuse traces with other places or other slots, and events in another order than that of users.
+
+        A user whose events are apart would be counted as several users.
+        """
+        problems = []
+        if (np.diff(traces.user) < 0).any():
+            problems.append(Problem("events in the order of users", "another order", way_out="Use Traces.from_frame"))
+        if not np.array_equal(traces.places.ids, self.places.ids):
+            problems.append(Problem("the places of the domain, in their order", f"{traces.n_places} places"))
+        if not same_period(traces.time_grid, self.time_grid):
+            problems.append(Problem("the slots of the domain's period", traces.time_grid.summary()["slots"]))
+        if problems:
+            raise InputError("traces of a domain", problems)

@@ -1,0 +1,300 @@
+"""The population estimated from noisy releases: a log-linear model with learned scales, fitted by mean-field inference.
+
+The number of people l(s, b) at place b in slot s is modelled as
+
+    log l(s, b) = c_s + u_b + sum_g v_g(cell_g(b)) + sum_g (L H_g)(s, cell_g(b)) + k(category(b))
+                  + (L C)(s, category(b)) + e(s, b) + (1 + a) log prior(s, b)
+
+where g are sizes of cells, and L makes effects smooth over slots. All effects but c are normal with mean 0, and each
+family of effects has its own scale, which is learned. A release y_j, a table of sums A_j l, is normal with mean k_j A_j
+l, where k_j is learned, because users' vectors in different tables have different sums. Its variance is that of the
+noise plus 0.4 times the mean, for the chance who the users are.
+
+The posterior of the effects is approximated by independent normal distributions that minimize the Kullback-Leibler
+divergence (mean-field variational inference), by stochastic gradients (Adam) with one draw of all effects per step. The
+time does not depend on the number of users. All this is post-processing: nothing here sees a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jax.ops import segment_sum
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.private.domain import N_CELLS, Domain, Grouping
+from ppmtf_jax.private.releases import Releases
+from ppmtf_jax.streams import Stage, jax_stream
+
+N_STEPS = 220
+LEARNING_RATE, LAST_RATE_SHARE = 0.08, 0.02
+MOST_GRADIENT = 100.0
+"""Longest gradient of a step; longer ones are scaled down to it."""
+CHANCE_VARIANCE = 0.4
+"""Variance of a sum over users, divided by its mean, if users are a random sample."""
+SLOT_SCALE = 0.7
+"""Standard deviation of the change of c from slot to slot."""
+SCALE_WEIGHT, SCALE_SPREAD = 1.5, 0.7
+"""The penalty for a learned scale t is weight (log(t / t0) / spread)^2, where t0 is the scale at the start."""
+SMOOTH_H, SMOOTH_SLOTS = 3.0, 3.0
+"""Standard deviation of the smoothing over slots: these hours, but at most this number of slots if a period is not a
+number of days."""
+SMOOTH_CELLS = N_CELLS[:2]
+"""Numbers of cells whose effects change over slots."""
+FIRST_SD = 0.3
+"""Standard deviations at the start, in units of the scale; that of the prior's one number is divided by sqrt(places).
+Otherwise its draws move all places so much that the first gradients are noise, and some seeds find a far worse fit."""
+MIN_LOG, MAX_LOG = -25.0, 20.0
+LEAST_PRIOR = 1e-4
+"""Share of a prior that is spread evenly over places, because no place is impossible."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["group", "weight", "scale"], meta_fields=["n_groups", "slots"])
+@dataclass(frozen=True, eq=False)
+class _Effect:
+    """A family of effects: one number per group of places, constant over slots, smooth over slots, or free in each."""
+
+    group: Int[Array, " place"]
+    n_groups: int
+    slots: str  # "constant", "smooth" or "free"
+    scale: Float[Array, ""] | float
+    weight: Float[Array, "place slot"] | Float[Array, ""] | float = field(default=1.0)
+
+    def at(self, value: Float[Array, "group slots"], smoothing: Float[Array, "slot slot"]) -> Float[Array, "place _"]:
+        """The effect on each place; it has one slot if it is constant and its weight has no slots."""
+        value = value @ smoothing.T if self.slots == "smooth" else value
+        return self.weight * value[self.group]
+
+
+class Table(NamedTuple):
+    """A release: which places and slots it adds up, noisy sums in users, and the standard deviation of the noise."""
+
+    column: Int[Array, " place"]
+    row_of: Float[Array, "slot row"]  # 1 where a slot is of a row
+    value: Float[Array, "column row"]
+    sigma: Float[Array, ""]
+
+    def expected(self, people: Float[Array, "place slot"]) -> Float[Array, "column row"]:
+        """The sums of a population."""
+        return segment_sum(people @ self.row_of, self.column, len(self.value))
+
+
+class _Parameters(NamedTuple):
+    """Parameters of the approximate posterior; families by name."""
+
+    mean: dict[str, Array]
+    log_sd: dict[str, Array]
+    log_scale: dict[str, Array]
+    slot: Float[Array, " slot"]  # c
+    log_sum: Float[Array, " table"]  # k_j is the exponential of the difference to the finest table
+
+
+def estimate_population(
+    releases: Releases, seed: int, prior: Float[np.ndarray, "slot place"] | None = None
+) -> Float[np.ndarray, "slot place"]:
+    """The share of the people at each place in each slot, estimated from noisy releases alone; every share positive.
+
+    It is the mean of the posterior's mean and median, each normalized.
+
+    Parameters
+    ----------
+    releases : Releases
+    seed : int
+        Seed of the stochastic gradients, which protects nobody and may be known.
+    prior : float array, shape (slots, places), optional
+        A public guess of the population, such as a density of venues: not negative, and positive somewhere in every
+        slot. The model learns how much of it is used.
+
+    Raises
+    ------
+    InputError
+        The prior has another shape, or is not a distribution in each slot.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.noise.zcdp import ZCDPAccountant
+    >>> from ppmtf_jax.private.releases import RELATION, release
+    >>> traces = toy_city(n_users=300, n_places=10, n_days=1, seed=0).traces
+    >>> domain = Domain.of(traces.places, traces.time_grid)
+    >>> releases = release(traces, domain, ZCDPAccountant(RELATION, epsilon=4, delta=1e-6))
+    >>> estimate = estimate_population(releases, seed=0)
+    >>> estimate.shape, bool(estimate.min() > 0)
+    ((12, 10), True)
+    """
+    domain = releases.domain
+    offset = None if prior is None else _log_prior(prior, domain)
+    tables = tables_of(releases, domain.population_tables())
+    return estimate(tables, domain, offset, _smoothing(domain.time_grid), seed)
+
+
+def estimate(
+    tables: list[Table],
+    domain: Domain,
+    offset: Float[np.ndarray, "row place"] | None,
+    smoothing: Float[np.ndarray, "row row"],
+    seed: int,
+) -> Float[np.ndarray, "row place"]:
+    """Distributions over places, one for each row, from noisy tables; see the module.
+
+    `offset`: logarithm of a guess. `smoothing`: L.
+    """
+    n_rows, effects = len(smoothing), _effects(domain)
+    given = jnp.zeros((domain.n_places, n_rows)) if offset is None else jnp.asarray(offset.T, jnp.float32)
+    if offset is not None:
+        effects["prior"] = _Effect(jnp.zeros(domain.n_places, int), 1, "constant", 0.7, given)
+    start = _start(effects, tables, n_rows, domain.n_places)
+    key = jax_stream(seed, Stage.FIT)
+    log_people, variance = _fit(key, start, effects, tables, jnp.asarray(smoothing, jnp.float32), given)
+    median, mean = (_normalized(np.asarray(log, np.float64)) for log in (log_people, log_people + variance / 2))
+    return ((median + mean) / 2).T
+
+
+def tables_of(releases: Releases, groupings: Mapping[str, Grouping]) -> list[Table]:
+    """The releases with these groupings of rows and places."""
+    tables = []
+    for name, grouping in groupings.items():
+        if name in releases.sums:
+            noisy, row_of = releases[name], np.eye(grouping.shape[0], dtype=np.float32)[grouping.row]
+            value = jnp.asarray(noisy.value.T, jnp.float32)
+            tables.append(Table(jnp.asarray(grouping.column), jnp.asarray(row_of), value, jnp.float32(noisy.sigma)))
+    return tables
+
+
+def _effects(domain: Domain) -> dict[str, _Effect]:
+    """All families of effects but the prior's, with their scales at the start."""
+    place = np.arange(domain.n_places)
+    families = {"place": (place, "constant", 0.8), "slot x place": (place, "free", 0.2)}
+    for n_cells, cell in domain.cells.items():
+        families[f"{n_cells} cells"] = (cell, "constant", 0.5)
+        if n_cells in SMOOTH_CELLS:
+            families[f"slot x {n_cells} cells"] = (cell, "smooth", 0.3)
+    if domain.category is not None:
+        families["category"] = (domain.category, "constant", 0.6)
+        families["slot x category"] = (domain.category, "smooth", 0.4)
+    return {
+        name: _Effect(jnp.asarray(group), int(group.max()) + 1, slots, scale)
+        for name, (group, slots, scale) in families.items()
+    }
+
+
+def _smoothing(time_grid: TimeGrid) -> Float[np.ndarray, "slot slot"]:
+    """A matrix L such that L x is smooth over slots if x is independent: L L^T is a Gaussian or a periodic kernel."""
+    n_slots, slots = time_grid.n_slots, np.arange(time_grid.n_slots)
+    slot_h = time_grid.step_s / 3600 * time_grid.n_instants / run_begins(time_grid.slot_of_instant).sum()
+    width = SMOOTH_H / slot_h
+    apart = slots[:, None] - slots
+    if time_grid.n_instants * time_grid.step_s % DAY_S == 0:
+        # The last slot is a neighbour of the first (MacKay 1998).
+        log_kernel = -2 * (np.sin(np.pi * apart / n_slots) * n_slots / (2 * np.pi * width)) ** 2
+    else:
+        log_kernel = -((apart / min(width, SMOOTH_SLOTS)) ** 2) / 2
+    return np.linalg.cholesky(np.exp(log_kernel) + 1e-2 * np.eye(n_slots))
+
+
+def _log_prior(prior: Float[np.ndarray, "slot place"], domain: Domain) -> Float[np.ndarray, "slot place"]:
+    """Check a prior, and take its logarithm, see `log_guess`."""
+    shape = (domain.n_slots, domain.n_places)
+    if prior.shape != shape or not (np.isfinite(prior) & (prior >= 0)).all() or not prior.any(axis=1).all():
+        expected = f"{shape[0]} x {shape[1]} numbers (slots, places) of at least 0, not all 0 in a slot"
+        raise InputError("prior", [Problem(expected, f"an array of shape {prior.shape}, or other numbers")])
+    return log_guess(prior)
+
+
+def log_guess(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
+    """Logarithm of the distributions with these weights, relative to the uniform distribution."""
+    share = weight / weight.sum(axis=1, keepdims=True)
+    return np.log((1 - LEAST_PRIOR) * share * weight.shape[1] + LEAST_PRIOR)
+
+
+def _start(effects: Mapping[str, _Effect], tables: list[Table], n_slots: int, n_places: int) -> _Parameters:
+    """Means 0, and people spread evenly."""
+    mean = {
+        name: jnp.zeros((effect.n_groups, 1 if effect.slots == "constant" else n_slots))
+        for name, effect in effects.items()
+    }
+    log_sd = {name: jnp.full_like(mean[name], np.log(FIRST_SD * effect.scale)) for name, effect in effects.items()}
+    if "prior" in log_sd:
+        log_sd["prior"] -= np.log(n_places) / 2
+    log_scale = {name: jnp.asarray(np.log(effect.scale), jnp.float32) for name, effect in effects.items()}
+    sums = jnp.stack([jnp.maximum(jnp.sum(table.value), 5.0) for table in tables])
+    slot = jnp.full(n_slots, jnp.log(sums[_finest(tables)] / n_slots / n_places))
+    return _Parameters(mean, log_sd, log_scale, slot, jnp.log(sums))
+
+
+def _finest(tables: list[Table]) -> int:
+    """The table with the most cells, in whose users people are counted."""
+    return int(np.argmax([table.value.size for table in tables]))
+
+
+@jax.jit
+def _fit(
+    key: Key[Array, ""],
+    start: _Parameters,
+    effects: dict[str, _Effect],
+    tables: list[Table],
+    smoothing: Float[Array, "slot slot"],
+    offset: Float[Array, "place slot"],
+) -> tuple[Float[Array, "place slot"], Float[Array, "place slot"]]:
+    """Mean and variance of log l under the approximate posterior."""
+    schedule = optax.cosine_decay_schedule(LEARNING_RATE, N_STEPS, LAST_RATE_SHARE)
+    # An early draw may have a gradient so large that its square keeps Adam's steps tiny to the end.
+    optimizer = optax.chain(optax.clip_by_global_norm(MOST_GRADIENT), optax.adam(schedule))
+
+    def log_people(values: dict[str, Array], slot: Array) -> Float[Array, "place slot"]:
+        return offset + slot + sum(effect.at(values[name], smoothing) for name, effect in effects.items())
+
+    def loss(parameters: _Parameters, key: Key[Array, ""]) -> Float[Array, ""]:
+        keys = dict(zip(effects, jax.random.split(key, len(effects)), strict=True))
+        drawn = {
+            name: mean + jnp.exp(parameters.log_sd[name]) * jax.random.normal(keys[name], mean.shape)
+            for name, mean in parameters.mean.items()
+        }
+        people = jnp.exp(jnp.clip(log_people(drawn, parameters.slot), MIN_LOG, MAX_LOG))
+        total = jnp.sum((jnp.diff(parameters.slot) / SLOT_SCALE) ** 2) / 2
+        ratios = jnp.exp(parameters.log_sum - parameters.log_sum[_finest(tables)])
+        for table, ratio in zip(tables, ratios, strict=True):
+            expected = ratio * table.expected(people)
+            variance = lax.stop_gradient(table.sigma**2 + CHANCE_VARIANCE * expected)
+            total += jnp.sum((table.value - expected) ** 2 / variance) / 2
+        return total + sum(_divergence(parameters, name, effect) for name, effect in effects.items())
+
+    def step(state: tuple[Any, Any], key: Key[Array, ""]) -> tuple[tuple[Any, Any], None]:
+        parameters, moments = state
+        updates, moments = optimizer.update(jax.grad(loss)(parameters, key), moments)
+        return (optax.apply_updates(parameters, updates), moments), None
+
+    (fitted, _), _ = lax.scan(step, (start, optimizer.init(start)), jax.random.split(key, N_STEPS))
+    variance = sum(
+        _squared(effect).at(jnp.exp(2 * fitted.log_sd[name]), smoothing**2) for name, effect in effects.items()
+    )
+    return log_people(fitted.mean, fitted.slot), jnp.broadcast_to(variance, offset.shape)
+
+
+def _squared(effect: _Effect) -> _Effect:
+    """The effect on variances: independent effects have variances that add up with squared weights."""
+    return _Effect(effect.group, effect.n_groups, effect.slots, effect.scale, effect.weight**2)
+
+
+def _divergence(parameters: _Parameters, name: str, effect: _Effect) -> Float[Array, ""]:
+    """Divergence of a family's posterior from its normal prior, and the penalty for the scale of this prior."""
+    log_sd, log_scale = parameters.log_sd[name], parameters.log_scale[name]
+    second_moment = (parameters.mean[name] ** 2 + jnp.exp(2 * log_sd)) * jnp.exp(-2 * log_scale)
+    penalty = SCALE_WEIGHT * ((log_scale - jnp.log(effect.scale)) / SCALE_SPREAD) ** 2
+    return jnp.sum(log_scale - log_sd + second_moment / 2) + penalty
+
+
+def _normalized(log_people: Float[np.ndarray, "place slot"]) -> Float[np.ndarray, "place slot"]:
+    people = np.exp(log_people - log_people.max(axis=0))
+    return people / people.sum(axis=0)

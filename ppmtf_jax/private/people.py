@@ -1,0 +1,343 @@
+"""Synthetic people of private releases: the law of people who remember, with all parameters from noisy sums.
+
+The people follow the law of `bridge.people`. They differ in how often they move. If the domain is anchored, they have
+homes and second places, and are of several types (see `anchors`); the clusters of the law are these types. Moves depend
+on the distance and the population (gravity), and on the places of the trace so far. Simulated people are calibrated
+until their population, stays, distances and returns are those of the releases. No function here sees a trace of a real
+person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import isotonic_regression
+from scipy.stats import beta, binom
+
+from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
+from ppmtf_jax.bridge.people.law import DWELL_FROM
+from ppmtf_jax.bridge.people.layers import Layers
+from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.private.anchors import anchor_arrays, fit_anchors
+from ppmtf_jax.private.domain import Domain
+from ppmtf_jax.private.estimation import estimate_population
+from ppmtf_jax.private.releases import Noisy, Releases, shrunk
+from ppmtf_jax.private.summaries import MOVES_PERCENT
+from ppmtf_jax.runtime.devices import of_first_process
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.streams import Stage, jax_stream
+
+N_PEOPLE = 8000
+"""Number of simulated people."""
+CLASS_MOVES = np.array([0.001, 0.06, 0.16, 0.28, 0.42, 0.58, 0.74, 0.9])
+"""Probability of a move in a step, for each class of mobility."""
+NO_MOVES, MEAN_MOVES, SPREAD = (
+    np.linspace(0, 0.6, 13),
+    np.linspace(0.04, 0.96, 24),
+    np.array([0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.65]),
+)
+"""Distributions of mobility that are compared: share of people without moves; the others have a beta distribution of
+the probability of a move, with this mean, and with a variance of this share of mean (1 - mean)."""
+GUESS_WEIGHT, SLOT_WEIGHT = 0.5, 2.0
+"""Weight, in standard deviations of the noise, of guesses of the share of moves back and of moves in a slot."""
+LEAST_MASS = 0.5
+"""Least sum over all distances if moves did not depend on the distance, in standard deviations of the noise."""
+NEUTRAL_BACK = 0.2
+"""A share of moves back, for people without memory, who do not use it."""
+MOST_MISPLACED = 0.03
+"""People who hardly go back cannot be at popular places often enough. If this share of the people more are at other
+places than the population, people do not remember places elsewhere."""
+SMALL = (300, 100)
+"""Numbers of users with a step, at epsilon 1, below which a model is of little use: with sparse and dense traces. Of
+1,000 users who check in now and then, a third have events at consecutive instants."""
+LEAST_SHARE = 1e-3
+TINY = 1e-12
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Forgetful(RememberingBridge):
+    """People who do not remember places elsewhere; they can be sampled, but their traces have no known probability."""
+
+    remembers: ClassVar[bool] = False
+
+    def log_traces(self, places: Any, classes: Any, *, progress: bool = False) -> Any:
+        """Refuse, because the exact probabilities are those of people who remember."""
+        del places, classes, progress
+        raise InputError("traces", [Problem("people who remember", "people who do not")])
+
+    def log_own_class(self, places: Any, own_class: Any, *, progress: bool = False) -> Any:
+        """Refuse, as `log_traces` does."""
+        return self.log_traces(places, own_class, progress=progress)
+
+
+class Fitted(NamedTuple):
+    """Arrays of a law, shares of its clusters, which are types of people, and whether people remember places elsewhere.
+
+    The law is `RememberingBridge` for people who remember, otherwise `Forgetful`.
+    """
+
+    arrays: dict[str, np.ndarray]
+    share: Float[np.ndarray, " cluster"]
+    remembers: bool
+
+
+class Movements(NamedTuple):
+    """How people move, learned from noisy sums."""
+
+    class_share: Float[np.ndarray, " class"]  # shares of the people with the probabilities `CLASS_MOVES`
+    moves: Float[np.ndarray, " slot"]  # share of moves among all steps
+    distances: Float[np.ndarray, " bin"]  # share of the moves in each bin of distance
+
+    @classmethod
+    def of(cls, releases: Releases, population: Float[np.ndarray, " place"]) -> Movements:
+        """Divide noisy sums, after they are drawn to guesses with a weight that grows with their noise."""
+        in_slots = releases["slot x stay or move"]
+        class_share = _classes(releases["mobility"], in_slots, len(releases.domain.time_grid.slot_of_instant) - 1)
+        return cls(
+            class_share,
+            _moves_of_slots(in_slots, float(class_share @ CLASS_MOVES)),
+            distances(releases, "distance", population),
+        )
+
+
+def _classes(mobility: Noisy, in_slots: Noisy, most_steps: int) -> Float[np.ndarray, " class"]:
+    """Shares of the classes of mobility: the mean over distributions, each with its likelihood of both noisy sums."""
+    shares = _distributions()
+    log_likelihood = np.zeros(len(shares))
+    lengths = most_steps / 8, most_steps / 2, most_steps
+    for value, n_steps in zip(mobility.value, lengths, strict=True):
+        expected = shares @ _class_of_window(max(round(n_steps), 1))
+        log_likelihood += _log_likelihood(value, expected, mobility.sigma)
+    moves = shares @ CLASS_MOVES
+    value, sigma = in_slots.value.sum(axis=0), in_slots.sigma * np.sqrt(len(in_slots.value))
+    log_likelihood += _log_likelihood(value, np.stack([1 - moves, moves], axis=1), sigma)
+    weight = np.exp(log_likelihood - log_likelihood.max())
+    return weight @ shares / weight.sum()
+
+
+def _distributions() -> Float[np.ndarray, "distribution class"]:
+    """Shares of the classes of mobility in all distributions that are compared."""
+    still, mean, spread = (each.ravel()[:, None] for each in np.meshgrid(NO_MOVES, MEAN_MOVES, SPREAD))
+    edges = np.append(0, (CLASS_MOVES[1:-1] + CLASS_MOVES[2:]) / 2)
+    size = 1 / spread - 1
+    below = np.append(beta.cdf(edges, mean * size, (1 - mean) * size), np.ones_like(mean), axis=1)
+    return np.append(still, (1 - still) * np.diff(below), axis=1)
+
+
+def _class_of_window(n_steps: int) -> Float[np.ndarray, "class window"]:
+    """Probability of each class of windows with this number of steps, for people of each class of mobility."""
+    most_moves = np.array(MOVES_PERCENT) * n_steps // 100
+    below = binom.cdf(most_moves, n_steps, CLASS_MOVES[:, None])
+    return np.diff(below, axis=1, prepend=0, append=1)
+
+
+def _log_likelihood(
+    value: Float[np.ndarray, " cell"], expected: Float[np.ndarray, "distribution cell"], sigma: float
+) -> Float[np.ndarray, " distribution"]:
+    """Log-likelihood of noisy sums that are, but for the noise, the expected shares of an unknown number."""
+    number = np.maximum(expected @ value, 0) / (expected**2).sum(axis=1)
+    return -((value - number[:, None] * expected) ** 2).sum(axis=1) / (2 * sigma**2)
+
+
+def _share_back(noisy: Noisy, guess: float) -> float:
+    """Share of moves back, drawn to a guess."""
+    value, weight = np.maximum(noisy.value, 0), GUESS_WEIGHT * noisy.sigma
+    return float(np.clip((value[1] + weight * guess) / (value.sum() + weight), LEAST_SHARE, 1 - LEAST_SHARE))
+
+
+def _moves_of_slots(noisy: Noisy, moves: float) -> Float[np.ndarray, " slot"]:
+    """Share of moves in each slot, drawn to the share of all slots."""
+    value, weight = np.maximum(noisy.value, 0), SLOT_WEIGHT * noisy.sigma
+    share = (value[:, 1] + weight * moves) / (value.sum(axis=1) + weight)
+    return np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE)
+
+
+def distances(releases: Releases, name: str, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
+    """Share of a release in each bin of distance; one bin if there are no distances.
+
+    The guess is that moves, or people, per pair of places become rarer with distance (isotonic regression). A pair of
+    places weighs as many as the pairs of people there.
+    """
+    domain = releases.domain
+    if not domain.space.has_distances:
+        return np.ones(1)
+    noisy, pairs = releases[name], pairs_in_bins(domain, population)
+    some = np.flatnonzero(pairs)
+    value, pairs = noisy.value[some], pairs[some]
+    rate = isotonic_regression(value / pairs, weights=pairs**2, increasing=False).x
+    rate = np.maximum(rate, LEAST_MASS * noisy.sigma / np.sqrt((pairs**2).sum()))
+    sums = shrunk(Noisy(value, noisy.sigma), rate * pairs)
+    share = np.zeros(len(noisy.value))
+    share[some] = sums / sums.sum()
+    return share
+
+
+def pairs_in_bins(domain: Domain, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
+    """Share of the pairs of people at different places in each bin of distance."""
+    space = domain.space
+    of_cell = np.bincount(space.cell, population, len(space.km))
+    pairs = np.outer(of_cell, of_cell)
+    np.fill_diagonal(pairs, np.diag(pairs) - np.bincount(space.cell, population**2, len(space.km)))
+    total = np.bincount(domain.distance_bin.ravel(), np.maximum(pairs, 0).ravel())
+    return np.where(total > TINY, total, 0)
+
+
+def factors_of_distance(
+    domain: Domain, apart: Float[np.ndarray, " bin"], population: Float[np.ndarray, " place"]
+) -> Float[np.ndarray, "cell cell"]:
+    """Factors by which pairs of places are more often joined by a move than pairs of people are there."""
+    pairs = pairs_in_bins(domain, population)
+    return np.divide(apart, pairs, out=np.zeros_like(pairs), where=pairs > 0)[domain.distance_bin]
+
+
+def is_small(releases: Releases) -> bool:
+    """Whether the noisy sums suggest too few users for a useful model: `SMALL` users, times 1 / epsilon.
+
+    The sums of windows are at least the number of users who have a step. Most windows of dense traces are complete.
+    """
+    windows = releases["mobility"].value
+    dense = windows[-1].sum() > windows[:-1].sum()
+    return bool(windows.sum() * releases.ledger["relations"][0]["spent"]["epsilon"] < SMALL[int(dense)])
+
+
+def share_back(places: Int[np.ndarray, "person instant"]) -> float:
+    """Share of moves back, among moves that follow a move at once."""
+    moves = places[:, 1:] != places[:, :-1]
+    second = moves[:, 1:] & moves[:, :-1]
+    back = second & (places[:, 2:] == places[:, :-2])
+    return float((back.sum() + 0.5) / (second.sum() + 1))
+
+
+def fit_people(
+    releases: Releases, seed: int, prior: Float[np.ndarray, "slot place"] | None = None, *, progress: bool = False
+) -> Fitted:
+    """The arrays of the law of synthetic people, from releases alone, see `bridge.people.law.PersonLaw`.
+
+    Parameters
+    ----------
+    releases : Releases
+    seed : int
+        Seed of the fit, which protects nobody and may be known.
+    prior : float array, shape (slots, places), optional
+        See `estimation.estimate_population`.
+    """
+    domain = releases.domain
+    population = elsewhere = estimate_population(releases, seed, prior)
+    layers, share, arrays = Layers.always_elsewhere(1, domain.time_grid.n_instants), np.ones(1), {}
+    if domain.anchored:
+        anchored = fit_anchors(releases, population, seed)
+        layers, share, elsewhere = anchored.layers, anchored.share, anchored.elsewhere
+        apart = distances(releases, "home to second", population.mean(axis=0))
+        arrays = anchor_arrays(anchored, apart, domain)
+    movements = Movements.of(releases, elsewhere.mean(axis=0))
+    arrays |= _start(domain, elsewhere, movements, layers)
+    law_arrays = {name: _narrow(values) for name, values in arrays.items()}
+    slots = domain.time_grid.slot_of_instant
+    # Each type in proportion to its share, so that simulated people have equal weights.
+    clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
+
+    def calibrated(kind: type[RememberingBridge], back: float) -> tuple[RememberingBridge, np.ndarray]:
+        law, targets = kind.from_arrays(law_arrays), _targets(domain, elsewhere, movements, back, share)
+        return calibrate(law, targets, clusters, share_back, jax_stream(seed, Stage.FIT, 2), advance)
+
+    with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
+        chain, places = calibrated(Forgetful, NEUTRAL_BACK)
+        neutral = share_back(places), _misplaced(places, population, slots)
+        law, places = calibrated(RememberingBridge, _share_back(releases["back or not"], neutral[0]))
+    remembers = _misplaced(places, population, slots) < neutral[1] + MOST_MISPLACED
+    arrays = (law if remembers else chain).to_arrays()
+    return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share, remembers)
+
+
+def _targets(
+    domain: Domain, elsewhere: Float[np.ndarray, "slot place"], movements: Movements, back: float, share: np.ndarray
+) -> Targets:
+    return Targets(
+        np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
+        np.float32(1 - movements.moves),
+        domain.distance_bin,
+        np.float32(movements.distances),
+        back,
+        np.float32(share),
+    )
+
+
+def _misplaced(
+    places: Int[np.ndarray, "person instant"],
+    population: Float[np.ndarray, "slot place"],
+    slots: Int[np.ndarray, " instant"],
+) -> float:
+    """Total variation between simulated people and the population, beyond chance, on average over instants.
+
+    The chance that a person is at a place is nearly normal: its mean absolute error is sqrt(2 variance / pi).
+    """
+    n_people, n_places = len(places), population.shape[1]
+    apart = []
+    for column, slot in zip(places.T, slots, strict=True):
+        share = population[slot]
+        found = np.bincount(column, minlength=n_places) / n_people
+        chance = np.sqrt(2 / np.pi * share * (1 - share) / n_people)
+        apart.append((np.abs(found - share) - chance).sum() / 2)
+    return float(np.mean(apart))
+
+
+def _start(
+    domain: Domain, population: Float[np.ndarray, "slot place"], movements: Movements, layers: Layers
+) -> dict[str, np.ndarray]:
+    """Arrays of the law before it is calibrated, without anchors; `population`: of the people elsewhere."""
+    n_slots, n_places = population.shape
+    slots, space = domain.time_grid.slot_of_instant, domain.space
+    n_types = len(layers.second_share)
+    times = (len(slots), n_types, n_places)
+    between = factors_of_distance(domain, movements.distances, population.mean(axis=0))
+    going = _weight_of_others(population, between, space.cell)
+    return {
+        "cluster": np.zeros(0, int),
+        "n_present": np.zeros(n_types, int),
+        "slot_of_phase": slots,
+        "class_share": np.repeat(movements.class_share[None], n_types, axis=0),
+        "second_share": layers.second_share,
+        "layer_first": layers.at[:, :, 0],
+        "layer_next": layers.next,
+        "first_elsewhere": np.repeat(population[slots[:1]], n_types, axis=0),
+        "stay": np.zeros((n_slots, n_places)),
+        "stay_at_time": np.zeros(times[0]),
+        "stay_tilt": np.zeros(times),
+        "stay_by_dwell": np.zeros(len(DWELL_FROM)),
+        "stay_by_class": -np.log(CLASS_MOVES / (1 - CLASS_MOVES)),
+        "lift": np.log(np.maximum(population, TINY)),
+        "population": population,
+        "pull": np.ones(times),
+        "discount": np.array(0.0),
+        "strength": np.array(1.0),
+        "back": np.array(0.0),
+        "by_lift": np.array(1.0),
+        "near": np.array(1.0),
+        "cell": space.cell,
+        "move_start": np.zeros(n_places + 1, int),
+        "next_place": np.array([n_places]),
+        "seen": np.zeros((n_slots, 1)),
+        "leaving": np.divide(1, going, out=np.zeros_like(going), where=going > TINY),
+        "arriving": population,
+        "between": between,
+    }
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.int32 if np.issubdtype(values.dtype, np.integer) else np.float32)
+
+
+def _weight_of_others(
+    population: Float[np.ndarray, "slot place"],
+    between: Float[np.ndarray, "cell cell"],
+    cell: Int[np.ndarray, " place"],
+) -> Float[np.ndarray, "slot place"]:
+    """Sum of the weights of all other places, for moves from each place."""
+    in_cell = np.stack([np.bincount(cell, row, len(between)) for row in population])
+    return (in_cell @ between.T)[:, cell] - population * np.diag(between)[cell]

@@ -1,0 +1,213 @@
+"""Releases of user-level differential privacy: noisy sums of the summaries of users, and a ledger of what they cost.
+
+**Proof.** Neighbours are two sets of traces of which one has one more user, with all her traces. A summary's sum is a
+sum over users of vectors of whole numbers. Each vector is a function of one user's own events and of the public domain,
+and has a Euclidean norm of at most 1024 (see `summaries`). So neighbours have sums at most 1024 apart, and discrete
+Gaussian noise for this sensitivity makes each release rho s-zero-concentrated differentially private, where s is its
+share of the budget. The shares add up to 1, so all releases together are rho-zCDP, which implies the epsilon and delta
+of the budget (see `noise.zcdp`). Everything else is computed from the releases and the public domain. In particular the
+number of users is not read.
+
+**What the proof does not cover.** A user is what the column of users says: a person with two ids has two users. Groups
+of people are protected less: rho grows with the square of their number. The rho of several fits to the same people add
+up. The users are those of the traces that are given: a random split into training and test users depends on all users.
+The places and the time grid must be public (see `Domain`). No error depends on the events of valid traces. But the time
+and the memory that a run needs do, and whoever can measure them learns from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod, sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.trace_set import GRID_FILE, PLACES_FILE, read_parquet, write_table
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.private.domain import Domain
+from ppmtf_jax.private.summaries import DENSE_WINDOWS, SCALE, density, rows, shapes, vector_sum
+from ppmtf_jax.runtime.arrays import read_arrays
+from ppmtf_jax.runtime.files import PathLike, write_text
+from ppmtf_jax.runtime.folders import marked, output_folder
+
+KIND, SUMS_FILE, LEDGER_FILE = "releases", "sums.npz", "ledger.json"
+RELATION = "one user with all her traces is added or removed"
+
+POPULATION_PARTS = 75
+"""Parts of the budget, of 100, for where people are; `SHARES_OF_POPULATION` divides them."""
+SHARES_OF_POPULATION = {
+    "place and category": {"place": 30, "slot x place": 30, "block x cell": 13, "cell": 12, "slot x category": 15},
+    "place": {"place": 30, "slot x place": 30, "block x cell": 25, "cell": 15},
+    "category": {"place": 25, "slot x place": 55, "slot x category": 20},
+    "neither": {"place": 30, "slot x place": 70},
+}
+"""Parts of each table, by what is known of places: coordinates, categories, or neither."""
+MOVEMENT_PARTS = {"mobility": 8, "slot x stay or move": 5, "distance": 8, "back or not": 4}
+"""Parts of the budget for how people move."""
+ANCHOR_PARTS = {
+    "anchor x place": 24,
+    "anchor x cell": 10,
+    "type x middle cell": 5,
+    "type x category": 7,
+    "type": 1,
+    "home to second": 3,
+    "type x slot x layer": 25,
+    "slot x layer x layer": 5,
+}
+"""Parts of the budget for homes and second places, beside the 100 of the others."""
+DENSITY, DENSITY_SHARE = "dense users", Fraction(1, 100)
+"""Name of the release that says whether people can have anchors, and its share of the budget."""
+MECHANISMS = (DENSITY, *max(SHARES_OF_POPULATION.values(), key=len), *MOVEMENT_PARTS, *ANCHOR_PARTS)
+"""Names of all releases."""
+
+
+class Noisy(NamedTuple):
+    """A noisy sum over users of their vectors, and the standard deviation of its noise; both in users."""
+
+    value: Float[np.ndarray, "..."]
+    sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """All that a model learns from the data: noisy sums by name, in units of 1/1024 of a user, and their ledger.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=200, n_places=20, n_days=2, seed=0).traces
+    >>> domain = Domain.of(traces.places, traces.time_grid)
+    >>> releases = release(traces, domain, ZCDPAccountant(RELATION, epsilon=1, delta=1e-6))
+    >>> releases["back or not"].value.shape, round(releases["back or not"].sigma, 1)
+    ((2,), 22.7)
+    """
+
+    domain: Domain
+    sums: dict[str, Int[np.ndarray, "..."]]
+    ledger: dict[str, Any]  # as `ZCDPAccountant.ledger` states it
+
+    def __getitem__(self, name: str) -> Noisy:
+        """One release, in users."""
+        return Noisy(self.sums[name] / SCALE, 1 / sqrt(2 * self.rho(name)))
+
+    def rho(self, name: str) -> float:
+        """What one release cost; 0 if it was not made."""
+        return sum((line["rho"] for line in self._lines if line["mechanism"] == name), 0.0)
+
+    def __repr__(self) -> str:
+        """The guarantee first."""
+        spent = self.ledger["relations"][0]["spent"]
+        guarantee = f"epsilon {spent['epsilon']:g} and delta {spent['delta']:g}, if {RELATION}"
+        private = guarantee if self.ledger["private"] else "NOT PRIVATE, the noise comes from a seed"
+        return f"Releases: {private}; {', '.join(self.sums)}"
+
+    def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
+        """Write a folder from which models can be fitted without the data, at no further cost in privacy."""
+        with output_folder(folder, KIND, overwrite=overwrite) as partial:
+            write_table(partial / PLACES_FILE, self.domain.places.to_frame())
+            write_text(partial / GRID_FILE, self.domain.time_grid.to_json())
+            np.savez(partial / SUMS_FILE, **self.sums)  # pyright: ignore[reportArgumentType]
+            write_text(partial / LEDGER_FILE, json.dumps(self.ledger, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: PathLike) -> Releases:
+        """Read what `save` wrote; raises `InputError` if a file was changed since."""
+        marked(folder, KIND, way_out="Make the releases again")
+        path = Path(folder)
+        places = PlaceTable.from_frame(read_parquet(path / PLACES_FILE), may_lack_coordinates=True)
+        ledger = json.loads((path / LEDGER_FILE).read_text())
+        anchored = any(line["mechanism"] in ANCHOR_PARTS for line in ledger["relations"][0]["mechanisms"])
+        domain = Domain(places, TimeGrid.load(path / GRID_FILE), anchored)
+        return cls(domain, read_arrays(path / SUMS_FILE, shapes(domain)), ledger)
+
+    @property
+    def _lines(self) -> list[dict[str, Any]]:
+        return self.ledger["relations"][0]["mechanisms"]
+
+
+def shares(domain: Domain) -> dict[str, Fraction]:
+    """The share of the budget of each release, by name; together 1.
+
+    Parts of summaries that the domain does not have go to the others.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, n_places=100, n_days=2, seed=0).traces
+    >>> {name: float(share) for name, share in shares(Domain.of(traces.places, traces.time_grid)).items()}
+    {'place': 0.225, 'slot x place': 0.225, 'block x cell': 0.0975, 'cell': 0.09, 'slot x category': 0.1125,
+     'mobility': 0.08, 'slot x stay or move': 0.05, 'distance': 0.08, 'back or not': 0.04}
+    """
+    known = ["place"] * domain.space.has_distances + ["category"] * (domain.category is not None)
+    tables, present = SHARES_OF_POPULATION[" and ".join(known) or "neither"], shapes(domain)
+    tables = {name: parts for name, parts in tables.items() if name in present}
+    parts = {name: Fraction(POPULATION_PARTS * own, sum(tables.values())) for name, own in tables.items()}
+    parts |= {name: Fraction(own) for name, own in (MOVEMENT_PARTS | ANCHOR_PARTS).items() if name in present}
+    return {name: own / sum(parts.values()) for name, own in parts.items()}
+
+
+def has_dense_users(traces: Traces, accountant: ZCDPAccountant) -> bool:
+    """Whether most users have dense traces of several periods, by a noisy count that spends `DENSITY_SHARE`.
+
+    If the time grid is too short for that, the answer is no without any cost, since the grid is public.
+    """
+    if traces.time_grid.n_instants < DENSE_WINDOWS * traces.time_grid.period:
+        return False
+    total = np.zeros(2, np.int64)
+    for block in traces.by_users():
+        total += vector_sum(density(block), len(total))
+    noisy = accountant.add_gaussian(total, SCALE, accountant.budget.rho * DENSITY_SHARE, DENSITY)
+    return bool(noisy[1] > noisy[0])
+
+
+def release(
+    traces: Traces, domain: Domain, accountant: ZCDPAccountant, plan: Mapping[str, Fraction] | None = None
+) -> Releases:
+    """Add up the summaries of all users, and add noise to each sum; `accountant` spends its whole remaining budget.
+
+    The work is done in blocks of users, so that the memory does not grow with users x places.
+
+    Parameters
+    ----------
+    traces : Traces
+    domain : Domain
+        Must be public: see `Domain`.
+    accountant : ZCDPAccountant
+        For the relation "one user with all her traces is added or removed".
+    plan : mapping of str to Fraction, optional
+        Share of the budget of each release; by default `shares`.
+
+    Raises
+    ------
+    InputError
+        The traces have other places or slots than the domain, or the shares add up to more than 1.
+    """
+    domain.check(traces)
+    tables = shapes(domain)
+    sums = {name: np.zeros(prod(shape), np.int64) for name, shape in tables.items()}
+    for block in traces.by_users():
+        for name, counted in rows(block, domain):
+            sums[name] += vector_sum(counted, len(sums[name]))
+    budget = accountant.remaining.rho
+    noisy = {
+        name: accountant.add_gaussian(sums[name].reshape(tables[name]), SCALE, budget * share, name)
+        for name, share in (shares(domain) if plan is None else plan).items()
+    }
+    return Releases(domain, noisy, accountant.ledger())
+
+
+def shrunk(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
+    """Noisy sums, drawn to a guess: the less, the more the sums differ from it beyond their noise."""
+    by_noise = noisy.sigma**2 * (1 + np.sqrt(2 / guess.size))  # mean square, and one standard error
+    spread = max(float(((noisy.value - guess) ** 2).mean()) - by_noise, 0)
+    drawn = spread / (spread + noisy.sigma**2)
+    return np.maximum(guess + drawn * (noisy.value - guess), 1e-9)
