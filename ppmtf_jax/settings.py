@@ -147,6 +147,13 @@ def accepted_types(kind: type) -> dict[str, Any]:
     return {each.name: hints[each.name] for each in fields(kind)}
 
 
+def input_paths(settings: Any) -> dict[str, Path]:
+    """The files and folders that settings name, by field."""
+    hints = accepted_types(type(settings))
+    paths = {name: getattr(settings, name) for name, hint in hints.items() if hint in (Path, Path | None)}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
 def describe_settings(kind: type) -> str:
     """The settings, their defaults and other words: "n_sweeps=100, zeros=sampled (or weighted)"."""
     hints = accepted_types(kind)

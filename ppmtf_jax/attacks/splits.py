@@ -79,8 +79,11 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
 def targets_of(train: Traces, released: Traces, n_targets: int, *, seed: int) -> Rehearsal:
     """Split for an attacker who knows the training traces of up to `n_targets` randomly drawn users.
 
-    The attacked traces are the released traces of these users and of as many other training users (strangers).
+    The attacked traces are the released traces of these users and of as many other training users (strangers). Raises
+    `InputError`: a released user is not a training user.
     """
+    if released.of_nobody:
+        raise InputError("re-identification", [Problem("traces that were made from people", "traces of nobody")])
     training_user_of(released, train)
     shuffled = numpy_stream(seed, Stage.REHEARSAL).permutation(train.n_users)
     used = train.user_ids[shuffled[: 2 * n_targets]]

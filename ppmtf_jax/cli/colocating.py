@@ -20,7 +20,7 @@ from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, synth
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.noise.kept_ledger import KeptLedger
-from ppmtf_jax.noise.laplace import SecureNoise
+from ppmtf_jax.noise.source import SecureNoise
 from ppmtf_jax.runtime.folders import STATEMENT_TEXT, check_output_folder, output_folder, write_statement
 from ppmtf_jax.streams import draw_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel

@@ -28,6 +28,7 @@ Replace = Annotated[bool, option("--overwrite", "Replace an earlier export.")]
 
 RELEASED = "The traces are from a release: anyone may read the file."
 UNTESTED = "The traces are synthetic and not tested for release: only you can read the file."
+UNRELEASED = "The traces are of nobody, but not released: only you can read the file."
 OF_NOBODY = "Their users are synthetic; see PRIVACY.txt beside the traces. Only you can read the file."
 REAL = "REAL DATA: the file shows where real people were. Only you can read it: give it to nobody."
 
@@ -104,7 +105,7 @@ def _load(folder: Path, quiet: bool) -> tuple[Traces, str]:
     if is_release(folder):
         return traces, RELEASED
     if traces.of_nobody:
-        return traces, OF_NOBODY
+        return traces, OF_NOBODY if traces.origin is None else UNRELEASED
     return traces, REAL if traces.origin is None else UNTESTED
 
 

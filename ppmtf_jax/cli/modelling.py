@@ -79,7 +79,7 @@ def fit(
     if is_first_process():
         for sentence in model.summary():
             tell(f"- {sentence}")
-        tell(f"{system} model of {model.n_users} users in {out}")
+        tell(f"{system} model of {'nobody' if model.of_nobody else f'{model.n_users} users'} in {out}")
 
 
 @with_example("ppmtf diagnose model --train city/train --out diagnosis")
@@ -163,7 +163,8 @@ def synthesize(
 ) -> None:
     """Synthesize traces from every user of a model, or from users drawn at random.
 
-    The traces must not be released yet: test them first. Only you can read them.
+    The traces must not be released yet: test them first. A model of nobody, such as that of the system private, makes
+    new people, whose traces need no test. Only you can read them.
     """
     traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():

@@ -113,12 +113,18 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
 @with_settings(ReleaseSettings)
 def release(
     synthetic: Synthetic,
-    verdicts: Annotated[Path, argument("VERDICTS", "The verdicts of `ppmtf test` on these traces.")],
     out: Out,
-    key: Annotated[
-        Path, option("--key FOLDER", "Where to write which trace was made from which user: keep it secret.")
-    ],
     settings: ReleaseSettings,
+    verdicts: Annotated[Path | None, argument("[VERDICTS]", "The verdicts of `ppmtf test` on these traces.")] = None,
+    model: Annotated[
+        Path | None, option("--model MODEL", "In place of verdicts, for traces of nobody: the model that made them.")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        option(
+            "--key FOLDER", "Where to write which trace was made from which user: keep it secret. Not with --model."
+        ),
+    ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -127,10 +133,21 @@ def release(
 
     The folder contains the traces with new ids in a random order, the places, the time grid, and a statement of what is
     protected and what is not (PRIVACY.txt, privacy.json). The key says which id belongs to which user; only you can
-    read it.
+    read it. Traces of nobody, such as those of the system private, need neither test nor key: give their model.
     """
-    made = release_traces(synthetic, verdicts, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
-    tell(f"{len(made.key)} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
+    by = verdicts if model is None else model
+    if by is None or (verdicts is not None and model is not None):
+        found = "neither" if by is None else "both"
+        raise InputError("release", [Problem("VERDICTS, or for traces of nobody --model MODEL", found)])
+    if (key is None) != (verdicts is None):
+        expected = "--key FOLDER beside VERDICTS" if key is None else "no --key: nobody stands behind these traces"
+        raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
+    made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    if key is None:
+        tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
+        tell(made.statement["guarantee"])
+        return
+    tell(f"{made.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
     parameters = made.statement["parameters"]
     least = parameters["min_users_per_place"]
     if least is not None:
@@ -180,7 +197,7 @@ def evaluate(
         sets = passed | {"all": traces}
     found = evaluate_sets(sets, training, testing, chosen, progress=not quiet)
     # Before the file is written, so that a full disk loses no numbers.
-    console.print(TableOrList(found, note=_note(found, key is not None)))
+    console.print(TableOrList(found, note=_note(found, key is not None or traces.of_nobody)))
     if json_file is not None:
         write_text(json_file, found.to_json())
 
@@ -205,11 +222,11 @@ def _check_not_swapped(synthetic: Path, real: dict[str, Path]) -> None:
         raise InputError("evaluate", problems)
 
 
-def _note(evaluation: Evaluation, has_key: bool) -> str:
+def _note(evaluation: Evaluation, needs_no_key: bool) -> str:
     """A note below the table."""
     if "all" in evaluation.columns:
         return "All: the synthetic traces before the privacy test."
-    if has_key or evaluation.columns[0] != "released":
+    if needs_no_key or evaluation.columns[0] != "released":
         return ""
     return "Without the key, all released traces are measured together, so the numbers differ from those with the key."
 

@@ -15,6 +15,7 @@ from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.runner import run as run_job
+from ppmtf_jax.privacy.model_statement import NOT_PRIVATE
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -124,9 +125,11 @@ def _run_and_show(config: JobConfig, quiet: bool) -> None:
         note += f"{', '.join(config.compared).capitalize()}: traces of another system that passed the privacy test."
     console.print(TableOrList(result.evaluation, note=note))
     if result.n_released:
-        tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
+        passed = f"{result.n_released} of {result.n_traces} traces passed the privacy test."
+        tell(f"{result.n_released} traces of nobody. {result.guarantee}" if result.guarantee else passed)
         warn_of_few(result.n_released, result.n_traces)
-        tell(f"For anyone: {result.out / 'release'} (read PRIVACY.txt first). Only for you: {result.out / 'private'}")
+        whom = "For experiments only" if result.guarantee == NOT_PRIVATE else "For anyone"
+        tell(f"{whom}: {result.out / 'release'} (read PRIVACY.txt first). Only for you: {result.out / 'private'}")
     else:
         tell(f"None of the {result.n_traces} traces passed the privacy test. Lower k, or raise eta.")
     tell(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'private' / 'pictures'}")

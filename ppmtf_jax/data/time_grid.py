@@ -19,6 +19,7 @@ DAY_S = 86_400
 UNITS_S = {"day": DAY_S, "h": 3600, "min": 60, "s": 1}
 N_WEEKDAYS, DAY_TYPES = 7, "wwwwwee"
 """Number of days of a week, and the default type of each day from Monday to Sunday: w is a weekday, e the weekend."""
+NOMINAL_MONDAY = date(2001, 1, 1)
 JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 
 
@@ -158,6 +159,18 @@ class TimeGrid:
         if start is not None:
             begin = datetime.combine(start, datetime.fromisoformat(begin).time()).isoformat()
         return replace(self, start=begin, slot_of_instant=np.tile(self.slot_of_instant[: self.period], n_periods))
+
+    def on_nominal_date(self) -> TimeGrid:
+        """The grid on a date that tells nothing of the true one; a grid of several days keeps its day of the week.
+
+        Examples
+        --------
+        >>> TimeGrid.cyclic("2024-03-06T09:00:00", 3600, 24, slot_s=7200).on_nominal_date().start
+        '2001-01-01T09:00:00'
+        """
+        start = datetime.fromisoformat(self.start)
+        weekday = start.weekday() if self.n_instants * self.step_s > DAY_S else 0
+        return replace(self, start=datetime.combine(NOMINAL_MONDAY + timedelta(weekday), start.time()).isoformat())
 
     def whole_days(self, most: int) -> TimeGrid:
         """The first whole days of the grid: at most `most` days; whole weeks if there are at least seven days.

@@ -252,7 +252,8 @@ class Traces:
         """A few lines that tell nothing about a single user; fast at any size."""
         events, users, places = map(counted, (self.n_events, self.n_users, self.n_places), ("event", "user", "place"))
         pairs = "" if self.friendships is None else f"{counted(len(self.friendships), 'pair')} of users"
-        source = "synthetic, made by a model from its users; not for release before the privacy test"
+        source = "synthetic, made by a model"
+        source += "" if self.of_nobody else " from its users; not for release before the privacy test"
         parts = self.time_grid.summary() | {
             "places": self.places.summary(),
             "friends": pairs,

@@ -10,7 +10,7 @@ from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, keep_shared_places
+from ppmtf_jax.datasets.places import GivenPlaces, GridPlaces, MostVisited, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
 from ppmtf_jax.datasets.stay_points import StayPoints, find_stay_points
@@ -18,6 +18,7 @@ from ppmtf_jax.datasets.to_traces import discretize
 
 __all__ = [
     "Discretization",
+    "GivenPlaces",
     "GridPlaces",
     "ImportReport",
     "MostVisited",

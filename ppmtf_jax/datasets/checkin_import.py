@@ -12,7 +12,7 @@ from annotated_types import Gt
 from ppmtf_jax.data.time_grid import DAY_TYPES, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization, Period
-from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
+from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GivenPlaces, GridPlaces, MostVisited, PlaceChoice
 from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
@@ -22,7 +22,8 @@ from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive, Settings, Share, chosen_settings
 
 DEFAULT_PLACES = 1000
-PLACES_FIELDS = ("n_places", "grid", "cell_m")
+SHOWN_PLACES = f"{DEFAULT_PLACES} unless there is a grid or a place_table"
+PLACES_FIELDS = ("n_places", "place_table", "grid", "cell_m")
 DISCRETIZATION_FIELDS = ("step_s", "slot_s", "period", "day_types", "max_gap_s", "min_users_per_place", "other_places")
 
 
@@ -35,9 +36,12 @@ class CheckinTableSettings(Settings, subject="import"):
     path : Path
         File to read.
     n_places : int, optional
-        Keep the N most visited places, by default 1000. Not beside a grid.
+        Keep the N most visited places, by default 1000. Not beside a grid or a place_table.
+    place_table : Path, optional
+        Use all places of this table and no others. It has a place, a latitude, a longitude and perhaps a category.
     min_users_per_place : int
-        Keep places, or cells of a grid, that have at least this number of training users. 1 keeps all.
+        Keep places, or cells of a grid, that have at least this number of training users. 1 keeps all. The places of a
+        place_table are always kept.
     other_places : "drop" or "nearest"
         "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept.
     grid : tuple of six numbers, optional
@@ -70,7 +74,8 @@ class CheckinTableSettings(Settings, subject="import"):
     """
 
     path: Path
-    n_places: Count | None = field(default=None, metadata={"shown": f"{DEFAULT_PLACES} unless there is a grid"})
+    n_places: Count | None = field(default=None, metadata={"shown": SHOWN_PLACES})
+    place_table: Path | None = None
     min_users_per_place: Count = MIN_USERS_PER_PLACE
     other_places: Literal["drop", "nearest"] = "drop"
     grid: tuple[int | float, ...] | None = None
@@ -96,6 +101,11 @@ class CheckinTableSettings(Settings, subject="import"):
                 problems += error.problems
         return problems
 
+    @property
+    def places_are_public(self) -> bool:
+        """Whether neither the places nor which events are kept depend on who visits the places."""
+        return self.place_table is not None or (self.grid is not None and self.min_users_per_place == 1)
+
     def discretization(self) -> Discretization:
         """How check-ins become events."""
         return Discretization(self._places(), **self._other_settings())
@@ -109,12 +119,23 @@ class CheckinTableSettings(Settings, subject="import"):
         """Problems of the settings of one data set; readers add theirs."""
         if self.grid is None and self.cell_m is not None:
             return [Problem(_grid("south, north, west, east"), "none")]
-        if self.grid is None or self.n_places is None:
-            return []
-        way_out = "Leave one out: the cells of a grid are its places, however often they are visited"
-        return [Problem(Message("either ", Setting("n_places"), " or ", Setting("grid")), "both", way_out=way_out)]
+        problems = []
+        chosen = [name for name in ("n_places", "place_table", "grid") if getattr(self, name) is not None]
+        if len(chosen) > 1:
+            way_out = (
+                "Leave one out: the places of a table or the cells of a grid are used, however often they are visited"
+            )
+            found = Message(*[part for name in chosen for part in (" and ", Setting(name))][1:])
+            problems.append(Problem("one choice of places", found, way_out=way_out))
+        if self.place_table is not None and self.min_users_per_place not in (1, MIN_USERS_PER_PLACE):
+            expected = Message("no ", Setting("min_users_per_place"), " beside ", Setting("place_table"))
+            way_out = "All places of a table are kept"
+            problems.append(Problem(expected, str(self.min_users_per_place), way_out=way_out))
+        return problems
 
-    def _places(self) -> GridPlaces | MostVisited:
+    def _places(self) -> PlaceChoice:
+        if self.place_table is not None:
+            return GivenPlaces(self.place_table)
         if self.grid is None:
             return MostVisited(DEFAULT_PLACES if self.n_places is None else self.n_places)
         if self.cell_m is not None:

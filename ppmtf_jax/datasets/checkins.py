@@ -18,6 +18,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
+from ppmtf_jax.datasets.places import PLACE_COLUMNS
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
@@ -29,7 +30,6 @@ from ppmtf_jax.errors import InputError, Message, Problem, Setting
 # One column may give both a place and its category, or both a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
 TIME_OF_DAY = r"\s*\d{1,2}(?::\d\d|\s*[ap]\.?m|h)"
-STATION_COLUMNS = ("place", "latitude", "longitude", "category")
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _with_ends(
 def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, list[Problem]]:
     """Add the coordinates of places to a table; rows at unknown places are left out and reported as a problem."""
     name = str(source) if isinstance(source, (str, os.PathLike)) else "stations"
-    stations, problems, *_ = read_columns(source, {}, find=STATION_COLUMNS, subject=name)
+    stations, problems, *_ = read_columns(source, {}, find=PLACE_COLUMNS, subject=name)
     for frame, what in ((table, "the check-ins"), (stations, name)):
         if "place" not in frame:
             way_out = "Its name may be place_id, station_id, tower_id or cell_id"
@@ -271,7 +271,7 @@ def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, l
     lacks = at < 0
     unknown = row_problems(table["place"], lacks, f"a station for every place, in {name}", "none")
     table, at = table[~lacks].copy(), at[~lacks]
-    for column in STATION_COLUMNS[1:]:
+    for column in PLACE_COLUMNS[1:]:
         if column in stations:
             table[column] = stations[column].array[at]
     return table, unknown

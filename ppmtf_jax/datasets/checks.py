@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
-from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited
+from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited, PlaceChoice
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
 # Legal clocks are within about three hours of solar time, as in the far west of China; UTC and foreign zones differ
@@ -27,9 +27,7 @@ ZONE_TABLES = ("zone.tab", "zone1970.tab")
 ZONE_LINE = re.compile(r"^[A-Z,]+\t([+-]\d{4,7})([+-]\d{5,7})\t(\S+)", re.MULTILINE)
 
 
-def suspicions(
-    rows: pd.DataFrame, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
-) -> list[str]:
+def suspicions(rows: pd.DataFrame, choice: PlaceChoice, assigned: Assigned, time_zone: str, subject: str) -> list[str]:
     """Notes on coordinates of coded check-ins that look odd; an `InputError` where they look wrong."""
     if isinstance(choice, GridPlaces):
         problem = _off_grid(rows, choice, assigned.why != OUTSIDE)

@@ -12,7 +12,7 @@ from annotated_types import Gt
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S, DAY_TYPES, N_WEEKDAYS, TimeGrid
-from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, GridPlaces, MostVisited, Number, OtherPlaces
+from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, MostVisited, Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
 
@@ -49,7 +49,7 @@ class Discretization(Settings, subject="discretization"):
 
     Parameters
     ----------
-    places : GridPlaces or MostVisited
+    places : GridPlaces, MostVisited or GivenPlaces
     step_s : int
         Seconds from one instant to the next; divides a day.
     slot_s : int or None
@@ -74,10 +74,10 @@ class Discretization(Settings, subject="discretization"):
     min_users_per_place : int
         Places, or cells of a grid, with events of fewer users are not kept: events at a place that only one person
         visits reveal that person, whatever is synthesized. 1 keeps all. Readers count all users; see
-        `keep_shared_places` for training users.
+        `keep_shared_places` for training users. Given places are always kept.
     other_places : "drop" or "nearest"
         Whether check-ins at other places (of few users, or not among the most visited) are dropped or moved to the
-        nearest place that is kept. Check-ins outside of a grid are dropped.
+        nearest place that is kept. Check-ins outside of a grid are dropped, and those far from all given places.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class Discretization(Settings, subject="discretization"):
     (8, 336, 168)
     """
 
-    places: GridPlaces | MostVisited = MostVisited(1000)
+    places: PlaceChoice = MostVisited(1000)
     step_s: Count = 3600
     slot_s: Count | None = 7200
     period: Period = "day"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples
 from ppmtf_jax.settings import Count, Settings
 
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
+PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
 MIN_USERS_PER_PLACE = 5
 MAX_CELLS = 10_000_000
 # Advised settings keep this share of the check-ins.
@@ -125,12 +129,43 @@ class MostVisited(Settings, subject="most visited places"):
     n_places: Count = 1000
 
 
+@dataclass(frozen=True)
+class GivenPlaces(Settings, subject="places"):
+    """The places of a table that is given, visited or not, and no others.
+
+    A check-in is at the place with its place id. What other people do does not matter, so the places may be public.
+
+    Parameters
+    ----------
+    path : Path
+        CSV, Parquet or the like with the columns place, latitude, longitude (degrees) and, optionally, category; other
+        columns are not read. Such as `places.parquet` of a trace set.
+    """
+
+    path: Path
+
+    def table(self) -> PlaceTable:
+        """Read the table; `InputError` if it lacks a column, repeats a place, or a place has no coordinates."""
+        subject = str(self.path)
+        frame, problems, *_ = read_columns(self.path, {}, find=PLACE_COLUMNS, subject=subject)
+        try:
+            if problems:
+                raise InputError(subject, problems)
+            texts = {name: frame[name].astype(object).infer_objects() for name in PLACE_COLUMNS if name in frame}
+            return PlaceTable.from_frame(pd.DataFrame(texts))
+        except InputError as error:
+            raise InputError(subject, error.problems) from None
+
+
+PlaceChoice = GridPlaces | MostVisited | GivenPlaces
+
+
 class Assigned(NamedTuple):
     """The place of each check-in: index into the table, -1 where the check-in is left out; arrays of shape (rows,).
 
     `why` is 0 for a check-in at a place that is kept, otherwise `OUTSIDE` of the box, at a place of too `FEW` users, or
-    `BEYOND` the most visited places. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how many
-    places would keep most of the check-ins at places with enough users; None if the kept places already do so.
+    `BEYOND` the most visited or given places. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how
+    many places would keep most of the check-ins at places with enough users; None if the kept places already do so.
     """
 
     place: np.ndarray
@@ -141,9 +176,11 @@ class Assigned(NamedTuple):
 
 
 def assign_places(
-    checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
+    checkins: CheckIns, choice: PlaceChoice, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
-    """Find the place of each check-in; places with fewer than `min_users` users are not kept."""
+    """Find the place of each check-in; places with fewer than `min_users` users are not kept, unless they are given."""
+    if isinstance(choice, GivenPlaces):
+        return _assign_given(checkins, choice.table(), others)
     rows, on_grid = checkins.rows, isinstance(choice, GridPlaces)
     if isinstance(choice, GridPlaces):
         code, own = choice.place_of(rows["latitude"], rows["longitude"]), choice.table()
@@ -183,10 +220,33 @@ def assign_places(
     return Assigned(goes_to[code], places, why[code], moved_km[code], more)
 
 
+def _assign_given(checkins: CheckIns, table: PlaceTable, others: OtherPlaces) -> Assigned:
+    """The place of each check-in in a given table: by its id or, if others go to the nearest place, by its coordinates.
+
+    A check-in goes no further than the longest way from a place to the nearest other place of the table.
+    """
+    rows, ids = checkins.rows, [str(each) for each in checkins.ids["place"]]
+    of_id = pd.Index([str(each) for each in table.ids]).get_indexer(pd.Index(ids, dtype="str"))
+    # The last entry is for check-ins without an id, whose code is -1.
+    place, moved_km = np.append(of_id, -1)[rows["place"].to_numpy()], np.zeros(len(rows))
+    if others == "nearest":
+        unknown = np.flatnonzero(place < 0)
+        points = _points(rows["latitude"].to_numpy()[unknown], rows["longitude"].to_numpy()[unknown])
+        tree = KDTree(own := _points(table.latitude, table.longitude))
+        chord, found = tree.query(points)
+        apart = tree.query(own, 2)[0][:, 1].max() if len(table) > 1 else np.inf
+        place[unknown] = np.where(chord <= apart, found, -1)
+        moved_km[unknown] = np.where(chord <= apart, _chord_km(chord), 0)
+    if (place < 0).all():
+        way_out = Message("Or move check-ins to the nearest place: ", Setting("other_places", "nearest"))
+        problem = Problem("check-ins at the places of the table", "none", 0, first_examples(ids[:5]), way_out)
+        raise InputError("places", [problem])
+    return Assigned(place, table, np.where(place < 0, BEYOND, 0).astype(np.int8), moved_km, None)
+
+
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest."""
-    north, east = np.radians(places.latitude), np.radians(places.longitude)
-    point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
+    point = _points(places.latitude, places.longitude)
     if not np.isfinite(point).all() or (len(places) > 1 and not np.ptp(point, axis=0).any()):
         found = "missing ones, or the same for all"
         way_out = Message("Leave check-ins at other places out: ", Setting("other_places", "drop"))
@@ -194,8 +254,19 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
     chosen, other = np.flatnonzero(kept), np.flatnonzero(~kept)
     chord, found = KDTree(point[chosen]).query(point[other])
     index, moved_km = np.arange(len(places)), np.zeros(len(places))
-    index[other], moved_km[other] = chosen[found], 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / 2, 1))
+    index[other], moved_km[other] = chosen[found], _chord_km(chord)
     return index, moved_km
+
+
+def _points(latitude: np.ndarray, longitude: np.ndarray) -> Float[np.ndarray, "point 3"]:
+    """Points of the unit sphere."""
+    north, east = np.radians(latitude), np.radians(longitude)
+    return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
+
+
+def _chord_km(chord: np.ndarray) -> np.ndarray:
+    """Kilometres along the globe between points with these distances on the unit sphere."""
+    return 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / 2, 1))
 
 
 def keep_shared_places(

@@ -25,7 +25,7 @@ class ImportReport:
         Rows and users before anything was left out.
     n_bad_rows, n_duplicates, n_outside_box, n_few_users, n_other_places, n_same_instant : int
         Rows left out: rows that are not check-ins, repeated rows, rows outside the grid of places, at places of too few
-        users, not at one of the most visited places, or at an instant that already has an event of the user.
+        users, not at one of the most visited or given places, or at an instant that already has an event of the user.
     n_moved : int
         Check-ins that were moved to the nearest place that is kept.
     n_users, n_places, n_traces, n_events, n_transitions : int

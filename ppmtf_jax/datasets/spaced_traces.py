@@ -16,7 +16,7 @@ from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import TracedEvents, trace_numbers
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, OtherPlaces
+from ppmtf_jax.datasets.places import Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
 
@@ -33,7 +33,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
 
     Parameters
     ----------
-    places : GridPlaces or MostVisited
+    places : GridPlaces, MostVisited or GivenPlaces
     n_traces, trace_length : int
         Traces per user, and places per trace.
     min_gap_s : int
@@ -51,13 +51,14 @@ class SpacedTraces(Settings, subject="spaced traces"):
     >>> from ppmtf_jax.datasets.checkins import read_checkins
     >>> hours = ["00:00", "00:20", "00:31", "01:40", "02:30"]
     >>> table = pd.DataFrame({"user": "ann", "time": [f"2024-01-01T{each}Z" for each in hours], "place": [*"abcde"]})
+    >>> from ppmtf_jax.datasets.places import MostVisited
     >>> spaced = SpacedTraces(MostVisited(5), n_traces=2, trace_length=2)
     >>> traces, report = read_checkins(table.assign(latitude=35.6, longitude=139.7), discretization=spaced)
     >>> traces.to_frame()[["trace", "instant", "place"]].to_numpy().tolist()
     [[0, 0, 'a'], [0, 1, 'c'], [1, 0, 'd'], [1, 1, 'e']]
     """
 
-    places: GridPlaces | MostVisited
+    places: PlaceChoice
     n_traces: Count = 10
     trace_length: Count = 10
     min_gap_s: Count = 1800

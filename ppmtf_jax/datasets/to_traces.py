@@ -9,7 +9,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins
 from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GridPlaces, assign_places, keep_shared_places
+from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
@@ -37,7 +37,7 @@ def discretize(
     ----------
     checkins : DataFrame
         Columns user, latitude, longitude (degrees), local_time (naive datetime64, wall clock), utc_time (naive
-        datetime64, for order and gaps) and, optionally, place (needed for `MostVisited`), category, and trace (rows
+        datetime64, for order and gaps) and, optionally, place (not needed on a grid), category, and trace (rows
         of one trace are together and in time order; numbered anew from 0 for each user).
     discretization : Discretization or SpacedTraces
     time_zone : str
@@ -85,13 +85,15 @@ def discretize(
     >>> traces.to_frame()["instant"].tolist(), report.n_transitions, report.n_same_instant
     ([8, 9], 1, 1)
     """
-    on_grid = isinstance(discretization.places, GridPlaces)
-    if stay_points is not None and not on_grid:
+    on_grid, given = (isinstance(discretization.places, kind) for kind in (GridPlaces, GivenPlaces))
+    min_users, others = 1 if given else discretization.min_users_per_place, discretization.other_places
+    needs_places = not (on_grid or (given and others == "nearest"))
+    if stay_points is not None and needs_places:
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
     # Check and code the rows.
-    how = {"needs_places": not on_grid, "drop_bad_rows": drop_bad_rows}
+    how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows}
     coded = code_checkins(checkins, time_zone, subject=subject, findings=findings, **how)
     user_ids, notes = coded.ids["user"], [*findings.notes, *coded.notes]
     if stay_points is not None:
@@ -104,7 +106,6 @@ def discretize(
         coded = coded._replace(rows=coded.rows.drop_duplicates())
     n_duplicates = n_good - len(coded.rows)
     # Assign places.
-    min_users, others = discretization.min_users_per_place, discretization.other_places
     assigned = assign_places(coded, discretization.places, min_users, others)
     notes += suspicions(coded.rows, discretization.places, assigned, time_zone, subject)
     is_out, moved_km = assigned.place < 0, assigned.moved_km[assigned.moved_km > 0]

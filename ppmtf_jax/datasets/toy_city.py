@@ -30,8 +30,6 @@ from ppmtf_jax.settings import Count, Settings, Share
 
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0
-LEAST_USERS = 2
-"""Smallest number of training users at each place of an imported city: a release refuses places with one person."""
 
 START = "2024-03-04T00:00:00"  # a Monday
 CENTRE_LATITUDE, CENTRE_LONGITUDE = 52.0, 5.5
@@ -268,6 +266,9 @@ class ToyCitySettings(Settings, subject="import"):
         What a synthetic trace covers: "day", or "week", in which Saturday and Sunday have slots of their own.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
+    min_users_per_place : int
+        Events at places with fewer training users are moved to the nearest other place. 1 moves none, so that what is
+        known of a user does not depend on others.
     """
 
     n_users: Annotated[int, Ge(2)] = 400
@@ -275,16 +276,22 @@ class ToyCitySettings(Settings, subject="import"):
     n_days: Count = 7
     period: Period = "day"
     train_fraction: Share = 0.8
+    min_users_per_place: Count = 2
+
+    @property
+    def places_are_public(self) -> bool:
+        """Whether the place of an event does not depend on who else is there."""
+        return self.min_users_per_place == 1
 
 
 def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
     size = {"n_places": settings.n_places, "n_days": settings.n_days, "period": settings.period}
     traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
-    report = (
-        f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events\n"
-        "places with only one training user are joined with the nearest other place"
-    )
-    return split_users(traces, report, settings.train_fraction, seed, min_users_per_place=LEAST_USERS)
+    least = settings.min_users_per_place
+    report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
+    if least > 1:
+        report += f"\nplaces of fewer than {least} training users are joined with the nearest other place"
+    return split_users(traces, report, settings.train_fraction, seed, min_users_per_place=least)
 
 
 DATA_SETS.register(

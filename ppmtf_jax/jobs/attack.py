@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, ShadowModelSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.limits import MAX_ETA
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.release import statement_of
 from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.runtime.folders import STATEMENT_JSON
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
@@ -34,7 +32,11 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
     True
     """
     generator, parameters = (statement.get(name, {}) for name in ("generator", "parameters"))
-    if generator.get("system") not in SYNTHESIZERS or "k" not in parameters:
+    if generator.get("system") not in SYNTHESIZERS:
+        return None
+    if "guarantee" in statement:
+        return ShadowModelSettings(generator["system"], generator.get("settings", {}), None, n_shadows)
+    if "k" not in parameters:
         return None
     known = {field.name: parameters[field.name] for field in fields(PrivacyTestSettings) if field.name in parameters}
     if known.get("n_verifiers") == "all":
@@ -49,10 +51,13 @@ def shadows_like(
     synthetic: PathLike, released: Traces, model: PathLike | None, n_shadows: int, say: Callable[[str], None]
 ) -> ShadowModelSettings | None:
     """Settings of shadow models for traces; None, with a message, if it is not known how the traces were made."""
-    if (Path(synthetic) / STATEMENT_JSON).is_file():
-        found = shadows_of_release(json.loads((Path(synthetic) / STATEMENT_JSON).read_text("utf-8")), n_shadows)
+    if statement := statement_of(synthetic):
+        found = shadows_of_release(statement, n_shadows)
         if found is None:
             say("shadow models, the strongest attack, are left out: the model that made the release is not known here")
+        elif model is not None:
+            # A release names files of the settings without their folders.
+            found = replace(found, system_settings=FittedModel.load(model).settings)
         return found
     if model is None:
         say("shadow models, the strongest attack, are left out: give the model that made these traces (--model)")

@@ -310,11 +310,12 @@ def measure(
     """Fit one candidate with one seed, and test and measure its traces; see `Compared.cells`."""
     peak = PeakMemory()
     fit_s, model = _timed(fit, train, candidate.system, candidate.settings, seed=seed, progress=progress)
-    synthesize_s, made = _timed(
-        synthesize, model, traces_per_user=settings.traces_per_user, seed=seed, progress=progress
-    )
+    number = {"traces_per_user": settings.traces_per_user}
+    if model.of_nobody:
+        number = {"people": train.n_users * settings.traces_per_user}
+    synthesize_s, made = _timed(synthesize, model, number, seed=seed, progress=progress)
     sets, share_passed, test_s = {ALL: made}, np.nan, np.nan
-    if isinstance(model.trace_model, LikelihoodModel):
+    if isinstance(model.trace_model, LikelihoodModel) and not model.of_nobody:
         privacy = PrivacyTestSettings(settings.k, settings.eta)
         test_s, verdicts = _timed(plausible_deniability_test, model, made, privacy, seed=seed, progress=progress)
         share_passed = float(verdicts.passed.mean())

@@ -5,17 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
 from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.settings import accepted_types, build_settings
+from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
@@ -27,6 +27,13 @@ TABLES = {
     "release": ReleaseSettings,
     "evaluate": EvaluationSettings,
 }
+PUBLIC_PLACES = Message(
+    "Choose a table of places from elsewhere (",
+    Setting("place_table"),
+    "), or the cells of a grid; unless there is a table, set ",
+    Setting("min_users_per_place", 1),
+)
+RELEASE_FIELDS = [each.name for each in fields(ReleaseSettings)]
 
 
 @dataclass(frozen=True)
@@ -100,12 +107,25 @@ class JobConfig:
             with _collecting(problems, f"[{name}] "):
                 built[name] = build_settings(kinds[name], table, name)
         compared = _compared(content.get("compare", []), system, problems)
+        if system in SYNTHESIZERS and SYNTHESIZERS[system].of_nobody:
+            # Refused before the fit, which spends the budget of the data.
+            for name, setting in (("synthesize", "traces_per_user"), *(("release", each) for each in RELEASE_FIELDS)):
+                if setting in tables.get(name, {}):
+                    problems.append(Problem(f"no {setting} in [{name}]: {system} knows no users", "one"))
+            if not getattr(built.get("import"), "places_are_public", True):
+                found = "places, or events at them, that depend on who visits them"
+                problems.append(Problem("[import] onto public places", found, way_out=PUBLIC_PLACES))
         if problems:
             raise InputError(subject, problems)
-        moved = {name: base / path for name, path in input_paths(built["import"]).items()}
-        importing = replace(built["import"], **moved)
+        importing, fitting = (_moved(built[name], base) for name in ("import", "fit"))
+        compared = {name: _moved(settings, base) for name, settings in compared.items()}
         steps = [built[name] for name in TABLES]
-        return cls(base / out, source, importing, built["fit"], system, seed, *steps, compared=compared)
+        return cls(base / out, source, importing, fitting, system, seed, *steps, compared=compared)
+
+
+def _moved(settings: Any, base: Path) -> Any:
+    """Settings whose files and folders are relative to `base`."""
+    return replace(settings, **{name: base / path for name, path in input_paths(settings).items()})
 
 
 def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[str, Any]:
@@ -123,13 +143,6 @@ def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[s
         with _collecting(problems, f"[[compare]] {name}: "):
             found[name] = build_settings(SYNTHESIZERS[name].settings, settings, name)
     return found
-
-
-def input_paths(settings: Any) -> dict[str, Path]:
-    """The files and folders that settings name, by field."""
-    hints = accepted_types(type(settings))
-    paths = {name: getattr(settings, name) for name, hint in hints.items() if hint in (Path, Path | None)}
-    return {name: path for name, path in paths.items() if path is not None}
 
 
 @contextmanager

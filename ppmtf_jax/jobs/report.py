@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -25,10 +24,10 @@ from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
-from ppmtf_jax.privacy.release import lineage_of_key
+from ppmtf_jax.privacy.release import lineage_of_key, statement_of
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
-from ppmtf_jax.runtime.folders import STATEMENT_JSON, read_marker
-from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
+from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.runtime.lineage import MODEL, TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 RELEASED, ALL = "released", "all"
@@ -91,7 +90,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
     train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))
     verdicts = PlausibleDeniability.load(private / "verdicts") if (private / "verdicts").is_dir() else None
     model = FittedModel.load(private / "model") if (private / "model").is_dir() else None
-    is_release, statement = release.is_dir(), _statement(release)
+    is_release, statement = release.is_dir(), statement_of(release) or None
     source, column = (release, RELEASED) if is_release else (private / "synthetic", ALL)
     if not source.is_dir():
         way_out = "Run the job again"
@@ -107,13 +106,15 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
     if verdicts:
         lineages["private/verdicts"] |= _test_in(asdict(verdicts.settings), int(verdicts.passed.sum()))
     if is_release:
-        parameters = (statement or {}).get("parameters")
+        said = statement or {}
+        parameters, checksum = said.get("parameters"), said.get("generator", {}).get("model")
         of_source = _test_in(parameters, len(synthetic.trace_table()[0])) if parameters else {}
+        of_source |= {MODEL: checksum} if checksum else {}
     else:
         of_source = dict(synthetic.lineage)
     lineages[source.relative_to(folder).as_posix()] = of_source
     users_known = bool((index_of_ids(synthetic.user_ids, train.user_ids) >= 0).all())
-    found = _measured(private / METRICS_FILE, column) if users_known else None
+    found = _measured(private / METRICS_FILE, column) if users_known or synthetic.of_nobody else None
     if found is not None:
         lineages[METRICS_FILE] = dict(found.lineage)
         of_source[column_of(column)] = synthetic.digest
@@ -199,6 +200,9 @@ def shadow_scores(
         settings = shadows_of_release(data.statement)
         if settings is None:
             return None, "because the statement of the release does not name the model and its settings"
+        if model is not None:
+            # The statement names files of the settings without their folders.
+            settings = replace(settings, system_settings=model.settings)
     elif model is not None and not data.is_release:
         settings = ShadowModelSettings(model.system, model.settings)
     if settings is None:
@@ -242,15 +246,3 @@ def _seeds_given(private: Path, verdicts: PlausibleDeniability | None) -> bool |
         # The seed of the test matters only if the test drew a part of the users as verifiers.
         given += [verdicts.origin.seeds_given, verdicts.settings.n_verifiers is not None and verdicts.seed.given]
     return any(given) if given else None
-
-
-def _statement(release: Path) -> dict[str, Any] | None:
-    file = release / STATEMENT_JSON
-    if not file.is_file():
-        return None
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        problem = Problem("a readable statement", type(error).__name__, way_out="Release the traces again")
-        raise InputError(str(file), [problem]) from error
-    return content if isinstance(content, dict) else None

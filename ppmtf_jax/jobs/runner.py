@@ -21,24 +21,29 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+import numpy as np
+from jaxtyping import Bool
+
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
-from ppmtf_jax.jobs.config import JobConfig, input_paths
+from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.steps import (
     fit_model,
     import_data,
     kept_seed,
+    load_released,
     release_traces,
     run_privacy_test,
     synthesize_traces,
 )
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
-from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, load_with_key
+from ppmtf_jax.privacy.plausible_deniability import VERDICTS, PlausibleDeniability
+from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, statement_of
 from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
 from ppmtf_jax.runtime.lineage import digest_of
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
@@ -65,6 +70,8 @@ class JobResult:
     pictures : list of Path
     skipped : list of str
         Steps that an earlier run had done.
+    guarantee : str
+        What is guaranteed for traces of nobody, which are not tested; empty for other traces.
     """
 
     out: Path
@@ -73,6 +80,7 @@ class JobResult:
     n_released: int
     pictures: list[Path]
     skipped: list[str] = field(default_factory=list)
+    guarantee: str = ""
 
 
 def run(config: JobConfig, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> JobResult:
@@ -102,9 +110,7 @@ class _Job:
     def run(self) -> JobResult:
         config, private, data = self.config, self.private, self.private / "data"
         self._clear_leftovers()
-        # Digests of input files in place of file names, which depend on the current folder.
-        content = {name: content_digest(path) for name, path in input_paths(config.importing).items()}
-        importing = config.source, replace(config.importing, **content)
+        importing = config.source, _with_digests(config.importing)
         self._do("import", lambda: self._import(data), importing, [], [data])
         self._check_k()
         self._make(config.system, config.fitting, private)
@@ -121,8 +127,9 @@ class _Job:
         self._do("evaluate", self._evaluate, config.evaluating, measured, [private / METRICS_FILE])
         pictures = private / PICTURES
         self._do("pictures", lambda: self._draw(pictures), None, ["evaluate"], [pictures])
-        passed, found = PlausibleDeniability.load(private / "verdicts").passed, sorted(pictures.glob("*.png"))
-        return JobResult(config.out, self._evaluation(), len(passed), int(passed.sum()), found, self.skipped)
+        passed, found = self._passed(private), sorted(pictures.glob("*.png"))
+        guarantee = statement_of(self.release).get("guarantee", "")
+        return JobResult(config.out, self._evaluation(), len(passed), int(passed.sum()), found, self.skipped, guarantee)
 
     def _clear_leftovers(self) -> None:
         """Remove unfinished outputs of a killed run, and outputs of systems that are no longer compared."""
@@ -149,8 +156,13 @@ class _Job:
             train, checkpoint = self.private / "data" / "train", self.stamps / f"fit-{self.fingerprints[fit][:16]}.npz"
             return "\n".join(fit_model(train, model, system, settings, checkpoint=checkpoint, **self.how).summary())
 
-        # Traces of other systems are as long as these systems make them.
-        wanted = replace(config.synthesizing, days=None, start=None) if suffix else config.synthesizing
+        wanted, of_nobody = config.synthesizing, SYNTHESIZERS[system].of_nobody
+        if suffix:
+            # Traces of other systems are as long as these systems make them.
+            wanted = replace(wanted, days=None, start=None)
+            if of_nobody and wanted.people is None:
+                n_people = self._load("data/train").n_users * (wanted.traces_per_user or 1)
+                wanted = replace(wanted, traces_per_user=None, people=n_people)
 
         def synthesize_it() -> None:
             synthesize_traces(model, synthetic, wanted, **self.how)
@@ -159,8 +171,13 @@ class _Job:
             passed = run_privacy_test(model, synthetic, verdicts, config.testing, **self.how).passed
             return f"{int(passed.sum())} of {len(passed)} traces passed"
 
-        self._do(fit, fit_it, (system, settings), ["import"], [model])
+        self._do(fit, fit_it, (system, _with_digests(settings)), ["import"], [model])
         self._do(synthesize, synthesize_it, wanted, [fit], [synthetic])
+        if of_nobody:
+            _remove_earlier(verdicts, VERDICTS)
+            self.fingerprints[test] = self.fingerprints[synthesize]
+            self.say(f"{test}: left out, because no trace was made from a user")
+            return
         self._do(test, test_it, config.testing, [synthesize], [verdicts])
 
     def _do(
@@ -205,29 +222,32 @@ class _Job:
 
     def _check_k(self) -> None:
         """Refuse a k of the privacy test above the number of training users, unless there is noise on k."""
+        if all(SYNTHESIZERS[system].of_nobody for system in (self.config.system, *self.config.compared)):
+            return
         test, n_users = self.config.testing, self._load("data/train").n_users
         if test.noise_epsilon is None and test.k > n_users:
             way_out = "No trace could pass: lower k, or import more users"
             raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
 
     def _release(self) -> None:
-        verdicts, key = self.private / "verdicts", self.private / "key"
-        if PlausibleDeniability.load(verdicts).passed.any():
-            synthetic = self.private / "synthetic"
-            release_traces(synthetic, verdicts, self.release, key, self.config.releasing, **self.how)
-            return
-        # An earlier run with other settings may have released traces.
-        for folder, kind in ((self.release, RELEASE), (key, RELEASE_KEY)):
-            check_output_folder(folder, kind, overwrite=True)
-            remove(folder)
+        model, synthetic, verdicts = (self.private / name for name in SYSTEM_FOLDERS)
+        settings, key = self.config.releasing, self.private / "key"
+        if SYNTHESIZERS[self.config.system].of_nobody:
+            release_traces(synthetic, model, self.release, None, settings, **self.how)
+            _remove_earlier(key, RELEASE_KEY)
+        elif self._passed(self.private).any():
+            release_traces(synthetic, verdicts, self.release, key, settings, **self.how)
+        else:
+            _remove_earlier(self.release, RELEASE)
+            _remove_earlier(key, RELEASE_KEY)
 
     def _evaluate(self) -> None:
         train, test = self._load("data/train"), self._load("data/test")
         sets = {"released": self._released(train)} if self.release.is_dir() else {}
-        if not PlausibleDeniability.load(self.private / "verdicts").passed.all():
+        if not self._passed(self.private).all():
             sets["all"] = self._load("synthetic")
         for system in self.config.compared:
-            passed = PlausibleDeniability.load(self._compared(system) / "verdicts").passed
+            passed = self._passed(self._compared(system))
             if passed.any():
                 sets[system] = self._load(f"{COMPARED}/{system}/synthetic").select_traces(passed)
         evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
@@ -245,15 +265,33 @@ class _Job:
         with spinner("drawing", show=self.progress), output_folder(folder, PICTURES, overwrite=True) as partial:
             save_pictures(partial, **sets, evaluation=self._evaluation(), factors=factors)
 
+    def _passed(self, folder: Path) -> Bool[np.ndarray, " trace"]:
+        """Whether each synthetic trace of a system may be released: all traces of nobody, or those that passed."""
+        if (folder / "verdicts").is_dir():
+            return PlausibleDeniability.load(folder / "verdicts").passed
+        return np.ones(len(Traces.load(folder / "synthetic").trace_table()[0]), bool)
+
     def _load(self, name: str) -> Traces:
         return Traces.load(self.private / name, progress=self.progress)
 
     def _released(self, train: Traces) -> Traces:
-        """The release as it was written, with the users' ids."""
-        return load_with_key(self.release, self.private / "key", train)
+        """The release as it was written, with the users' ids if there is a key."""
+        key = self.private / "key"
+        return load_released(self.release, train, key if key.is_dir() else None)
 
     def _evaluation(self) -> Evaluation:
         return Evaluation.from_json((self.private / METRICS_FILE).read_text(encoding="utf-8"))
+
+
+def _with_digests(settings: Any) -> Any:
+    """Settings with digests of files and folders in place of their names, which depend on the current folder."""
+    return replace(settings, **{name: content_digest(path) or path for name, path in input_paths(settings).items()})
+
+
+def _remove_earlier(folder: Path, kind: str) -> None:
+    """Remove what an earlier run with other settings may have made."""
+    check_output_folder(folder, kind, overwrite=True)
+    remove(folder)
 
 
 def _stamp(fingerprint: str, outputs: list[Path]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.jobs.config import input_paths
 from ppmtf_jax.privacy.plausible_deniability import (
     VERDICTS,
     PlausibleDeniability,
@@ -35,8 +35,9 @@ from ppmtf_jax.privacy.release import (
 )
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
-from ppmtf_jax.runtime.folders import check_output_folder, output_folder
+from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import input_paths
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
@@ -175,7 +176,7 @@ def synthesize_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Traces:
-    """Synthesize traces from every user of a model; they are not ready for release."""
+    """Synthesize traces from every user of a model, or new people from a model of nobody."""
     _check_output(out, SYNTHETIC, overwrite, [model])
     traces = synthesize(FittedModel.load(model), settings, seed=seed, progress=progress)
     _save(traces, out, overwrite, [model])
@@ -203,21 +204,27 @@ def run_privacy_test(
 
 def release_traces(
     synthetic: PathLike,
-    verdicts: PathLike,
+    by: PathLike,
     out: PathLike,
-    key: PathLike,
+    key: PathLike | None = None,
     settings: ReleaseSettings | None = None,
     *,
     seed: AnySeed = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Release:
-    """Write the traces that passed as a release, which can be handed to anyone, and its key, which stays private."""
-    inputs = [synthetic, verdicts]
-    check_output_folder(key, RELEASE_KEY, overwrite=overwrite, inputs=inputs)
+    """Write the traces that passed as a release, which can be handed to anyone, and its key, which stays private.
+
+    `by`: the verdicts; for traces of nobody, which have no key, their model.
+    """
+    inputs, marker = [synthetic, by], read_marker(by)
+    if key is not None:
+        check_output_folder(key, RELEASE_KEY, overwrite=overwrite, inputs=inputs)
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
+    is_model = marker is not None and marker.kind == MODEL
     traces = Traces.load(synthetic, progress=progress)
-    release = make_release(traces, PlausibleDeniability.load(verdicts), settings, seed=seed)
+    judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by)
+    release = make_release(traces, judged, settings, seed=seed)
     save_release(release, out, key, overwrite=overwrite, inputs=inputs)
     return release
 
@@ -227,7 +234,8 @@ def load_released(
 ) -> Traces:
     """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 
-    A release without its key is refused if `key_needed` says what to do instead. Other traces with a key are refused.
+    A release without its key is refused if `key_needed` says what to do instead, unless its traces are of nobody. Other
+    traces with a key are refused.
     """
     released = is_release(folder)
     if key is not None and not released:
@@ -235,10 +243,13 @@ def load_released(
     if key is not None:
         return load_with_key(folder, key, train)
     traces = Traces.load(folder, progress=progress)
-    if released and key_needed is not None:
+    if not released:
+        return traces
+    if key_needed is not None and not traces.of_nobody:
         raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
     # A release has its own order of places.
-    return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if released else traces
+    placed = Traces.from_frame(traces.to_frame(), train.places, traces.time_grid)
+    return replace(placed, of_nobody=traces.of_nobody)
 
 
 def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:

@@ -18,7 +18,7 @@ How to read it
 def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     """A data sheet made from the release alone, so that it reveals nothing beyond the release.
 
-    `traces`: the released traces. `statement`: the statement of the release, see `release_statement.privacy_statement`.
+    `traces`: the released traces. `statement`: the statement of the release, see `Release`.
 
     References
     ----------
@@ -29,8 +29,17 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     generator = statement["generator"]
     chosen = {name: "chosen automatically" if value is None else value for name, value in generator["settings"].items()}
     settings = ", ".join(f"{name} = {value}" for name, value in chosen.items()) or "none"
+    chosen_how = (
+        "traces were drawn from it, and those that passed a privacy test are here. PRIVACY.txt says what the test "
+        "protects and what it does not protect"
+    )
+    guaranteed = {"What is guaranteed": statement["guarantee"]} if "guarantee" in statement else {}
+    if guaranteed:
+        chosen_how = (
+            "and all traces that were drawn from it are here. PRIVACY.txt says what is protected and what is not"
+        )
     has_category = "" if places.category is None else ", category"
-    sections = {
+    sections = guaranteed | {
         "What it is": (
             f"{counted(n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
             f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
@@ -38,8 +47,7 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
         ),
         "How it was made": (
             f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
-            "learned from real traces, traces were drawn from it, and those that passed a privacy test are here. "
-            "PRIVACY.txt says what the test protects and what it does not protect; read it first."
+            f"learned from real traces, {chosen_how}; read it first."
         ),
         "What it is good for": (
             "What many people have in common: how people are distributed over places during the day, between which "

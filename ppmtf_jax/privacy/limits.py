@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+from jaxtyping import Float
 from scipy.special import betaincinv
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
@@ -63,6 +65,40 @@ def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[f
     low = float(betaincinv(found, people - found + 1, tail)) if found > TINY else 0.0
     high = float(betaincinv(found + 1, people - found, 1 - tail)) if people - found > TINY else 1.0
     return low, high
+
+
+def least_epsilon(
+    without: Float[np.ndarray, " run"], with_her: Float[np.ndarray, " run"], delta: float, tail: float = TAIL
+) -> float:
+    """Lower bound of epsilon at `delta` from the scores of an attack on independent runs without and with one user.
+
+    There must be at least two runs of each kind. For every threshold, the share of scores above it with her is at most
+    exp(epsilon) times the share without her, plus delta; likewise for low scores, and with both sets of runs exchanged.
+    The first half of the runs chooses the best of these events, and the intervals of its two shares in the other half
+    give the bound, which holds with a probability of at least 1 - 2 `tail` (Jagielski, Ullman and Oprea 2020). It is 0
+    if nothing was found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> round(least_epsilon(rng.normal(0, 1, 2000), rng.normal(2, 1, 2000), delta=1e-6), 1)
+    3.4
+    """
+    pairs = [(without, with_her), (with_her, without), (-without, -with_her), (-with_her, -without)]
+
+    def bound(rare: np.ndarray, frequent: np.ndarray, threshold: float) -> float:
+        low = share_interval((frequent > threshold).mean(), len(frequent), tail)[0]
+        high = share_interval((rare > threshold).mean(), len(rare), tail)[1]
+        return math.log(max((low - delta) / high, 1.0))
+
+    halves = [[(one[part::2], other[part::2]) for one, other in pairs] for part in (0, 1)]
+    chosen = max(
+        (bound(rare, frequent, threshold), number, threshold)
+        for number, (rare, frequent) in enumerate(halves[0])
+        for threshold in np.quantile(np.concatenate([rare, frequent]), np.linspace(0, 1, 101))
+    )
+    return bound(*halves[1][chosen[1]], chosen[2])
 
 
 def auc_interval(auc: Number, people: Number) -> tuple[float, float]:
@@ -312,6 +348,15 @@ SURE = Limit(
     0.25,
     0.5,
     "One in four is at most a suspicion; above one in two, the input user is more probable than all others together.",
+)
+
+EPSILON = Limit(
+    "Epsilon",
+    "The differential privacy of each person with all her traces has epsilon {value}",
+    1.0,
+    10.0,
+    "Ponomareva et al. 2023 (Journal of Artificial Intelligence Research 77) call guarantees up to 1 strong, and up to "
+    "10 reasonable.",
 )
 
 

@@ -296,7 +296,7 @@ def plausible_deniability_test(
     Raises
     ------
     InputError
-        The model did not make the traces, its traces have no likelihood, or settings are impossible.
+        The model did not make the traces, its traces have no likelihood, it is of nobody, or settings are impossible.
     NumericalError
         A trace is impossible under its own input user.
 
@@ -309,6 +309,10 @@ def plausible_deniability_test(
     np.True_
     """
     chosen = chosen_settings(PrivacyTestSettings, settings, named_settings, "test")
+    if model.of_nobody:
+        way_out = "No trace has an input user, so there is nothing to test: release the traces with their model"
+        found = f"those of a {model.system} model, which knows no users"
+        raise InputError("privacy test", [Problem("traces that were made from users", found, 0, (), way_out)])
     n_verifiers = model.n_users if chosen.n_verifiers is None else chosen.n_verifiers
     if n_verifiers > model.n_users:
         problem = Problem(f"n_verifiers from 1 to {model.n_users}, the number of users", repr(n_verifiers))

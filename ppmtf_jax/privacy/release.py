@@ -3,13 +3,16 @@
 The privacy test protects the link between a trace and its input user. So a release contains no ids of input users. It
 has new user ids, numbered in a random order, and nothing that reveals the link: no verdicts, likelihoods, seeds or
 withheld traces. The key links released traces to input users. It is a separate folder, for `evaluate` and the attacks.
+
+Traces of nobody have no input users. They are released as they are, without test and key, with the guarantee of their
+model.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,16 +23,17 @@ from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import joined_ranges, rank_in_run
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
+from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_text
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import (
+    STATEMENT_JSON,
     Paths,
     check_output_folder,
     content_digest,
@@ -41,11 +45,10 @@ from ppmtf_jax.runtime.folders import (
 from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
 from ppmtf_jax.settings import Count, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, ids_of_people
 
 RELEASE, RELEASE_KEY = "release", "release key"
 KEY_FILE, DATASHEET = "key.parquet", "DATASHEET.txt"
-# A Monday. The date of a release's time grid is nominal; only its day of the week is real.
-NOMINAL_MONDAY = datetime(2001, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ class Release(NamedTuple):
     traces : Traces
         The traces that passed. Their users have new ids, such as "released 07", numbered in a random order.
     statement : dict
-        What is protected and what is not, see `release_statement.privacy_statement`.
-    key : DataFrame
+        What is protected and what is not, see `release_statement.privacy_statement` and `model_statement`.
+    key : DataFrame or None
         Secret. One row for each trace: released_user and released_trace, and the original user and synthetic_trace.
-    seed : Seed
-        Secret. The seed of the random order of ids.
+        None for traces of nobody.
+    seed : Seed or None
+        Secret. The seed of the random order of ids. None for traces of nobody.
     origin : Origin
         Secret. The model and the draw that made the traces.
     lineage : Lineage
@@ -87,25 +91,30 @@ class Release(NamedTuple):
 
     traces: Traces
     statement: dict[str, Any]
-    key: pd.DataFrame
-    seed: Seed
+    key: pd.DataFrame | None
+    seed: Seed | None
     origin: Origin
     lineage: Lineage
 
+    @property
+    def n_traces(self) -> int:
+        return len(self.traces.trace_table()[0])
+
     def __repr__(self) -> str:
         """Only public facts."""
-        return f"Release of {counted(len(self.key), 'trace')}; its key, seed and origin are secret"
+        secret = "origin is" if self.key is None else "key, seed and origin are"
+        return f"Release of {counted(self.n_traces, 'trace')}; its {secret} secret"
 
 
 def make_release(
     synthetic: Traces,
-    verdicts: PlausibleDeniability,
+    by: PlausibleDeniability | FittedModel,
     settings: ReleaseSettings | None = None,
     *,
     seed: int | Seed | None = None,
     **named_settings: Any,
 ) -> Release:
-    """The traces that passed, with new user ids that are numbered in a random order.
+    """The traces that passed, with new user ids that are numbered in a random order; traces of nobody as they are.
 
     Places are listed in the order of their ids, because the order in the training data is by popularity. The time grid
     gets a nominal date with the same day of the week, because the date in the training data is that of a real event. A
@@ -114,10 +123,11 @@ def make_release(
     Parameters
     ----------
     synthetic : Traces
-        All traces that were tested.
-    verdicts : PlausibleDeniability
-        The verdicts on exactly these traces.
+        All traces that were tested, or all people that `synthesize` made from a model of nobody.
+    by : PlausibleDeniability or FittedModel
+        The verdicts on exactly these traces; or, if they are of nobody, the model that made them.
     settings : ReleaseSettings, optional
+        Not for traces of nobody.
     seed : int or Seed, optional
         Seed of the random order of ids. It must stay secret, and comes from the operating system if none is given.
     **named_settings
@@ -127,7 +137,8 @@ def make_release(
     ------
     InputError
         The verdicts belong to other traces; the traces were changed after the test; no trace passed; or a visited place
-        had fewer training users than `min_users_per_place`.
+        had fewer training users than `min_users_per_place`. Or a model is given that knows users or made other traces,
+        or the traces are only a part of what it made.
 
     Examples
     --------
@@ -139,7 +150,9 @@ def make_release(
     (['released ... 00', 'released ... 01'], ['released_user', 'released_trace', 'user', 'synthetic_trace'])
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
-    own_seed = draw_seed(seed)
+    if isinstance(by, FittedModel):
+        return _release_of_nobody(synthetic, by, chosen)
+    verdicts, own_seed = by, draw_seed(seed)
     check_same_traces(synthetic, verdicts)
     passed = verdicts.passed
     _check_places(verdicts, chosen.min_users_per_place)
@@ -163,7 +176,7 @@ def make_release(
         place,
         user_ids,
         _in_order(synthetic.places, place_order),
-        synthetic.time_grid if verdicts.origin.dated else _nominal(synthetic.time_grid),
+        synthetic.time_grid if verdicts.origin.dated else synthetic.time_grid.on_nominal_date(),
     )
     columns = {"released_user": user_ids[number], "released_trace": released_trace}
     key = pd.DataFrame(columns | {"user": synthetic.user_ids[user[order]], "synthetic_trace": trace[order]})
@@ -171,39 +184,67 @@ def make_release(
     return Release(traces, statement, key, own_seed, verdicts.origin, verdicts.lineage)
 
 
+def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:
+    """Traces of nobody with the guarantee of their model, which does not cover a choice among the traces."""
+    statement = model_statement(model, dated=synthetic.origin is not None and synthetic.origin.dated)
+    origin, problems = check_origin(model, synthetic), []
+    if not np.array_equal(synthetic.user_ids, ids_of_people(synthetic.n_users, synthetic.place)):
+        way_out = "Release what was synthesized: the guarantee does not cover a choice, which may depend on the data"
+        problems.append(Problem("all traces, as they were synthesized", "a part of them, or others", way_out=way_out))
+    if settings != ReleaseSettings():
+        problems.append(Problem("no settings: they are for traces that were tested", str(settings)))
+    if problems:
+        raise InputError("release", problems)
+    return Release(replace(synthetic, origin=None), statement, None, None, origin, synthetic.lineage)
+
+
 def save_release(
     release: Release,
     folder: PathLike,
-    key_folder: PathLike,
+    key_folder: PathLike | None = None,
     *,
     overwrite: bool = False,
     inputs: Paths = (),
 ) -> None:
     """Write the release, which may be published as it is, and the key, which only its owner can read.
 
-    The key is written first, because a release without its key could never be evaluated.
+    The key is written first, because a release without its key could never be evaluated. Traces of nobody have no key.
 
     Raises
     ------
     InputError
-        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written.
+        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written; or there
+        is no folder for the key, or one although there is no key.
     """
+    if (release.key is None) != (key_folder is None):
+        expected = "no key: nobody stands behind these traces" if release.key is None else "a folder for the key"
+        raise InputError("release", [Problem(expected, str(key_folder))])
+    if key_folder is None:
+        with output_folder(
+            folder, RELEASE, about={OF_NOBODY: True}, overwrite=overwrite, public=True, inputs=inputs
+        ) as partial:
+            _write_release(release, partial)
+        return
     if Path(os.path.abspath(key_folder)).is_relative_to(os.path.abspath(folder)):
         found = "one that would be handed out with it"
         raise InputError(str(key_folder), [Problem("a key outside the release", found)])
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, key_folder])
     about: dict[str, Any] = {
-        "seed": release.seed._asdict(),
+        "seed": release.seed._asdict() if release.seed else None,
         "origin": release.origin._asdict(),
         "made_from": dict(release.lineage),
     }
     with output_folder(folder, RELEASE, overwrite=overwrite, public=True, inputs=inputs) as partial:
-        release.traces.write_into(partial)
-        write_statement(partial, release.statement, statement_text(release.statement))
-        write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
+        _write_release(release, partial)
         about["release"] = content_digest(partial)
         with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
             write_table(partial_key / KEY_FILE, release.key)
+
+
+def _write_release(release: Release, folder: Path) -> None:
+    release.traces.write_into(folder)
+    write_statement(folder, release.statement, statement_text(release.statement))
+    write_text(folder / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
 
 
 def is_release(folder: PathLike) -> bool:
@@ -213,6 +254,19 @@ def is_release(folder: PathLike) -> bool:
         return False
     marked(folder, RELEASE, way_out="Release the traces again", alone=True)
     return True
+
+
+def statement_of(folder: PathLike) -> dict[str, Any]:
+    """The statement of a release; empty if the folder has none, `InputError` if it cannot be read."""
+    file = Path(folder) / STATEMENT_JSON
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        problem = Problem("a readable statement", type(error).__name__, way_out="Release the traces again")
+        raise InputError(str(file), [problem]) from error
+    return content if isinstance(content, dict) else {}
 
 
 def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
@@ -289,12 +343,6 @@ def _fresh_numbers(user: np.ndarray, together: bool, seed: int) -> tuple[np.ndar
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:
     category = None if places.category is None else places.category[order]
     return PlaceTable(places.ids[order], places.latitude[order], places.longitude[order], category)
-
-
-def _nominal(grid: TimeGrid) -> TimeGrid:
-    start = datetime.fromisoformat(grid.start)
-    day = NOMINAL_MONDAY + timedelta(days=start.weekday())
-    return replace(grid, start=datetime.combine(day.date(), start.time()).isoformat())
 
 
 def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:

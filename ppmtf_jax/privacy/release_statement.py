@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ppmtf_jax.data.description import counted
+from ppmtf_jax.privacy.model_statement import model_statement_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 from ppmtf_jax.privacy.statement import STATEMENT_FORMAT, as_text, not_protected, protected
@@ -71,6 +72,8 @@ def privacy_statement(
 
 def statement_text(statement: dict[str, Any]) -> str:
     """The statement of a release as text."""
+    if "guarantee" in statement:
+        return model_statement_text(statement)
     generator = statement["generator"]
     return as_text(
         "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT THEY DO NOT PROTECT",

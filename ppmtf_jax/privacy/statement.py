@@ -12,6 +12,13 @@ from typing import Any
 STATEMENT_FORMAT = 1
 WIDTH = 100
 
+RANDOMNESS = {
+    True: "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was "
+    "drawn from a seed. The protection does not depend on the secrecy of this seed.",
+    False: "The noise and everything else were drawn from a seed. A person who knows the seed can remove the noise.",
+}
+"""Where the noise of a differentially private mechanism comes from, by whether it is private."""
+
 Section = str | tuple[str, str | list[str]]
 """A paragraph, or a heading with a paragraph or a list of points."""
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
+from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
@@ -38,14 +40,20 @@ from ppmtf_jax.trace_models.sampling import sample_traces
 class FittedModel:
     """A trace model with the users, places and times of its indices: the result of `fit`, stored in a model folder.
 
+    A model is secret like its training data, unless its trace model is of nobody (`TraceModel.of_nobody`) and its noise
+    is private (`claims().is_private`). Then whatever it contains is differentially private or public: the parameters
+    come from noisy numbers; the places, settings, and slots are public; the date is nominal; and there are no ids, no
+    digest, no numbers of users, and no seed. So its folder may be published. Its settings may name files of yours.
+
     Parameters
     ----------
     system : str
         Name of the synthesizer.
     settings : dict
     seed : int
-        Seed of the fit. Keep it secret.
+        Seed of the fit. Keep it secret. 0 for a model of nobody.
     user_ids : array, shape (users,)
+        Empty for a model of nobody.
     places : PlaceTable
     time_grid : TimeGrid
         Grid of a synthetic trace: one period of the training grid, or more (`TraceModel.grid_of_trace`).
@@ -83,19 +91,16 @@ class FittedModel:
     def of(
         cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
     ) -> FittedModel:
-        """Model that was learned from traces."""
-        return cls(
-            system,
-            settings,
-            seed.value,
-            train.user_ids,
-            train.places,
-            trace_model.grid_of_trace(train.time_grid),
-            trace_model,
-            seed.given,
-            train.digest,
-            train.users_per_place(),
-        )
+        """Model that was learned from traces.
+
+        A model of nobody keeps only what is public and its parameters: no ids, digest, date, counts, or seed.
+        """
+        grid = trace_model.grid_of_trace(train.time_grid)
+        if trace_model.of_nobody:
+            nobody = np.zeros(0, object)
+            return cls(system, settings, 0, nobody, train.places, grid.on_nominal_date(), trace_model, False)
+        seen = train.digest, train.users_per_place()
+        return cls(system, settings, seed.value, train.user_ids, train.places, grid, trace_model, seed.given, *seen)
 
     @property
     def lineage(self) -> Lineage:
@@ -105,6 +110,11 @@ class FittedModel:
     @property
     def n_users(self) -> int:
         return len(self.user_ids)
+
+    @property
+    def of_nobody(self) -> bool:
+        """Whether the model knows no users; see `TraceModel.of_nobody`."""
+        return self.trace_model.of_nobody
 
     def __repr__(self) -> str:
         """A summary of a few lines that reveals nothing about a single user; its cost does not grow with the users."""
@@ -119,8 +129,13 @@ class FittedModel:
             "protects": "; ".join(claims.protected),
             "leaks": "; ".join(claims.not_protected),
         }
-        users, places = counted(self.n_users, "user"), counted(len(self.places), "place")
-        return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
+        places = counted(len(self.places), "place")
+        if not self.of_nobody:
+            learned_from = f"learned from {counted(self.n_users, 'user')}"
+        else:
+            learned_from = "of nobody"
+            parts["privacy"] = "may be published" if claims.is_private else "NOT PRIVATE: secret like its training data"
+        return in_lines(f"FittedModel: {self.system}, {learned_from} at {places}", parts)
 
     def claims(self) -> Claims:
         """What the model's traces protect and do not protect, in addition to what is said of all releases.
@@ -174,9 +189,10 @@ class FittedModel:
     ) -> Traces:
         """Draw synthetic traces of random training users (with replacement), or a given number of traces of each user.
 
-        `synthesize` calls this. A trace depends only on the seed, its user and its number: with the same seed, trace 3
-        of a user is always the same, for any number of traces. So a larger sample contains the traces of a smaller
-        sample. Several processes share the work, and all get all traces; see `join_processes`.
+        From a model of nobody, each trace is that of a new person. `synthesize` calls this. A trace depends only on the
+        seed, its user and its number: with the same seed, trace 3 of a user, or person 3, is always the same, for any
+        number of traces. So a larger sample contains the traces of a smaller sample. Several processes share the work,
+        and all get all traces; see `join_processes`.
 
         Parameters
         ----------
@@ -185,7 +201,7 @@ class FittedModel:
         days : int, optional
             How many days each trace lasts; by default as long as the model's time grid.
         start : date, optional
-            Date of the first instant; by default that of the training traces.
+            Date of the first instant; by default that of the training traces, or of a model of nobody a nominal date.
         seed : int or Seed, optional
             Reproduces the traces. Keep it secret. By default it comes from the operating system.
         batch_users : int
@@ -195,7 +211,7 @@ class FittedModel:
         -------
         Traces
             Traces with the ids of the drawn users, in the model's order. The traces of each user are numbered from 0.
-            Test them before any release.
+            Test them before any release. The people of a model of nobody have new ids, see `ids_of_nobody`.
 
         Raises
         ------
@@ -230,15 +246,17 @@ class FittedModel:
         user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[drawn])
         instants = np.arange(grid.n_instants, dtype=np.int32)
         seeds_given = self.seed_given or own_seed.given
+        events = place[is_event]
         return Traces(
             np.repeat(user, n_events),
             np.repeat(rank_in_run(user).astype(np.int32), n_events),
             np.broadcast_to(instants, place.shape)[is_event],
-            place[is_event],
-            self.user_ids[drawn],
+            events,
+            ids_of_people(len(drawn), events) if self.of_nobody else self.user_ids[drawn],
             self.places,
             grid,
             origin=Origin(self.checksum, own_seed.value, seeds_given, self.learned_from, dated=start is not None),
+            of_nobody=self.of_nobody,
         )
 
     def grid_of_days(self, days: int | None = None, start: date | None = None) -> TimeGrid:
@@ -285,16 +303,19 @@ class FittedModel:
         return problems
 
     def _traces_of_user(self, n_traces: int | np.ndarray, n_instants: int, seed: int) -> np.ndarray:
-        """Number of traces of each user, shape (users,)."""
+        """Number of traces of each user, shape (users,), or of each new person, shape (people,)."""
         number = np.asarray(n_traces)
-        is_whole = np.issubdtype(number.dtype, np.integer) and number.shape in ((), (self.n_users,))
+        shapes = ((),) if self.of_nobody else ((), (self.n_users,))
+        is_whole = np.issubdtype(number.dtype, np.integer) and number.shape in shapes
         if not is_whole or (number < 0).any() or not number.any():
-            expected = f"a number of traces of at least 1, or {self.n_users} of at least 0, one a user"
+            of_each = "" if self.of_nobody else f", or {self.n_users} of at least 0, one a user"
             found = repr(n_traces) if not number.shape else f"{number.dtype} array of shape {number.shape}"
-            raise InputError("sample", [Problem(expected, found)])
+            raise InputError("sample", [Problem(f"a number of traces of at least 1{of_each}", found)])
         if number.shape:
             return number.astype(np.int64)
         require_memory_to_sample(int(number), n_instants)
+        if self.of_nobody:
+            return np.ones(int(number), np.int64)
         drawn = numpy_stream(seed, Stage.SAMPLED_USERS).integers(self.n_users, size=int(number))
         return np.bincount(drawn, minlength=self.n_users)
 
@@ -308,7 +329,8 @@ class FittedModel:
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a model folder that only its owner may read.
 
-        The folder holds the seed, and the parameters, which no privacy test covers. Keep it secret.
+        The folder holds the seed, and the parameters, which no privacy test covers. Keep it secret, unless the model is
+        of nobody and its noise is private: see `FittedModel`.
         """
         write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
@@ -325,6 +347,14 @@ class FittedModel:
             automatically, since a folder could then run any code.
         """
         return cls(**read_model(Path(folder)))
+
+
+def ids_of_people(n_people: int, places: Int[np.ndarray, " event"]) -> np.ndarray:
+    """Ids of the people whom a model of nobody made; a part of them or changed places do not have these ids.
+
+    `places`: those of all events, as indices of the model's places.
+    """
+    return ids_of_nobody(n_people, "synthetic", places)
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
@@ -56,7 +57,8 @@ def read_model(folder: Path) -> dict[str, Any]:
         raise _refusal(folder, "a model folder", f"no {', '.join(absent)}", "Make one with `ppmtf fit`")
     marked(folder, MODEL, way_out=WAY_OUT)
     about = _read_about(folder / ABOUT_FILE)
-    user_ids = _read_users(folder / USERS_FILE)
+    kind = _class_of(about, folder / ABOUT_FILE)
+    user_ids = _read_users(folder / USERS_FILE, kind.of_nobody)
     places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
     time_grid = TimeGrid.load(folder / GRID_FILE)
     sizes = Sizes(len(user_ids), len(places), time_grid.n_slots, time_grid.n_instants)
@@ -73,7 +75,7 @@ def read_model(folder: Path) -> dict[str, Any]:
         "user_ids": user_ids,
         "places": places,
         "time_grid": time_grid,
-        "trace_model": _read_parameters(folder / PARAMETERS_FILE, _class_of(about, folder / ABOUT_FILE), sizes),
+        "trace_model": _read_parameters(folder / PARAMETERS_FILE, kind, sizes),
     }
 
 
@@ -115,10 +117,11 @@ def _class_of(about: Mapping[str, Any], file: Path) -> type[TraceModel]:
     return synthesizer.models[name]
 
 
-def _read_users(file: Path) -> np.ndarray:
+def _read_users(file: Path, of_nobody: bool) -> np.ndarray:
     table = read_parquet(file)
-    if list(table) != ["user"] or not len(table):
-        raise _refusal(file, "a column 'user' with at least one id", ", ".join(map(str, table)), "")
+    if list(table) != ["user"] or of_nobody == bool(len(table)):
+        expected = f"a column 'user' with {'no' if of_nobody else 'at least one'} id"
+        raise _refusal(file, expected, f"{', '.join(map(str, table))}; {counted(len(table), 'id')}", "")
     repeated = table["user"].duplicated()
     if repeated.any():
         examples = first_examples(table.loc[repeated, "user"].tolist())

@@ -62,6 +62,11 @@ class Synthesizer:
         """Every class of trace model that `fit` may return, by its name, which model folders store."""
         return {each.__name__: each for each in (self.model, *self.other_models)}
 
+    @property
+    def of_nobody(self) -> bool:
+        """Whether its models know no users, see `TraceModel.of_nobody`."""
+        return self.model.of_nobody
+
 
 DEFAULT_SYSTEM = "bridge"
 """Default system of `fit`; for the reasons see benchmarks/README.md."""

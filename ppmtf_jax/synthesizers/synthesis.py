@@ -13,14 +13,17 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces, check_traces
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.errors import Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import seed_of_first_process
-from ppmtf_jax.settings import Count, Settings, chosen_settings
+from ppmtf_jax.settings import Count, Settings, chosen_settings, input_paths
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.memory import require_memory_to_synthesize
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_trace_model
+
+DEFAULT_PEOPLE = 1000
+"""Number of people to synthesize from a model of nobody: it must not depend on the data."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ class SynthesisSettings(Settings, subject="synthesize"):
     Parameters
     ----------
     traces_per_user : int, optional
-        Number of traces of each user; 1 by default.
+        Number of traces of each user; 1 by default. Not for a model of nobody, such as `private`.
     people : int, optional
         Number of synthetic people, each with one trace, made from users drawn at random with replacement. Unlike
-        `traces_per_user`, this does not reveal the number of users.
+        `traces_per_user`, this does not reveal the number of users. For a model of nobody: by default 1,000.
     days : int, optional
         How many days each trace lasts, for models whose people remember from day to day. By default, a trace is as long
         as the model's time grid: one period of the training traces, or one window of a model of check-ins.
@@ -120,7 +123,9 @@ def fit(
     own_seed = seed_of_first_process(draw_seed(seed))
     trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     check_trace_model(synthesizer, trace_model)
-    return FittedModel.of(system, asdict(settings), own_seed, train, trace_model)
+    # As model folders keep them.
+    stored = asdict(settings) | {name: str(path) for name, path in input_paths(settings).items()}
+    return FittedModel.of(system, stored, own_seed, train, trace_model)
 
 
 def synthesize(
@@ -132,7 +137,7 @@ def synthesize(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Synthesize traces from each user of a model, or from random users.
+    """Synthesize traces from each user of a model, or from random users; from a model of nobody, of new people.
 
     A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
     between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
@@ -154,9 +159,23 @@ def synthesize(
     -------
     Traces
         Traces with the input users' ids. The traces of each user are numbered from 0. Test them before any release.
+        The people of a model of nobody have new ids, and need no test.
+
+    Raises
+    ------
+    InputError
+        `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see
+        `FittedModel.sample`.
     """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
     start, number = chosen.start_date(), chosen.people
+    if model.of_nobody:
+        if chosen.traces_per_user is not None:
+            found = Message(Setting("traces_per_user", chosen.traces_per_user))
+            way_out = Message("Choose the number of people instead, such as ", Setting("people", DEFAULT_PEOPLE))
+            problem = Problem("no traces_per_user, because the model knows no users", found, way_out=way_out)
+            raise InputError("synthesize", [problem])
+        number = number or DEFAULT_PEOPLE
     if number is None:
         traces_per_user = chosen.traces_per_user or 1
         n_instants = model.grid_of_days(chosen.days, start).n_instants

@@ -78,6 +78,10 @@ class TraceModel(abc.ABC):
     goes_on: ClassVar[bool] = False
     """Whether a trace may last any number of periods; otherwise it lasts as long as `grid_of_trace`."""
 
+    of_nobody: ClassVar[bool] = False
+    """Whether the model knows no users: each trace is that of a new synthetic person. Such a model has a `ledger`, and
+    `sample_trace` gets the number of the person in place of a user."""
+
     @abc.abstractmethod
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         """Draw the places of a trace at the first `n_instants` instants, int32."""
@@ -90,6 +94,10 @@ class TraceModel(abc.ABC):
     def summary(self) -> list[str]:
         """Sentences about the model for people, such as what was chosen and why."""
         return []
+
+    def ledger(self) -> dict[str, Any] | None:
+        """What differential privacy cost, as `noise.accountant.Ledger.ledger` states it; None for a model without."""
+        return None
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a model folder stores; fields that are None are left out."""

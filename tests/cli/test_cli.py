@@ -41,6 +41,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from tests.bridge.examples import try_few_settings
 from tests.commands import call, refused, works
 from tests.faults import parquet_fails
+from tests.trace_models.nobody import registered_nobody
 
 COMMANDS = [
     "demo", "run", "report", "compare", "list", "import", "fit", "diagnose", "complete", "synthesize", "colocate",
@@ -202,6 +203,28 @@ def test_a_release_keeps_users_together_on_request():
     assert "64 traces in r, which can be handed to anyone; read r/PRIVACY.txt first" in text
     assert Traces.load("r").n_users == 32
     assert "share a number" in " ".join(Path("r/PRIVACY.txt").read_text().split())
+
+
+@pytest.mark.usefixtures("copied")
+def test_traces_of_nobody_go_from_the_model_to_the_release():
+    """All commands after `fit`, and what a person reads."""
+    with registered_nobody():
+        said = works("fit", "city/train", "--system", "nobody", "--out", "model-n")
+        assert "nobody model of nobody in model-n" in said
+        works("synthesize", "model-n", "--people", 50, "--out", "people")
+        said = refused("test", "model-n", "people", "--out", "x")
+        assert "release the traces with their model" in " ".join(said.split())
+        said = " ".join(works("release", "people", "--model", "model-n", "--out", "given").split())
+        assert "50 traces of nobody in given; read given/PRIVACY.txt first Every person whose data was used is" in said
+        sets = ("--train", "city/train", "--test", "city/test")
+        said = works("evaluate", "given", *sets)
+        assert re.search(r"Metric +Released +Training", said)
+        assert "Without the key" not in said
+        said = works("attack", "membership", "given", *sets, "--attack", "density_ratio")
+        assert "Strongest attack on these traces" in said
+        said = refused("attack", "reidentify", "city/train", "--released", "given")
+        assert "expected traces that were made from people; found traces of nobody" in " ".join(said.split())
+        works("export", "traces", "given", "--out", "given.csv")
 
 
 def test_secret_folders_are_readable_by_their_owner_alone(here):
@@ -587,7 +610,7 @@ BAD = [
     ("fit city/train --out note.txt --overwrite", "earlier model folder.*found a file.*Nothing was changed"),
     ("fit city/train --out city/train --overwrite", "a folder apart from the input"),
     ("fit city/train --out note.txt/x", "a folder to write into; found .*note.txt, which is a file"),
-    ("fit city/train --out x --system magic", "expected one of .*ppmtf, sgd, .*uniform; found 'magic'"),
+    ("fit city/train --out x --system magic", "expected one of .*ppmtf, .*sgd, .*uniform; found 'magic'"),
     ("fit city/train --out x --system ppmtf --set rnk=3", "found 'rnk'. Did you mean rank"),
     ("fit city/train --out x --set rank", "expected name=value; found 'rank'"),
     ("fit city/train --out x --system ppmtf --set max-count=2 --set max_count=3", "one value of max_count; found 2"),
@@ -619,8 +642,12 @@ BAD = [
     ("test model synthetic --out x --coordinator a:1 --processes 2 --process 2", "found process 2 of 2"),
     ("release synthetic verdicts --out x --key key", "a name that is free"),
     ("release synthetic verdicts --out x --key x/key", "a key outside the release"),
-    ("release synthetic verdicts --out x", "Missing option '--key'"),
-    ("release synthetic model --out x --key y", "a verdicts folder; found a model folder"),
+    ("release synthetic verdicts --out x", "--key FOLDER beside VERDICTS; found none"),
+    ("release synthetic --out x", "VERDICTS, or for traces of nobody --model MODEL; found neither"),
+    ("release synthetic verdicts --model model --out x", "--model MODEL; found both"),
+    ("release synthetic --model model --out x --key y", "no --key: nobody stands behind these traces; found y"),
+    ("release synthetic --model model --out x", "model of nobody; found a uniform model, which knows users. Test"),
+    ("release synthetic model --out x --key y", "model of nobody; found a uniform model, which knows users. Test"),
     ("release city/train verdicts --out x --key y", "the verdicts of these traces; found those of other traces"),
     ("evaluate synthetic --key key --train city/train --test city/test", "a release, which a key is for; found other"),
     ("evaluate released --verdicts verdicts --train city/train --test city/test", "verdicts are of; found a release"),
@@ -638,7 +665,7 @@ BAD = [
     ("import gowalla note.txt --out x", "import gowalla: .*such as --time-zone America/Chicago"),
     ("import checkins note.txt", "--out: expected a folder to write to, or --check"),
     ("import checkins note.txt --check", "such as --columns user=uid"),
-    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "either --places or --grid; found both"),
+    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "choice of places; found --places and --grid"),
     ("import checkins note.txt --out x --times-in Mars", "an IANA time zone such as Asia/Tokyo; found 'Mars'"),
     ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),
     ("import checkins note.txt --columns user --out x", "--columns: expected name=value; found 'user'"),

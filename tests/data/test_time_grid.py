@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,3 +222,16 @@ def test_a_day_may_begin_after_midnight():
 def test_a_grid_without_whole_days(step_s, n_instants):
     (problem,) = problems_of(TimeGrid.each_instant("2024-01-01T00:00:00", step_s, n_instants).whole_days, 28)
     assert "a step that divides a day, and a whole day of instants" in problem
+
+
+@pytest.mark.parametrize(
+    ("start", "n_instants", "nominal"),
+    [
+        ("2024-03-06T09:00:00", 24, "2001-01-01T09:00:00"),
+        ("2024-03-06T09:00:00", 25, "2001-01-03T09:00:00"),
+        ("2024-03-10T00:00:00", 168, "2001-01-07T00:00:00"),
+    ],
+)
+def test_a_nominal_date_keeps_the_day_of_the_week_of_longer_grids_alone(start, n_instants, nominal):
+    grid = TimeGrid.cyclic(start, 3600, n_instants, slot_s=3600)
+    assert grid.on_nominal_date() == replace(grid, start=nominal)

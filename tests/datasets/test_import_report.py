@@ -93,7 +93,7 @@ def test_the_dry_run_and_the_data_tell_it_too(file, tmp_path):
 
 def test_help_tells_the_number_of_places():
     told = {name: describe_settings(DATA_SETS[name].settings) for name in ("checkins", "foursquare", "geolife")}
-    assert "n_places=1000 unless there is a grid, min_users_per_place=5" in told["checkins"]
+    assert "n_places=1000 unless there is a grid or a place_table, " in told["checkins"]
     assert "time_zone=America/New_York" in told["foursquare"]
     assert "n_places=none" in told["geolife"]
 

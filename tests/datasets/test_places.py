@@ -1,22 +1,36 @@
-"""Places of check-ins: the cells of a grid, and the most visited ones."""
+"""Places of check-ins: the cells of a grid, the most visited ones, and those of a table that is given."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
+from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.coded_checkins import code_checkins
-from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, Assigned, GridPlaces, MostVisited, assign_places
+from ppmtf_jax.datasets.places import (
+    BEYOND,
+    FEW,
+    OUTSIDE,
+    Assigned,
+    GivenPlaces,
+    GridPlaces,
+    MostVisited,
+    assign_places,
+    keep_shared_places,
+)
 from ppmtf_jax.errors import InputError
 
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
 
 
-def assign(checkins: pd.DataFrame, *choice) -> Assigned:
+def assign(checkins: pd.DataFrame, *choice, needs_places: bool = True) -> Assigned:
     """Places of check-ins, all at one time."""
-    time = pd.Timestamp("2024-01-01")
-    return assign_places(code_checkins(checkins.assign(local_time=time, utc_time=time), "UTC"), *choice)
+    table = checkins.assign(local_time=(time := pd.Timestamp("2024-01-01")), utc_time=time)
+    return assign_places(code_checkins(table, "UTC", needs_places=needs_places), *choice)
 
 
 def test_centre_of_each_cell_is_in_that_cell():
@@ -138,3 +152,91 @@ def test_the_nearest_place_needs_coordinates():
     nowhere = some_checkins({"bar": 5, "home": 1}).assign(latitude=0.0, longitude=0.0)
     with pytest.raises(InputError, match="the same for all"):
         assign(nowhere, MostVisited(3), 5, "nearest")
+
+
+# A table of places that is given
+
+
+@pytest.fixture
+def table_file(tmp_path) -> Path:
+    """Place 12 is never visited; the column of visits is not read."""
+    places = {"venue_id": [7, 3, 12], "lat": [35.6, 35.7, 35.8], "lon": 139.7, "category": ["bar", None, "zoo"]}
+    pd.DataFrame(places | {"visits": 5}).to_csv(tmp_path / "places.csv", index=False)
+    return tmp_path / "places.csv"
+
+
+def one_each(latitude: list[float], **columns) -> pd.DataFrame:
+    """A check-in of one user at each latitude."""
+    return pd.DataFrame({"user": 1, "latitude": latitude, "longitude": 139.7} | columns)
+
+
+def test_given_places_are_all_kept_in_their_order(table_file):
+    at = assign(one_each([35.6, 35.7, 35.6], place=["3", "7", "99"]), GivenPlaces(table_file))
+    assert at.places.ids.tolist() == [7, 3, 12]
+    assert at.places.category.tolist() == ["bar", "", "zoo"]
+    # The id counts, whatever the coordinates are.
+    assert at.place.tolist() == [1, 0, -1]
+    assert at.why.tolist() == [0, 0, BEYOND]
+
+
+@pytest.mark.parametrize("columns", [{}, {"place": "unknown"}])
+def test_other_check_ins_go_to_the_nearest_given_place_if_it_is_near(table_file, columns):
+    # The given places are 0.1 degrees apart, which is the furthest that a check-in is moved.
+    at = assign(
+        one_each([35.61, 35.74, 35.76, 35.89, 35.91], **columns),
+        GivenPlaces(table_file),
+        1,
+        "nearest",
+        needs_places=False,
+    )
+    assert at.place.tolist() == [0, 1, 2, 2, -1]
+    assert at.why.tolist() == [0, 0, 0, 0, BEYOND]
+    # 6371 km * pi / 180 for each degree.
+    np.testing.assert_allclose(at.moved_km, np.array([0.01, 0.04, 0.04, 0.09, 0]) * 6371 * np.pi / 180, rtol=1e-6)
+
+
+def test_a_user_does_not_change_where_others_are_on_given_places(table_file):
+    alone = one_each([35.61, 35.69], place=["a", "b"])
+    others = alone.assign(user=2, latitude=[35.79, 35.6])
+    options = (GivenPlaces(table_file), 5, "nearest")
+    both = assign(pd.concat([alone, others], ignore_index=True), *options)
+    np.testing.assert_array_equal(assign(alone, *options).place, both.place[:2])
+    # The middle of the check-ins at "a" does depend on everybody.
+    most = assign(pd.concat([alone, others], ignore_index=True), MostVisited(2)).places
+    assert most.latitude.tolist() != assign(alone, MostVisited(2)).places.latitude.tolist()
+
+
+def test_what_is_wrong_with_given_places(table_file):
+    with pytest.raises(InputError, match=r"check-ins at the places of the table; found none, first: x\. Or move"):
+        assign(one_each([35.6], place="x"), GivenPlaces(table_file))
+    with pytest.raises(InputError, match=r"nowhere\.csv: expected a file to read"):
+        GivenPlaces(Path("nowhere.csv")).table()
+    table = pd.read_csv(table_file)
+    pd.concat([table, table.assign(lat=np.nan)]).to_csv(table_file, index=False)
+    with pytest.raises(InputError, match=r"places\.csv: 2 problems") as error:
+        GivenPlaces(table_file).table()
+    assert "every place once" in str(error.value)
+
+
+def test_settings_choose_places_once(table_file):
+    chosen = CheckinTableSettings(Path("a.csv"), place_table=table_file).discretization()
+    assert chosen.places == GivenPlaces(table_file)
+    for more, expected in [({"n_places": 3}, "one choice of places"), ({"min_users_per_place": 2}, "All places of a")]:
+        with pytest.raises(InputError, match=expected):
+            CheckinTableSettings(Path("a.csv"), place_table=table_file, **more)
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_the_traces_of_a_user_do_not_depend_on_others_if_the_places_are_public(table_file, grid):
+    """Nor do cells or places without visitors go."""
+    hours = [f"2024-01-01T{hour:02d}:00Z" for hour in (8, 9)]
+    alone = pd.DataFrame(
+        {"user": "a", "time": hours, "latitude": [35.61, 35.7], "longitude": 139.7, "place": ["7", "3"]}
+    )
+    both = pd.concat([alone, alone.assign(user="b", place="3", latitude=35.7)])
+    options = {"grid": (35, 36, 139, 140, 4, 4), "min_users_per_place": 1} if grid else {"place_table": table_file}
+    one, two = (read_checkins(each, time_zone="UTC", **options)[0] for each in (alone, both))
+    assert len(one.places) == len(two.places) == (16 if grid else 3)
+    assert one.to_frame().equals(two.select_users(np.array([0])).to_frame())
+    train, _ = keep_shared_places(one, two, min_users=1, keep_table=grid)
+    assert train is one

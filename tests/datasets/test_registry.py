@@ -201,6 +201,12 @@ def test_toy_city():
     assert 1 not in found.sets["train"].users_per_place()
     for part, expected in zip(found.sets.values(), (train, test), strict=True):
         pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
+    # All events stay where they were, with 1.
+    found = imported("toy-city", 7, n_users=10, n_places=12, n_days=2, min_users_per_place=1)
+    parts = toy_city(10, n_places=12, n_days=2, seed=7).traces.split_users(0.8, 7)
+    assert "joined" not in found.report
+    for part, expected in zip(found.sets.values(), parts, strict=True):
+        pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
 
 
 # Settings
@@ -257,7 +263,8 @@ def test_impossible_settings_are_all_listed(values, messages):
 def test_gowalla_is_of_no_zone_and_places_are_chosen_once():
     assert "such as time_zone='America/Chicago'" in refusal("gowalla", path="file")[0]
     assert (
-        "expected either n_places or grid; found both" in refusal("checkins", path="x", n_places=9, grid=(0, 1) * 3)[0]
+        "expected one choice of places; found n_places and grid"
+        in refusal("checkins", path="x", n_places=9, grid=(0, 1) * 3)[0]
     )
 
 

@@ -64,6 +64,7 @@ from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.commands import refused, works
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, random_traces, to_traces
+from tests.trace_models.nobody import registered_nobody
 
 QUICK = ReportSettings(estimators=("ml",), fast=True)
 FAR = MetricInfo("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
@@ -329,6 +330,41 @@ def test_without_a_key_nobody_is_found(job, tmp_path):
     [light] = made("identity", found).findings
     assert light.status is Status.UNKNOWN
     assert made("membership", found).findings
+
+
+@pytest.mark.usefixtures("one_attack")
+def test_of_nobody_the_guarantee_is_told_first(tmp_path):
+    with registered_nobody(), without_layout():
+        public = {"grid": [51.9, 52.1, 5.3, 5.7, 4, 5], "min_users_per_place": 1}
+        importing = {"source": "checkins", "path": "checkins.csv", "time_zone": "UTC"} | public
+        fitting = {"system": "nobody", "epsilon": 4.0}
+        job = run_small_job(tmp_path, **{"import": importing}, fit=fitting, test={}, release={})
+        page, report = report_run(job, settings=QUICK)
+        found = load_report_data(job, QUICK)
+        other = fit(found.train, "nobody", epsilon=4.0)
+        other.save(job / "private" / "model", overwrite=True)
+        with pytest.raises(InputError, match=r"model.*release|release.*model"):
+            load_report_data(job, QUICK)
+    # The numbers are those of the job, and not made anew.
+    assert found.evaluation.lineage
+    assert report.verdict is not None
+    first = report.verdict.blocks[0]
+    assert isinstance(first, Text)
+    assert first.lines[0] == found.guarantee
+    assert first.lines[0].startswith("Every person whose data was used is protected")
+    statement = next(section for section in report.sections if section.name == "statement")
+    [light] = statement.findings
+    # Epsilon is above 1 and at most 10.
+    assert (light.question, light.status) == ("Is the protection proven?", Status.FAIR)
+    assert "together" in words(statement)
+    assert "Treated as public:" in words(statement)
+    for name in ("deniability", "identity", "clusters", "made"):
+        section = next(section for section in report.sections if section.name == name)
+        assert "o trace was made from one person" in words(section)
+        assert all(finding.status is Status.UNKNOWN for finding in section.findings)
+    text = page.read_text(encoding="utf-8")
+    for never in ("No privacy test is known", "None of them is a release", "not known from whom", "withheld"):
+        assert never not in text
 
 
 def test_verdicts_made_after_the_release_are_refused(job, tmp_path):

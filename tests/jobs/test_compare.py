@@ -13,6 +13,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs import compare as module
 from ppmtf_jax.jobs.compare import Candidate, CompareSettings, compare, compare_systems
+from tests.trace_models.nobody import registered_nobody
 
 SETTINGS = CompareSettings(n_seeds=2, traces_per_user=2, k=5, attacks=False)
 SYSTEMS = ["sgd n_copied=1", "uniform"]
@@ -219,3 +220,14 @@ def test_settings_that_cannot_be():
         CompareSettings(n_seeds=0)
     with pytest.raises(InputError, match="eta"):
         CompareSettings(eta=-1.0)
+
+
+def test_nobody_is_measured_without_a_test(sets):
+    with registered_nobody():
+        cell = compare(*sets, ["nobody"], n_seeds=1, traces_per_user=3, attacks=True).cells["nobody", 0]
+    assert cell.columns == ["all", "training", "uniform"]
+    assert np.isnan(cell.value("share_passed", "all"))
+    assert np.isfinite(cell.value("tp_tv", "all"))
+    # Re-identification has no right answer; membership has.
+    assert np.isnan(cell.value("reid_rate", "all"))
+    assert cell.value("n_attacked", "all") == 3 * sets[0].n_users

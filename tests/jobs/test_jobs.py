@@ -33,6 +33,7 @@ from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 from tests.faults import files_of_at_most, parquet_fails
+from tests.trace_models.nobody import registered_nobody
 from tests.trace_models.persons import registered_persons
 
 STEPS = ["import", "fit", "synthesize", "test", "release", "evaluate", "pictures"]
@@ -730,6 +731,29 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path):
     assert JobConfig.load(tmp_path / "job.toml").source == "toy-city"
 
 
+def test_files_of_the_fit_are_relative_to_the_file_and_decide_whether_it_is_done(tmp_path, no_drawing):
+    """Also those of compared systems; the release names such a file without its folder."""
+    fit = 'system = "nobody"\npublic = "known.csv"\n[synthesize]\npeople = 20'
+    with registered_nobody():
+        job = configured_for_nobody(tmp_path, fit)
+        assert job.fitting.public == tmp_path / "known.csv"
+        more = configured(tmp_path, f'{UNIFORM}\n[[compare]]\nsystem = "nobody"\npublic = "known.csv"\n')
+        assert more.compared["nobody"].public == tmp_path / "known.csv"
+        with pytest.raises(InputError, match=r"known\.csv: expected a file to read"):
+            run(job)
+        (tmp_path / "known.csv").write_text("1")
+        run(job)
+        assert "fit" in run(job).skipped
+        assert json.loads((job.out / "private" / "model" / "model.json").read_text())["settings"]["public"] == str(
+            tmp_path / "known.csv"
+        )
+        statement = json.loads((job.out / "release" / "privacy.json").read_text())
+        assert statement["generator"]["settings"]["public"] == "known.csv"
+        assert not any(str(tmp_path).encode() in content for content in contents(job.out / "release").values())
+        (tmp_path / "known.csv").write_text("2")
+        assert "fit" not in run(job).skipped
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     (tmp_path / "a job.toml").write_text(
         '[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"\ntime_zone = "Asia/Tokyo"'
@@ -768,3 +792,73 @@ def test_a_job_makes_people_of_some_days(tmp_path, no_drawing):
         assert (len(compared.trace_table()[0]), compared.time_grid.n_instants) == (50, 24)
         assert Traces.load(config.out / "release").time_grid.start == "2031-05-06T00:00:00"
         assert run(config).skipped
+
+
+# Nobody
+
+
+def configured_for_nobody(folder: Path, fit: str = 'system = "nobody"', k: int = 2) -> JobConfig:
+    """A job on public places, where nobody's events are moved."""
+    text = JOB.replace("n_days = 1", "n_days = 1\nmin_users_per_place = 1").format(fit=fit, k=k, attacks="false")
+    (folder / "job.toml").write_text(text)
+    return JobConfig.load(folder / "job.toml")
+
+
+def test_places_that_depend_on_people_are_refused_before_the_fit(tmp_path):
+    checkins = '[import]\nsource = "checkins"\npath = "a.csv"\n{}\n[fit]\nsystem = "nobody"\n'
+    dependent = ["", "n_places = 5\nmin_users_per_place = 1", "grid = [1, 2, 1, 2, 3, 3]"]
+    public = ['place_table = "b.csv"', "grid = [1, 2, 1, 2, 3, 3]\nmin_users_per_place = 1"]
+    with registered_nobody():
+        for how in dependent:
+            (tmp_path / "job.toml").write_text(checkins.format(how))
+            with pytest.raises(InputError, match=r"onto public places; found.*place_table.*min_users_per_place=1"):
+                JobConfig.load(tmp_path / "job.toml")
+        for how in public:
+            (tmp_path / "job.toml").write_text(checkins.format(how))
+            assert JobConfig.load(tmp_path / "job.toml").system == "nobody"
+        with pytest.raises(InputError, match="onto public places"):
+            configured(tmp_path, 'system = "nobody"')
+
+
+def test_a_model_of_nobody_needs_no_test_and_no_key(tmp_path, no_drawing):
+    """In the folder of a job whose users have both."""
+    nobody = 'system = "nobody"\n[synthesize]\npeople = 60'
+    private, said = tmp_path / "job" / "private", []
+    with registered_nobody():
+        run(configured(tmp_path))
+        assert (private / "verdicts").is_dir()
+        assert (private / "key").is_dir()
+        # A k that no trace could reach does not matter: there is no test.
+        job = configured_for_nobody(tmp_path, nobody, k=999)
+        result = run(job, say=said.append)
+        assert "test: left out, because no trace was made from a user" in said
+        assert (result.n_traces, result.n_released) == (60, 60)
+        assert result.guarantee.startswith("Every person whose data was used is protected")
+        assert result.evaluation.columns == ["released", "training", "uniform"]
+        assert not (private / "verdicts").exists()
+        assert not (private / "key").exists()
+        assert Traces.load(tmp_path / "job" / "release").of_nobody
+        assert run(job).skipped == [step for step in STEPS if step != "test"]
+        # And back.
+        run(configured(tmp_path))
+        assert (private / "key").is_dir()
+        assert not Traces.load(tmp_path / "job" / "release").of_nobody
+
+
+def test_settings_for_users_are_refused_before_the_fit(tmp_path):
+    more = "[synthesize]\ntraces_per_user = 2\n[release]\nmin_users_per_place = 1\nkeep_users_together = true"
+    with registered_nobody(), pytest.raises(InputError) as error:
+        configured(tmp_path, f'system = "nobody"\n{more}')
+    assert len(error.value.problems) == 4
+    assert "no traces_per_user in [synthesize]: nobody knows no users" in str(error.value)
+
+
+def test_nobody_is_compared_in_as_many_people_as_there_are_traces(tmp_path, no_drawing):
+    more = '\n[synthesize]\ntraces_per_user = 2\n[[compare]]\nsystem = "nobody"\n'
+    with registered_nobody():
+        job = configured(tmp_path, f"{UNIFORM}{more}")
+        result = run(job)
+        assert result.evaluation.columns == ["released", "nobody", "training", "uniform"]
+        compared = Traces.load(tmp_path / "job" / "private" / "compared" / "nobody" / "synthetic")
+        assert compared.n_users == result.n_traces == 2 * 32
+        assert result.guarantee == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from ppmtf_jax.privacy.limits import (
     advantage_interval,
     auc_interval,
     grade,
+    least_epsilon,
     people_of_both,
     rule,
     share_interval,
@@ -98,6 +100,31 @@ def test_intervals_by_hand() -> None:
     # exp(-2 d^2 n m / (n + m)) = .025 with n = m = 100.
     assert advantage_interval(0.5, 100)[0] == pytest.approx(0.5 - math.sqrt(math.log(40) / 100))
     assert people_of_both(250, 500) == pytest.approx(1000 / 3)
+
+
+def answers(epsilon: float, delta: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """1,000 randomized answers without and with a user: the exact epsilon; with probability delta, 9 betrays her."""
+    rng = np.random.default_rng(seed)
+    true = rng.random((2, 1000)) < math.exp(epsilon) / (1 + math.exp(epsilon))
+    without, with_her = (true == np.array([[False], [True]])).astype(float)
+    return without, np.where(rng.random(1000) < delta, 9.0, with_her)
+
+
+@pytest.mark.parametrize("flip", [1, -1])
+def test_an_attack_finds_an_epsilon_that_is_not_too_large(flip: int) -> None:
+    """Too large in at most 5 % of the cases; without intervals, in far more."""
+    both = [[flip * scores for scores in answers(1.0, 0.0, seed)] for seed in range(40)]
+    found = [least_epsilon(*scores, 0.0) for scores in both]
+    assert sum(each > 1 for each in found) <= 4  # of 40: 5 % would give more with a probability of 5 %
+    assert np.mean(found) > 0.7
+    assert sum(least_epsilon(*scores, 0.0, tail=0.5) > 1 for scores in both) > 10
+
+
+def test_delta_is_taken_off() -> None:
+    without, with_her = answers(1e-9, 0.3, 0)
+    assert least_epsilon(without, with_her, 0.0) > 3
+    assert least_epsilon(without, with_her, 0.3) == 0
+    assert least_epsilon(without, without, 0.0) == least_epsilon(np.ones(2), np.zeros(2), 0.0) == 0
 
 
 def ranks(*order: Status) -> dict[Status, int]:

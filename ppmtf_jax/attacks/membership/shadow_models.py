@@ -252,7 +252,8 @@ def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed
     # A model that was learned from half of the users may make traces of another kind.
     of_user, days = wanted.of_user, wanted.days if model.trace_model.goes_on else None
     for _ in range(ROUNDS):
-        made = synthesize(model, traces_per_user=of_user, days=days, seed=seed)
+        number = {"people": wanted.n_traces} if model.of_nobody else {"traces_per_user": of_user}
+        made = synthesize(model, number | {"days": days}, seed=seed)
         passed = np.ones(len(made.trace_table()[0]), bool)
         if settings.test_settings is not None:
             passed = plausible_deniability_test(model, made, seed=seed, **settings.test_settings).passed

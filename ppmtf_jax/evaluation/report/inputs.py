@@ -158,6 +158,16 @@ class ReportData:
         """Whether it is known from whom each synthetic trace was made."""
         return self.users_known and not self.synthetic.of_nobody
 
+    @property
+    def no_users(self) -> str:
+        """Why it is not known from whom each trace was made: the end of a sentence."""
+        return "no trace was made from one person" if self.guarantee else "it is not known from whom each was made"
+
+    @property
+    def guarantee(self) -> str:
+        """What the model of nobody guarantees that made the traces; empty for other traces."""
+        return (self.statement or {}).get("guarantee", "")
+
     @cached_property
     def sets(self) -> dict[str, Traces]:
         """The trace sets by name; uniform traces are made as in `evaluate`."""

@@ -34,11 +34,11 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
     judged = {column: _judged(data, column) for column in _candidates(data)}
     uses = judged[data.column]
     blocks = [
-        Text((_in_a_sentence(uses),)),
+        Text(tuple(each for each in (data.guarantee, _in_a_sentence(uses)) if each)),
         _uses_table(data, uses),
         _risk_table(sections),
         *_better_systems(data, judged),
-        Text((_better_k(data),)),
+        *([] if data.guarantee else [Text((_better_k(data),))]),
     ]
     if len(judged) > 1:
         blocks.append(_systems_table(data, judged))

@@ -25,9 +25,10 @@ from ppmtf_jax.attacks.membership.shadow_models import (
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.attacks.loops import error_of_auc
 from tests.support import minutes, places_in_line, random_traces
+from tests.trace_models.nobody import registered_nobody
 
 PLACES, GRID = places_in_line(12), minutes(10)
 Make = Callable[[Traces, int], Traces]
@@ -104,6 +105,16 @@ def test_a_system_is_retrained_by_its_name() -> None:
     scores = infer_membership(train, train, test, "shadow_models", **given)
     assert scores.attack == "shadow_models"
     assert scores.roc.auc > 0.9
+
+
+def test_shadow_models_of_nobody_make_as_many_people_as_were_released() -> None:
+    train, test = real(40, 40)
+    with registered_nobody():
+        settings = ShadowModelSettings("nobody", {"epsilon": 0.1}, n_shadows=6)
+        released = synthesize(fit(train, "nobody", settings.system_settings, seed=0), people=30, seed=0)
+        assert made_like(train, settings, Wanted(30, 1), seed=1).n_users == 30
+        scores = infer_by_shadow_models(released, train, test, settings)
+    assert abs(scores.roc.auc - 0.5) < 5 * error_of_auc(40, 40)
 
 
 def test_what_cannot_be_run_is_refused() -> None:

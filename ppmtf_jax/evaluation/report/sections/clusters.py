@@ -66,7 +66,7 @@ def make(data: ReportData) -> list[Block]:
     gauges = gauges_of(data, {"group_tv": "Where and when the people of each neighbourhood are"})
     blocks: list[Block] = [gauges] if gauges.items else []
     if not data.has_known_users:
-        return [*blocks, Text(("No clusters: it is not known from whom each trace was made.",))]
+        return [*blocks, Text((f"No clusters of these traces: {data.no_users}.",))]
     found, reason = strongest_clusters(data)
     if not found:
         return [*blocks, Text((reason,))]

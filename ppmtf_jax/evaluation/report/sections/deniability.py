@@ -39,6 +39,8 @@ SAMPLE_RULE = (
 def make(data: ReportData) -> list[Block]:
     """Share of the traces that pass for each k, and whether all traces of the report passed."""
     verdicts = data.verdicts
+    if data.guarantee:
+        raise Unavailable("No trace was made from one person, so there is nothing to test: see the guarantee.")
     if verdicts is None:
         answer = "No privacy test is known."
         text = "The folder has no verdicts of a privacy test, so it is not known whether any trace is deniable."

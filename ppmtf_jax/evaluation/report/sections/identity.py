@@ -29,7 +29,7 @@ IF_POOR = "Do not release these traces: use a larger k, or a system that smooths
 def make(data: ReportData) -> list[Block]:
     """Attack the traces with every estimator, and list the strongest attack first."""
     if not data.has_known_users:
-        answer = "It is not known from whom these traces were made, so no guess can be checked."
+        answer = f"No guess can be checked: {data.no_users}."
         return [Finding(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS)), Text((answer,))]
     n_targets = min(MAX_TARGETS, data.settings.n_users)
     made = targets_of(data.train, data.synthetic, n_targets, seed=SEED)

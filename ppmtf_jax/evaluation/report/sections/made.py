@@ -45,6 +45,7 @@ def _facts(data: ReportData) -> list[list[str]]:
     model, verdicts = data.model, data.verdicts
     grid, period = train.time_grid, synthetic.time_grid.one_period()
     days = " to ".join(dict.fromkeys(str(grid.time_of(instant).date()) for instant in (0, grid.n_instants - 1)))
+    untested = "none: no trace was made from one person" if data.guarantee else "none is known"
     facts = {
         "Real data": source or "not said",
         "People": f"{train.n_users:,} whose traces were used; {test.n_users:,} others, for comparison",
@@ -54,7 +55,7 @@ def _facts(data: ReportData) -> list[list[str]]:
         "Synthesizer": "not said" if model is None else f"{SYNTHESIZERS[model.system].title} ({model.system})",
         "Synthetic traces": _synthetic_in_words(data),
         "One trace covers": f"{period.n_instants:,} instants, {_span(period.n_instants * period.step_s)}",
-        "Privacy test": "none is known" if verdicts is None else _test_in_words(verdicts.settings),
+        "Privacy test": _test_in_words(verdicts.settings) if verdicts is not None else untested,
         "Seeds": SEEDS[data.seeds_given],
     }
     if data.losses:
@@ -63,6 +64,8 @@ def _facts(data: ReportData) -> list[list[str]]:
 
 
 def _synthetic_in_words(data: ReportData) -> str:
+    if data.guarantee:
+        return f"{data.n_synthetic:,}, each of a new synthetic person"
     people = f"{data.synthetic.n_users:,} people" if data.has_known_users else "people who are not known here"
     made = f"{data.n_synthetic:,}, made from {people}"
     if not data.is_release:

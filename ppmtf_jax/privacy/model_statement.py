@@ -1,0 +1,146 @@
+"""The privacy statement of traces of nobody: what the differential privacy of their model guarantees."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.statement import RANDOMNESS, STATEMENT_FORMAT, as_text, not_protected, protected
+from ppmtf_jax.settings import build_settings, input_paths
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+NOT_PRIVATE = 'NOT PRIVATE: nobody is protected. The reason is below, under "Not protected".'
+PUBLIC = (
+    "The list of places, with coordinates and categories, and what follows from it, such as ranges of distance. It "
+    "must not be chosen from the data, for example by how often people visit places.",
+    "The time grid: its length, step, slots and time zone. If a trace has several days, also the day of the week on "
+    "which it begins.",
+    "All settings of the model, such as epsilon, and everything that they name.",
+    "The number of synthetic people. It was chosen, and tells nothing about the number of people in the data.",
+)
+NOT_PROTECTED = (
+    "Anybody, if the places were chosen from the data: then the list of places may reveal who was there.",
+    "Anybody, if the same data is used several times: the epsilons and deltas of several models add up, also if the "
+    "settings are the same. Numbers and pictures that compare synthetic with real traces are not covered at all.",
+    "Groups of people, such as a family: for g people together, rho is g * g times as large, and epsilon more "
+    "than g times, at the same delta.",
+    "Facts about many people, and what the data of others reveal about a person.",
+    "How long the computation took.",
+)
+
+
+def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any]:
+    """What is guaranteed for all that is made from a model of nobody, at what cost, and what is not protected.
+
+    Parameters
+    ----------
+    model : FittedModel
+        A model of nobody with a ledger.
+    dated : bool
+        Whether somebody chose the date of the traces.
+
+    Returns
+    -------
+    dict
+        JSON values: format, guarantee, private, neighbours, epsilon, delta, ledger, generator, traces, public,
+        protected, not_protected, randomness. `generator` has the checksum of the model, which may be published too, and
+        names files of its settings without their folders.
+
+    Raises
+    ------
+    InputError
+        The model knows users, or keeps no ledger.
+    """
+    ledger = model.trace_model.ledger()
+    if not model.of_nobody or ledger is None:
+        way_out = "Test the traces of this model, and release those that pass"
+        found = f"a {model.system} model, which knows users" if not model.of_nobody else "a model without a ledger"
+        raise InputError("release", [Problem("a differentially private model of nobody", found, 0, (), way_out)])
+    claims, synthesizer = model.claims(), SYNTHESIZERS[model.system]
+    settings = build_settings(synthesizer.settings, model.settings, model.system)
+    (of_relation,) = ledger["relations"]
+    epsilon, delta = (of_relation["budget"][name] for name in ("epsilon", "delta"))
+    private = claims.is_private and ledger["private"]
+    date = "The publisher chose the dates of the traces." if dated else "The date of the time grid is nominal."
+    return {
+        "format": STATEMENT_FORMAT,
+        "guarantee": guarantee(epsilon, delta) if private else NOT_PRIVATE,
+        "private": private,
+        "neighbours": of_relation["relation"],
+        "epsilon": epsilon,
+        "delta": delta,
+        "ledger": ledger,
+        "generator": {
+            "system": synthesizer.name,
+            "what": synthesizer.title,
+            "settings": model.settings | {name: path.name for name, path in input_paths(settings).items()},
+            "model": model.checksum,
+        },
+        "traces": f"Each trace is that of a new synthetic person, who stands for no real one. {date}",
+        "public": list(PUBLIC),
+        "protected": [f"By the model: {claim}." for claim in claims.protected],
+        "not_protected": [*(f"In this release: {note}." for note in claims.not_protected), *NOT_PROTECTED],
+        "randomness": RANDOMNESS[ledger["private"]],
+    }
+
+
+def guarantee(epsilon: float, delta: float) -> str:
+    """(epsilon, delta)-differential privacy in words; see `greatest_accuracy`.
+
+    Examples
+    --------
+    >>> print(guarantee(1.0, 1e-6))  # doctest: +ELLIPSIS
+    Every person whose data was used is protected, with all her traces together: ... right in at most 73.2 % of cases...
+    """
+    right = math.ceil(1000 * greatest_accuracy(epsilon, delta)) / 10
+    return (
+        "Every person whose data was used is protected, with all her traces together: differential privacy with "
+        f"epsilon = {epsilon:g} and delta = {delta:g}. Suppose that it is as probable that her data was used as that "
+        "it was not. Then somebody who sees all of these traces, and knows everything else, can guess which is true, "
+        f"and is right in at most {right:g} % of cases; a coin is right in 50 %."
+    )
+
+
+def greatest_accuracy(epsilon: float, delta: float) -> float:
+    """The greatest share of right guesses between two neighbouring data sets that are equally probable.
+
+    Under differential privacy, a test's true positive rate t and false positive rate f satisfy t <= e^epsilon f + delta
+    and 1 - f <= e^epsilon (1 - t) + delta. So (t + 1 - f) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1), see
+    Kairouz, Oh and Viswanath, ICML 2015.
+
+    Examples
+    --------
+    >>> greatest_accuracy(0.0, 0.0), round(greatest_accuracy(1.0, 1e-6), 4)
+    (0.5, 0.7311)
+    """
+    return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+
+
+def model_statement_text(statement: dict[str, Any]) -> str:
+    """The statement of traces of nobody as text, with the guarantee first."""
+    generator, cost_of = statement["generator"], costs(statement["ledger"])
+    width = max(map(len, cost_of))
+    spent = [f"{mechanism:<{width}}  {cost}" for mechanism, cost in cost_of.items()]
+    noise = "" if statement["private"] else ", from noise that protects nobody"
+    return as_text(
+        "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT THEY DO NOT PROTECT",
+        statement["guarantee"],
+        f"Made by {generator['system']}: {generator['what']}. {statement['traces']}",
+        protected(statement),
+        f"Neighbours, which are hard to tell apart: {statement['neighbours']}.",
+        (f"Numbers that were taken from the data with noise, and what each of them cost{noise}:", spent),
+        ("Treated as public:", statement["public"]),
+        not_protected(statement),
+        f"Randomness: {statement['randomness']}",
+    )
+
+
+def costs(ledger: dict[str, Any]) -> dict[str, str]:
+    """What each mechanism of a ledger cost, in words, and all of them together."""
+    (of_relation,) = ledger["relations"]
+    lines = [*of_relation["mechanisms"], {"mechanism": "together"} | of_relation["spent"]]
+    amounts = ({name: line[name] for name in ("epsilon", "delta", "rho") if name in line} for line in lines)
+    cost = (", ".join(f"{name} {amount:.4g}" for name, amount in each.items()) for each in amounts)
+    return dict(zip((line["mechanism"] for line in lines), cost, strict=True))

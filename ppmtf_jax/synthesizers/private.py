@@ -1,0 +1,212 @@
+"""Private: synthetic people under user-level differential privacy, whose model may be published.
+
+The data are read once, to draw noisy sums of what each user did (`private.releases`, with the proof). Everything else
+is computed from these sums: the population (`private.estimation`), and people who move and remember
+(`private.people`). A synthetic person stands for nobody, and the model knows no user.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import numpy as np
+from annotated_types import Gt, Lt
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.source import SecureNoise
+from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.private.domain import Domain
+from ppmtf_jax.private.people import Forgetful, fit_people, is_small
+from ppmtf_jax.private.prior import read_prior
+from ppmtf_jax.private.releases import MECHANISMS, RELATION, has_dense_users, release
+from ppmtf_jax.private.summaries import SCALE
+from ppmtf_jax.settings import Positive, Settings
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
+from ppmtf_jax.trace_models.base import StoredArray, stored
+from ppmtf_jax.trace_models.sampling import sample_index
+
+CLUSTER = 2**31
+"""Number of the random stream of clusters; `bridge.people.steps` uses one number for each instant."""
+TITLE = "Synthetic people under user-level differential privacy; the model may be published"
+
+
+@dataclass(frozen=True)
+class PrivateSettings(Settings):
+    """Settings of `private`.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The promise: (epsilon, delta)-differential privacy for each user with all her traces. A smaller epsilon protects
+        better. Delta should be far below one divided by the number of users.
+    public_places : bool
+        Must be true: your declaration that the place table does not depend on the traces. A table of places that people
+        visited, or visited often, does depend on them.
+    anchors : "auto", "none" or "coupled"
+        Whether people have a home and a second place ("coupled"). "auto" decides by a noisy count of the users whose
+        traces are dense and span several periods.
+    prior : Path, optional
+        File of a public table of places with weights, or folder of a public trace set, see `private.prior.read_prior`.
+        It says roughly where people are, and helps most if there are few users. It may not depend on the traces.
+    noise : "secure" or "seeded"
+        "seeded" noise is reproducible, for experiments; the model then protects nobody.
+    """
+
+    epsilon: Positive = 1.0
+    delta: Annotated[float, Gt(0), Lt(1)] = 1e-6
+    public_places: bool = False
+    anchors: Literal["auto", "none", "coupled"] = "auto"
+    prior: Path | None = None
+    noise: Literal["secure", "seeded"] = "secure"
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class PrivatePeople(RememberingBridge):
+    """The law of synthetic people who stand for nobody; see `PersonLaw` for the arrays.
+
+    `share`: of each cluster, which is a type of people.
+    `promise`: epsilon, delta, and 1 if the noise was secure. `losses`: rho of each of `private.releases.MECHANISMS`, 0
+    if it was not used.
+    """
+
+    of_nobody: ClassVar[bool] = True
+
+    promise: Float[Array, "3"] = stored(lambda n: StoredArray((3,), low=0), kw_only=True)
+    share: Float[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), low=0, high=1), kw_only=True)
+    losses: Float[Array, " mechanism"] = stored(lambda n: StoredArray((len(MECHANISMS),), low=0), kw_only=True)
+
+    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        del user
+        uniform = jax.random.uniform(jax.random.fold_in(key, CLUSTER))
+        return self.sample_person(key, sample_index(uniform, self.share), n_instants)
+
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        return np.zeros(n_users, int)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the noise was secure."""
+        return bool(self.promise[2])
+
+    def ledger(self) -> dict[str, Any]:
+        """What each mechanism cost, as `noise.accountant.Ledger.ledger` states it; no amount is below the exact one."""
+        losses = {name: _decimal(rho) for name, rho in zip(MECHANISMS, self.losses, strict=True) if rho}
+        spent = {"epsilon": self.epsilon, "delta": self.delta, "rho": sum(losses.values())}
+        lines = [{"mechanism": name, "sensitivity": SCALE, "rho": rho} for name, rho in losses.items()]
+        own = {"relation": RELATION, "budget": spent, "spent": spent, "mechanisms": lines}
+        return {"private": self.is_private, "relations": [own]}
+
+    @property
+    def epsilon(self) -> float:
+        return _decimal(self.promise[0])
+
+    @property
+    def delta(self) -> float:
+        return _decimal(self.promise[1])
+
+    def summary(self) -> list[str]:
+        promise = f"Epsilon {self.epsilon:g} and delta {self.delta:g}, if {RELATION}"
+        lines = [promise if self.is_private else "NOT PRIVATE: the noise comes from a seed, for experiments only"]
+        if self.home is not None:
+            lines.append("people have a home, and maybe a second place")
+        remembered = "remember" if self.remembers else "do not remember"
+        return [*lines, f"people {remembered} the {'other ' if self.home is not None else ''}places of their trace"]
+
+
+def _decimal(value: Any) -> float:
+    """The number that the shortest decimal notation of a float of 32 bits stands for."""
+    return float(str(np.float32(value)))
+
+
+def _not_below(values: Sequence[float]) -> Float[np.ndarray, " value"]:
+    """Floats of 32 bits whose decimal notation is not below the values."""
+    rounded = np.asarray(values, np.float32)
+    below = np.array([_decimal(each) for each in rounded]) < np.asarray(values)
+    return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class ForgetfulPrivatePeople(PrivatePeople, Forgetful):
+    """Private people who do not remember places elsewhere."""
+
+
+def fit_trace_model(
+    train: Traces,
+    settings: PrivateSettings,
+    seed: int,
+    progress: bool = False,
+    checkpoints: Checkpoints | None = None,
+) -> PrivatePeople:
+    """Draw noisy sums from the traces, and learn synthetic people from these sums alone."""
+    del checkpoints
+    _require_public_places(settings)
+    domain = Domain.of(train.places, train.time_grid)
+    # Read first: a wrong file must not cost any of the budget.
+    prior = None if settings.prior is None else read_prior(settings.prior, domain, train.digest)
+    noise = SecureNoise() if settings.noise == "secure" else SeededNoise(seed)
+    accountant = ZCDPAccountant(RELATION, settings.epsilon, settings.delta, noise)
+    anchored = settings.anchors == "auto" and has_dense_users(train, accountant)
+    domain = replace(domain, anchored=anchored or settings.anchors == "coupled")
+    releases = release(train, domain, accountant)
+    if is_small(releases):
+        warnings.warn(TOO_SMALL, stacklevel=3)
+    fitted = fit_people(releases, seed, prior, progress=progress)
+    promise = _not_below([settings.epsilon, settings.delta, float(noise.is_private)])
+    losses = _not_below([releases.rho(name) for name in MECHANISMS])
+    kind: Any = PrivatePeople if fitted.remembers else ForgetfulPrivatePeople
+    return kind.from_arrays(fitted.arrays | {"promise": promise, "share": fitted.share, "losses": losses})
+
+
+TOO_SMALL = (
+    "fit: the noisy sums suggest too few users for a useful private model. It needs about 100 users with dense traces, "
+    "or 1,000 users who check in now and then, at epsilon 1; half of that at epsilon 2. A public prior helps most here"
+)
+
+
+def _require_public_places(settings: PrivateSettings) -> None:
+    if not settings.public_places:
+        way_out = Message(
+            "Places that were chosen because people visit them reveal where people were. Import the traces onto a "
+            "table of places from elsewhere, with ",
+            Setting("place_table", "places.csv"),
+            ", or onto a grid, with ",
+            Setting("grid"),
+            " and ",
+            Setting("min_users_per_place", 1),
+            "; then declare it with ",
+            Setting("public_places", True),
+        )
+        raise InputError("fit", [Problem("public places", "no declaration that they are public", way_out=way_out)])
+
+
+def claims(model: PrivatePeople, settings: PrivateSettings) -> Claims:
+    """Claims of a release of these traces."""
+    if not model.is_private:
+        seeded = "anybody: NOT PRIVATE. The noise comes from a seed, for experiments only"
+        return Claims(not_protected=(seeded,))
+    return Claims(
+        (
+            "each training user with all her traces. The model and everything made from it are "
+            f"({model.epsilon:g}, {model.delta:g})-differentially private. They come from noisy sums over users, "
+            "and from nothing else in the data. Neighbours are two data sets that differ by one additional user. The "
+            "place table and the time grid are treated as public",
+        ),
+        is_private=True,
+    )
+
+
+SYNTHESIZERS.register(
+    Synthesizer("private", TITLE, PrivateSettings, fit_trace_model, PrivatePeople, claims, (ForgetfulPrivatePeople,))
+)

@@ -1,0 +1,63 @@
+"""The system `private`: its declaration, its model without users, its ledger."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppmtf_jax import fit, synthesize
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.noise.zcdp import rho_of
+from ppmtf_jax.private import people
+from ppmtf_jax.private.releases import MECHANISMS
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.private import _not_below
+from tests.private.worlds import city
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return city("both")
+
+
+@pytest.fixture(scope="module")
+def model(traces):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(people, "N_PEOPLE", 500)
+        with pytest.warns(UserWarning, match="too few users"):
+            return fit(traces, "private", epsilon=0.7, public_places=True, noise="seeded", seed=3)
+
+
+def test_places_must_be_declared_public(traces):
+    with pytest.raises(InputError, match="public places"):
+        fit(traces, "private")
+
+
+def test_the_ledger_covers_the_promise(model):
+    (own,) = model.trace_model.ledger()["relations"]
+    assert (own["spent"]["epsilon"], own["spent"]["delta"]) == (0.7, 1e-6)
+    assert own["spent"]["rho"] == pytest.approx(rho_of(0.7, 1e-6), rel=1e-5)
+    assert own["spent"]["rho"] >= rho_of(0.7, 1e-6)
+    assert {line["mechanism"] for line in own["mechanisms"]} <= set(MECHANISMS)
+
+
+def test_numbers_of_32_bits_are_not_below():
+    values = np.array([1e-6, 0.1, 1 / 3, 0.7, 1e-5, 8.0, 0.024355970357])
+    assert (np.array([float(str(each)) for each in _not_below(values.tolist())]) >= values).all()
+
+
+def test_seeded_noise_repeats_and_is_not_private(traces, model):
+    assert "NOT PRIVATE" in model.summary()[0]
+    assert not model.claims().is_private
+    assert not model.trace_model.ledger()["private"]
+
+
+def test_the_model_knows_no_user_and_people_stand_for_nobody(tmp_path, traces, model):
+    assert model.n_users == 0
+    first, more = (synthesize(model, people=n, seed=1) for n in (20, 30))
+    assert first.of_nobody
+    np.testing.assert_array_equal(first.place, more.place[: len(first.place)])
+    model.save(tmp_path / "model")
+    loaded = FittedModel.load(tmp_path / "model")
+    assert loaded.checksum == model.checksum
+    np.testing.assert_array_equal(synthesize(loaded, people=20, seed=1).place, first.place)
