@@ -3,11 +3,11 @@
     python benchmarks/membership.py ../shared --csv benchmarks/membership.csv
 
 The data are people flow: 500 training users and 500 other users. Each system makes ten traces of each training user,
-and releases the traces that pass the privacy test (k = 10, eta = 1). Each row is an attack. "released": an attack on
-one release, with intervals over users. "held out": each shadow model in turn is attacked with the help of the others;
-the row has the mean over the attacked models and 1.96 standard errors. "control": the same attack, but the members of
-each model are drawn anew at random, so there is nothing to find. The bridge has no memory here; `people.py attacks`
-attacks the default.
+and releases the traces that pass the privacy test (k = 10, eta = 1); a system that knows no users makes as many traces,
+without a test. Each row is an attack. "released": an attack on one release, with intervals over users. "held out": each
+shadow model in turn is attacked with the help of the others; the row has the mean over the attacked models and 1.96
+standard errors. "control": the same attack, but the members of each model are drawn anew at random, so there is nothing
+to find. The bridge has no memory here; `people.py attacks` attacks the default.
 """
 
 from __future__ import annotations
@@ -61,10 +61,14 @@ def attacked(system: str, train: Traces, test: Traces, n_shadows: int, seed: int
     """Rows of all attacks on a system."""
     entry, chosen = parse_choice(system, SYNTHESIZERS)
     model = fit(train, entry.name, chosen, seed=seed)
-    synthetic = synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
-    released = synthetic.select_traces(plausible_deniability_test(model, synthetic, seed=seed, **TEST).passed)
+    test_of = None if model.of_nobody else TEST
+    if model.of_nobody:
+        released = synthesize(model, people=TRACES_PER_USER * train.n_users, seed=seed)
+    else:
+        synthetic = synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
+        released = synthetic.select_traces(plausible_deniability_test(model, synthetic, seed=seed, **TEST).passed)
     n_traces = len(released.trace_table()[0])
-    settings = ShadowModelSettings(entry.name, model.settings, TEST, n_shadows)
+    settings = ShadowModelSettings(entry.name, model.settings, test_of, n_shadows)
     target, wanted = Target.of(released, train, test, seed=seed), Wanted(n_traces, TRACES_PER_USER)
     kept = None if keep is None else ShadowCheckpoint(keep / f"{system} {seed}.npz", f"{system} {seed}")
     shadows, took = measured(
