@@ -199,10 +199,11 @@ def factors_of_distance(
 def is_small(releases: Releases) -> bool:
     """Whether the noisy sums suggest too few users for a useful model: `SMALL` users, times 1 / epsilon.
 
-    The sums of windows are at least the number of users who have a step. Most windows of dense traces are complete.
+    The sums of windows are at least the number of users who have a step. Most windows of dense traces are complete,
+    unless only steps elsewhere are counted: people with homes have dense traces.
     """
     windows = releases["mobility"].value
-    dense = windows[-1].sum() > windows[:-1].sum()
+    dense = releases.domain.anchored or windows[-1].sum() > windows[:-1].sum()
     return bool(windows.sum() * releases.ledger["relations"][0]["spent"]["epsilon"] < SMALL[int(dense)])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private import people
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.releases import RELATION, Noisy, Releases, release, shrunk
+from ppmtf_jax.private.summaries import SCALE
 from tests.private.worlds import city, domain_of
 from tests.support import to_traces
 
@@ -161,6 +164,15 @@ def test_few_users_are_noticed(n_users, small):
 
     traces = toy_city(n_users, n_places=30, n_days=1, seed=0).traces
     assert people.is_small(releases_of(traces, 1.0)) is small
+
+
+def test_people_with_homes_are_dense_though_only_their_steps_elsewhere_are_counted():
+    short = np.zeros((4, 6), int)
+    short[0] = 200 * SCALE // 6
+    for anchored in (False, True):
+        domain = domain_of(city("both"), anchored=anchored)
+        noisy = release(city("both"), domain, ZCDPAccountant(RELATION, 1.0, 1e-6, SeededNoise(0)))
+        assert people.is_small(replace(noisy, sums=noisy.sums | {"mobility": short})) is not anchored
 
 
 def test_domain_of_one_place_and_one_instant(quick):
