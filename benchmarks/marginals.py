@@ -5,16 +5,17 @@
     python3 -m venv ~/mbi && ~/mbi/bin/pip install mbi==2.0.0
     export MBI_PYTHON=~/mbi/bin/python
 
-A user is one record: her cell (of 16 cells of neighbouring places) in each of ten or twelve blocks of a period. This is
-the cell of her first event of the block, on any day. A block without an event has the cell of the block before it, or
-else of the block after it. So a record is a function of one user, and the mechanisms have the same neighbours and, by
-zCDP, the same epsilon and delta as the system `private`. A synthetic person is at a random place of the cell, and stays
-there as long as the cell does not change.
+Places are grouped into 16 cells of neighbouring places, and the period is divided into ten or twelve blocks. Each user
+is one record: a cell for each block. This is the cell of the first event that she has in this block on any day. A block
+without an event gets the cell of the block before it, or if there is none, of the block after it. So a record is a
+function of one user's events. The mechanisms have the same neighbours as the system `private` and, by zCDP, the same
+epsilon and delta. In each block, a synthetic person is at a random place of her cell. She stays at this place as long
+as the cell does not change.
 
-- MST: McKenna, Miklau and Sheldon (2021), Winning the NIST contest, Journal of Privacy and Confidentiality 11. Two-way
-  marginals along a tree, which the exponential mechanism chooses.
+- MST: McKenna, Miklau and Sheldon (2021), Winning the NIST contest, Journal of Privacy and Confidentiality 11. It
+  measures two-way marginals along a tree of blocks. The exponential mechanism chooses the tree.
 - AIM: McKenna, Mullins, Sheldon and Miklau (2022), AIM: an adaptive and iterative mechanism, PVLDB 15. The workload is
-  all pairs of blocks. Its model stays a forest, so that inference takes seconds.
+  all pairs of blocks. Here, the measured pairs always form a forest, so that inference takes seconds.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def records(traces: Traces, cell: np.ndarray, block: np.ndarray) -> np.ndarray:
 
 
 def _places(cells: np.ndarray, cell: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A random place of each cell, the same as long as the cell does not change."""
+    """A random place for each block of each person; the place stays the same as long as the cell does."""
     order, n_places = np.argsort(cell, kind="stable"), np.bincount(cell)
     first = np.concatenate([[0], np.cumsum(n_places)[:-1]])
     place = order[first[cells] + (rng.random(cells.shape) * n_places[cells]).astype(int)]
@@ -95,7 +96,7 @@ def _places(cells: np.ndarray, cell: np.ndarray, rng: np.random.Generator) -> np
 
 
 class Table:
-    """Records with a privacy budget: all that is learned from them is noisy."""
+    """Records, and all noisy measurements of them."""
 
     def __init__(self, values: np.ndarray, n_cells: int, rng: np.random.Generator):
         import mbi
@@ -122,7 +123,7 @@ class Table:
         return engine.estimate(self.domain, self.measured, iters=n_iterations, warm_start=begin)
 
     def worst(self, model: Any, candidates: dict[tuple[str, ...], float], epsilon: float, sigma: float) -> tuple:
-        """Choose a marginal that the model gets wrong, by the exponential mechanism; values are weights."""
+        """Choose a marginal with a large error of the model, by the exponential mechanism; `candidates` has weights."""
         error = np.array([np.abs(self.counts(self.data, c) - self.counts(model, c)).sum() for c in candidates])
         weight = np.array(list(candidates.values()))
         bias = np.sqrt(2 / np.pi) * sigma * np.array([self.domain.size(c) for c in candidates])
@@ -130,7 +131,7 @@ class Table:
         return list(candidates)[int(np.argmax(score + self.rng.gumbel(size=len(score))))]
 
     def joins(self, pair: tuple[str, ...]) -> bool:
-        """Whether no measured pairs connect the two blocks yet."""
+        """Whether the two blocks are not yet connected by measured pairs."""
         group = {name: name for name in self.names}
         for each in self.measured:
             if len(each.clique) == 2:
@@ -140,7 +141,7 @@ class Table:
 
 
 def mst(table: Table, rho: float) -> Any:
-    """A third of the budget each for single blocks, for the choice of a tree, and for its pairs."""
+    """MST: single blocks, the choice of a tree, and the pairs of the tree each get a third of the budget."""
     n = len(table.names)
     for name in table.names:
         table.measure((name,), np.sqrt(3 * n / (2 * rho)))
@@ -153,7 +154,7 @@ def mst(table: Table, rho: float) -> Any:
 
 
 def aim(table: Table, rho: float) -> Any:
-    """Measure the worst marginals one after the other, with less noise when there is nothing more to see."""
+    """AIM: measure the worst marginals in turn; if one changes the model less than its noise, the noise is halved."""
     n = len(table.names)
     sigma, epsilon = np.sqrt(16 * n / (2 * 0.9 * rho)), np.sqrt(8 * 0.1 * rho / (16 * n))
     for name in table.names:
@@ -166,7 +167,7 @@ def aim(table: Table, rho: float) -> Any:
             sigma, epsilon, cost = np.sqrt(1 / (2 * 0.9 * left)), np.sqrt(8 * 0.1 * left), left
         left -= cost
         known = {frozenset(each.clique) for each in table.measured}
-        # The weight is the number of blocks that a marginal has in common with the pairs of the workload.
+        # The weight of a marginal: the number of blocks it shares with each pair of the workload, summed over pairs.
         candidates = {(name,): float(n - 1) for name in table.names}
         candidates |= {
             pair: 2.0 * (n - 1)

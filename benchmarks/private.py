@@ -9,22 +9,24 @@
     python benchmarks/private.py check --csv benchmarks/private.csv
 
 `table` adds a row for each data set, system, epsilon and seed. It does not repeat rows that the file already has. All
-numbers are from `evaluate`, of 20,000 synthetic people. Delta is 1e-6, and neighbours differ by one user with all her
-traces. The seed is that of the noise and of the people; the data are the same for all seeds, but for N = 250. Noise
-comes from a seed so that the figures can be reproduced: these models are NOT PRIVATE, with secure noise they are.
+numbers are from `evaluate`, with 20,000 synthetic people. Delta is 1e-6, and neighbours differ by one user with all her
+traces. The seed is that of the noise and of the people. The data are the same for all seeds, except `people flow 250`,
+whose users are drawn with the seed. These models are NOT PRIVATE: their noise comes from a seed, so that the numbers
+can be reproduced.
 
-Data: four fifths of the users of check-ins are training users, and all places are kept, also those of one visitor. The
-most visited places were chosen from the data, so they are not public: this is how the data were published, not how
-private releases should be made. `Training` and `Uniform` are the columns of `evaluate`.
+Data: of check-ins, four fifths of the users are training users, and the 1,000 most visited places are kept, even if a
+place has only one visitor. These places are chosen from the data, so they are not public: private releases should not
+be made in this way. `Training` and `Uniform` are the columns of `evaluate`.
 
-Systems: `private`, with its own settings; `prior`, with public knowledge: venues in Tokyo, check-ins of another service
-in the same city, or the categories that people visit in other cities; `no anchors`, people without homes; the peers TPM
-(Laplace noise, delta 0), MST and AIM (see `marginals.py`; only with coordinates); and `bridge` and `PPMTF` without
-privacy, whose epsilon is infinite.
+Systems: `private` with its default settings; `prior`, which is `private` with public knowledge (venues in Tokyo,
+check-ins of another service in the same city, or the categories that people visit in other cities); `no anchors`, which
+is `private` with people without homes; the peers TPM (Laplace noise, delta 0), MST and AIM (see `marginals.py`; only
+with coordinates); and `bridge` and `PPMTF`, which are not differentially private, so their epsilon is infinite.
 
-`curves` draws each metric against epsilon, means over seeds. `attacks` makes the attacks of `membership.py` on people
-flow. `city` measures a day of 219,793 people at 1,000 places. `check` prints each limit, and whether the mean over
-seeds meets it; attacks and the city are read from the files whose names end in `_attacks` and `_city`.
+`curves` draws each metric against epsilon, as means over seeds. `attacks` makes the attacks of `membership.py` on
+people flow. `city` measures time and memory for a day of 219,793 people at 1,000 places. `check` prints each limit, and
+whether the mean over seeds meets it; for `people flow 250`, the worst seed must meet it. The results of attacks and of
+the city are read from the files whose names end in `_attacks` and `_city`.
 """
 
 from __future__ import annotations
@@ -73,9 +75,9 @@ COLUMNS = ["data", "system", "epsilon", "seed", *METRICS, "fit_s", "synthesis_s"
 class Data(NamedTuple):
     """How real traces are read, what is public about them, and at which epsilons they are measured."""
 
-    read: Callable[[Path, int], tuple[Any, Any]]  # training and test traces, of the folder of the data and the seed
+    read: Callable[[Path, int], tuple[Any, Any]]  # from the folder of the data and the seed: training and test traces
     epsilons: tuple[float, ...] = (1.0, 8.0)
-    prior: Callable[[Path, Any, Path], Path] | None = None  # writes public knowledge into a folder
+    prior: Callable[[Path, Any, Path], Path] | None = None  # writes public knowledge into the last folder
     located: bool = True
 
 
@@ -225,7 +227,7 @@ def by_fit(system: str, **settings: Any) -> Callable[[Data, Any, float, int, Pat
         model, fitted = measured(fit, train, system, seed=seed, **budget, **settings)
         made, synthesized = measured(synthesize, model, people=N_PEOPLE, seed=seed)
         about = {"fit_s": fitted["seconds"], "synthesis_s": synthesized["seconds"], "peak_mb": peak.megabytes()}
-        # Metrics that take the traces of one number together need all people: each trace has a person of its own.
+        # `evaluate` computes some metrics for one trace of each user. To use all traces, each gets a user of its own.
         made = made if model.of_nobody else of_people(made)
         return made, about | {"said": " / ".join(model.trace_model.summary())}
 
@@ -318,7 +320,7 @@ def print_table(path: Path) -> None:
 
 
 def curves(path: Path) -> None:
-    """Draw each metric against epsilon, means over seeds: a picture for each data set with at least three epsilons."""
+    """Draw means over seeds against epsilon: a picture for each data set where a system has at least three epsilons."""
     from matplotlib.figure import Figure
 
     table = pd.read_csv(path)
@@ -388,7 +390,7 @@ def measure_city() -> list[Row]:
 
 
 class Must(NamedTuple):
-    """A limit of the mean of a metric over the seeds."""
+    """An upper limit of the mean absolute value of a metric over the seeds."""
 
     data: str
     system: str
@@ -418,7 +420,10 @@ MUSTS = [
 
 
 def check(path: Path) -> None:
-    """Print each limit, the mean over seeds and the worst seed, and whether the limit is met."""
+    """Print each limit, the mean over seeds and the worst seed, and whether the limit is met.
+
+    For `people flow 250`, the mean is replaced by the worst seed.
+    """
     table = pd.read_csv(path)
     rows = []
 
@@ -444,7 +449,7 @@ def check(path: Path) -> None:
             "measured == 'held out' and attack == 'shadow models' and system == 'private'"
         )
         found = found[found["shadows"] == found["shadows"].max()]
-        # The lower end of the interval must not be above chance.
+        # The mean over seeds of the lower ends of the intervals must not be above the AUC of a guess.
         add("people flow", "private", 1.0, "shadow AUC, low", found["auc_low"], 0.5, found["auc_low"].mean())
     if city.exists():
         fit = pd.read_csv(city).query("stage == 'fit'")

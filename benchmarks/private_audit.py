@@ -1,18 +1,19 @@
-"""Audit of `private`: how much epsilon do attackers find, and do they find planted bugs?
+"""Audit of `private`: how much epsilon do attackers find, and do the attacks expose planted bugs?
 
     python benchmarks/private_audit.py releases --csv benchmarks/private_audit_releases.csv
     python benchmarks/private_audit.py line --csv benchmarks/private_audit_line.csv
 
-The attacker knows all users of a small city, and asks whether one more took part: a user who stays for a week at a
-place where nobody else goes.
+The attacker knows all users of a small city, and asks whether one more user took part. She stays for a week at a place
+where nobody else goes. Only releases without homes and second places are audited.
 
-- `releases`: she sees the noisy sums, and uses their likelihood ratio, which no attack can beat. Sums are computed
-  once, and noise is drawn many times. `mu` is the distance of the two distributions in standard deviations, `most` what
-  the budget allows, `least` what was surely found (95 %); `epsilon_least` is the epsilon of `least` at delta 1e-6, for
-  noise that is Gaussian. `found` and `claim` are epsilons at delta .01, found without that assumption.
-- `line`: she sees only what comes at the end: how often the place is in the estimated population, or in the synthetic
-  traces. Each run draws new noise and fits anew. `found` is an epsilon at delta 1e-6; even an attack that is always
-  right finds no more than about the logarithm of an eighth of the number of runs.
+- `releases`: the attacker sees the noisy sums, and uses their likelihood ratio, which no attack can beat. Sums are
+  computed once, and noise is drawn many times. `mu` is the exact distance of the two distributions in standard
+  deviations of the noise. `most` is the largest `mu` that the budget allows, and `least` is a lower bound (95 %) of
+  `mu` from the attack. `epsilon_least` is the epsilon that belongs to `least` at delta 1e-6, if the noise is Gaussian.
+  `found` is a lower bound of epsilon at delta .01 for any noise, and `claim` is the epsilon of the budget there.
+- `line`: the attacker sees only the end of the line: how often the user's place is in the estimated population, or in
+  the synthetic traces. Each run draws new noise and fits anew. `found` is a lower bound of epsilon at delta 1e-6. Even
+  for an attack that is always right, it is not above about the logarithm of an eighth of the number of runs.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def neighbours() -> tuple[Traces, Traces, int]:
-    """A city without and with the user, and her place, where nobody else goes."""
+    """Traces of the city without and with the additional user, and her place, where nobody else goes."""
     city = toy_city(USERS, n_places=PLACES, n_days=DAYS, seed=3).traces
     place = int(np.argmin(city.users_per_place()))
     without = city.select_events(city.place != place)
@@ -91,7 +92,7 @@ BUGS = {
 
 
 class Asked(NoiseSource):
-    """Keeps what a release gives to the noise: values, sensitivity and rho."""
+    """A noise source without noise. It keeps what it is called with: values, sensitivity and rho."""
 
     is_private = True
 
@@ -129,7 +130,7 @@ def of_releases(arguments: argparse.Namespace) -> Iterator[Row]:
 def likelihood_ratios(
     without: Traces, with_her: Traces, epsilon: float, n_runs: int
 ) -> tuple[Float[np.ndarray, "neighbour run"], float]:
-    """Log-likelihood ratios, but for a constant, of runs without and with the user, and the exact mu."""
+    """Log-likelihood ratios, up to a constant, of runs without and with the user, and the exact mu."""
     domain, draws = Domain.of(without.places, without.time_grid), []
     for traces in (without, with_her):
         asked = Asked()
@@ -147,7 +148,7 @@ def likelihood_ratios(
 
 
 def least_mu(without: Float[np.ndarray, " run"], with_her: Float[np.ndarray, " run"]) -> float:
-    """Lower bound of mu: the first half of the runs gives the threshold, the other half both shares above it."""
+    """Lower bound of mu: half of the runs give a threshold, and the other half give the shares of scores above it."""
     threshold = np.median(np.concatenate([without[::2], with_her[::2]]))
     low, high = (
         share_interval(float((scores[1::2] > threshold).mean()), len(scores[1::2]))[end]
@@ -200,9 +201,9 @@ def in_population(traces: Traces, place: int, epsilon: float, seed: int) -> floa
 
 
 def in_traces(traces: Traces, place: int, epsilon: float, seed: int) -> float:
-    """Share of the place in synthetic traces."""
+    """Share of the place in synthetic traces of people without homes."""
     settings = {"epsilon": epsilon, "delta": DELTA, "public_places": True, "anchors": "none"}
-    with patch.object(people, "N_PEOPLE", 1000):  # simulated people: 8,000 take too long for many runs
+    with patch.object(people, "N_PEOPLE", 1000):  # people of the calibration: 8,000 take too long for many runs
         synthetic = synthesize(fit(traces, "private", settings, seed=seed), people=1000, seed=seed)
     return float((synthetic.place == place).mean())
 

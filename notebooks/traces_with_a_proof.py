@@ -2,9 +2,9 @@
 # # Traces with a proof
 #
 # The traces of this notebook are differentially private: everybody whose data was used is protected with all her
-# traces, against anybody, whatever she knows. The notebook goes from data to a folder that could be handed to anyone.
-# Then it compares the traces with those of the bridge, the default, which has no such proof, and shows how the traces
-# depend on epsilon.
+# traces, against anybody with any knowledge. The notebook goes from data to a folder that could be handed to anyone.
+# Then it compares the traces with those of the bridge, the default system, which has no such proof. At the end, it
+# shows how the quality of the traces depends on epsilon.
 #
 # The page *Which guarantee do I need?* of the documentation explains the guarantee and its limits.
 
@@ -40,9 +40,9 @@ from ppmtf_jax.evaluation.tables import format_table
 # %% [markdown]
 # ## 1. Public places
 #
-# The people of a simulated city are seen at every hour of three days. For the guarantee, the list of places may not
-# depend on them: if a list contains only places that somebody visited, it tells that somebody was there. Here the list
-# is public, because the simulator makes the places before the people.
+# The data are the people of a simulated city, at every hour of three days. For the guarantee, the list of places may
+# not depend on the people: if a list contains only visited places, it tells that somebody was at each of them. Here the
+# list is public, because the simulator makes the places before the people.
 #
 # You can import your own data onto a table of places from elsewhere, or onto the cells of a grid. All places of the
 # table, and all cells, are kept, also those that nobody visits:
@@ -51,8 +51,8 @@ from ppmtf_jax.evaluation.tables import format_table
 #     ppmtf import checkins my.csv --time-zone Europe/Berlin --grid 52.3,52.7,13.1,13.8,20,20 \
 #         --min-users-per-place 1 --out data
 #
-# Test users, whose data no model sees, serve to measure how good the traces are. They get no guarantee here, and the
-# split is not covered by the guarantee. If you measure nothing, learn from everybody.
+# Test users are needed only to measure how good the traces are; no model sees their data. The guarantee covers neither
+# the test users nor the split. If you measure nothing, learn from everybody.
 
 # %%
 train, test = toy_city(n_users=2000, n_places=60, n_days=3, missing=0.0, seed=0).traces.split_users(0.8, seed=0)
@@ -69,9 +69,9 @@ model = fit(train, "private", epsilon=1.0, public_places=True)
 model
 
 # %% [markdown]
-# The model knows no users. All that it learned are noisy sums over users. In each sum, a user weighs at most 1, however
-# many events she has. The ledger lists the sums and what each of them cost. Losses are measured in rho, which adds up;
-# epsilon and delta follow from the total.
+# The model knows no users. It learned nothing but noisy sums over users. In each sum, a user weighs at most 1, however
+# many events she has. The ledger lists the sums and the loss of each. Losses are measured in rho: the rho of all sums
+# are added up, and epsilon follows from the total rho and from delta.
 
 # %%
 (ledger,) = model.trace_model.ledger()["relations"]
@@ -80,13 +80,13 @@ pd.DataFrame(ledger["mechanisms"]).set_index("mechanism")[["rho"]].round(5)
 
 # %% [markdown]
 # The folder of the model may be published. The noise comes from the operating system's secure source and has no seed:
-# if you run the notebook again, all numbers below change a little. But a second model of the same people costs a second
-# epsilon.
+# if you run the notebook again, all numbers below change a little. With real data, a second model of the same people
+# would cost a second epsilon.
 #
 # ## 3. Synthetic people
 #
-# You choose how many people you want. Each is a new person, who stands for nobody, and each trace covers one day, the
-# period of this time grid. However many you make, they cost nothing more, because the data is not read again.
+# You choose the number of people. Each is a new person, who stands for nobody. Each trace covers one day, the period of
+# this time grid. Even many people cost no more privacy, because the data are not read again.
 
 # %%
 people = synthesize(model, people=5000)
@@ -96,7 +96,7 @@ people
 # ## 4. Release
 #
 # There is no privacy test and no key: no trace was made from a real person's trace, so there is no link to protect. The
-# statement says what holds, with the guarantee first.
+# statement begins with the guarantee, and says what is protected and what is not.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -110,10 +110,10 @@ print((folder / "released" / "PRIVACY.txt").read_text())
 #
 # The bridge makes traces without such a proof. (`memory="anchors"` gives its people a home and a second place, and
 # saves the search for the best memory.) The table compares both with the *test* users. *Training* shows the real traces
-# of the training users, about the best that is possible; *Uniform* shows random places.
+# of the training users, which are about the best possible result; *Uniform* shows random places.
 #
-# This table, and every picture below, reads the real data again. Differential privacy does not cover it: keep it to
-# yourself.
+# This table and all pictures below are made from the real data, too. Differential privacy does not cover them: keep
+# them to yourself.
 
 # %%
 made = {"private": people, "bridge": synthesize(fit(train, memory="anchors"))}
@@ -124,14 +124,15 @@ shown = [row for row in evaluation.rows() if row.quantity.name in ROWS]
 rich.print(format_table(Evaluation.of_rows(evaluation.columns, shown)))
 
 # %% [markdown]
-# *TP-TV* says where people are at each hour, *OD-TV* from where to where they go, *Jump-TV* how far. `private` is much
-# nearer to the bridge than to *Uniform* in how far people go and how many places they visit, and nearer in where they
-# are. The flows and the days of single persons (*Window VF-TV*: how much time they spend where; *Daily motifs*: the
-# shape of a day) are about half way between the two: what few people share is below the noise.
+# *TP-TV* compares where people are at each hour, *OD-TV* from where to where they go, and *Jump-TV* how far they go. In
+# how far people go and how many places they visit, `private` is much nearer to the bridge than to *Uniform*. In where
+# people are, it is somewhat nearer to the bridge. In the flows (*OD-TV*) and in the days of single persons, it is about
+# half way between the two, because habits that few people share are below the noise. (*Window VF-TV* compares how much
+# time a person spends at each place; *Daily motifs* compares the shapes of days.)
 #
-# The attack on membership (*Density-ratio AUC*) is near one half for both: it is a simple attack. Shadow models are
-# stronger (`ppmtf attack membership`). In the data of the documentation, they find the training users of the bridge
-# (AUC .74), and hardly those of `private` (.53; a guess has .50).
+# The AUC of the attack on membership (*Density-ratio AUC*) is near one half for both systems. But this attack is
+# simple. Shadow models are a stronger attack (`ppmtf attack membership`). On the people flow data of the documentation,
+# they find training users of the bridge (AUC .74), but hardly any of `private` (.53; a guess has .50).
 
 # %%
 population_maps(made, train, test)
@@ -142,9 +143,9 @@ jump_length_curves({"test": test, **made})
 # %% [markdown]
 # ## 6. What does a smaller epsilon cost?
 #
-# Each dot is another model of the same people, with its own noise. For a real release, do not choose epsilon by this
-# picture: it reads the test users, and each of its models costs its own epsilon. Use other data, such as this simulated
-# city with as many people as you have.
+# Each dot is another model of the same people, with its own noise. For a real release, do not choose epsilon by such a
+# picture: it depends on the test users, and each of its models costs its own epsilon. Choose epsilon with other data,
+# such as this simulated city with as many people as you have.
 
 # %%
 found = {1.0: evaluation.value("tp_tv", "private")}
@@ -165,16 +166,16 @@ ax.legend(frameon=False)
 figure
 
 # %% [markdown]
-# The noise has the same size for 200 people and for 200,000, so more people help as much as a larger epsilon: twice as
-# many people at half the epsilon give about the same picture.
+# The noise has the same size for 200 people and for 200,000. So more people help as much as a larger epsilon: twice as
+# many people at half the epsilon give traces of about the same quality.
 #
 # ## 7. Which one, then?
 #
 # * **Anybody may get the traces, or it is a secret who is in the data**: `private`.
-# * **The receiver is bound by contract, and groups or single days must be right**: the bridge with its privacy test,
-#   after you attacked its traces.
-# * **Few people**: with fewer than about 100, the people of `private` are hardly better than random places at epsilon
-#   1, and `fit` warns. A public `prior`, such as a table of venues with coordinates, helps most there.
+# * **The receiver is bound by a contract, it is no secret who took part, and groups or single days must be right**: the
+#   bridge with the privacy test, after you attacked its traces.
+# * **Few people**: with fewer than about 100 at epsilon 1, the traces of `private` are hardly better than random
+#   places, and `fit` warns. There, a public `prior` helps most, such as a table of venues with coordinates.
 #
 # On the command line:
 #

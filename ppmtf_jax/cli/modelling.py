@@ -163,8 +163,8 @@ def synthesize(
 ) -> None:
     """Synthesize traces from every user of a model, or from users drawn at random.
 
-    The traces must not be released yet: test them first. A model of nobody, such as that of the system private, makes
-    new people, whose traces need no test. Only you can read them.
+    Only you can read the traces. Do not release them yet: test them first. A model of nobody, such as one of the system
+    private, makes new people, whose traces need no test.
     """
     traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():

@@ -38,12 +38,13 @@ class CheckinTableSettings(Settings, subject="import"):
     n_places : int, optional
         Keep the N most visited places, by default 1000. Not beside a grid or a place_table.
     place_table : Path, optional
-        Use all places of this table and no others. It has a place, a latitude, a longitude and perhaps a category.
+        Use all places of this table and no others. Its columns are place, latitude, longitude and perhaps category.
     min_users_per_place : int
-        Keep places, or cells of a grid, that have at least this number of training users. 1 keeps all. The places of a
-        place_table are always kept.
+        Keep places that have at least this number of training users; for the cells of a grid, keep their events. 1
+        keeps all. The places of a place_table are always kept.
     other_places : "drop" or "nearest"
-        "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept.
+        "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept,
+        but those far from all places of a place_table are left out.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
         Leave out rows and columns if the side of the cells is given in metres.
@@ -103,7 +104,7 @@ class CheckinTableSettings(Settings, subject="import"):
 
     @property
     def places_are_public(self) -> bool:
-        """Whether neither the places nor which events are kept depend on who visits the places."""
+        """Whether the places and the choice of the events that are kept do not depend on who visits the places."""
         return self.place_table is not None or (self.grid is not None and self.min_users_per_place == 1)
 
     def discretization(self) -> Discretization:

@@ -77,7 +77,7 @@ class Discretization(Settings, subject="discretization"):
         `keep_shared_places` for training users. Given places are always kept.
     other_places : "drop" or "nearest"
         Whether check-ins at other places (of few users, or not among the most visited) are dropped or moved to the
-        nearest place that is kept. Check-ins outside of a grid are dropped, and those far from all given places.
+        nearest place that is kept. Check-ins outside of a grid, or far from all given places, are always dropped.
 
     Raises
     ------

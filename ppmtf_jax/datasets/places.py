@@ -133,19 +133,20 @@ class MostVisited(Settings, subject="most visited places"):
 class GivenPlaces(Settings, subject="places"):
     """The places of a table that is given, visited or not, and no others.
 
-    A check-in is at the place with its place id. What other people do does not matter, so the places may be public.
+    A check-in belongs to the place with its place id. Other people's check-ins have no influence, so the places may be
+    public.
 
     Parameters
     ----------
     path : Path
-        CSV, Parquet or the like with the columns place, latitude, longitude (degrees) and, optionally, category; other
-        columns are not read. Such as `places.parquet` of a trace set.
+        CSV, Parquet or a similar table, such as `places.parquet` of a trace set. Columns: place, latitude, longitude
+        (degrees) and, optionally, category. Other columns are not read.
     """
 
     path: Path
 
     def table(self) -> PlaceTable:
-        """Read the table; `InputError` if it lacks a column, repeats a place, or a place has no coordinates."""
+        """Read the table; `InputError` if a column or a coordinate is missing or wrong, or a place is repeated."""
         subject = str(self.path)
         frame, problems, *_ = read_columns(self.path, {}, find=PLACE_COLUMNS, subject=subject)
         try:
@@ -178,7 +179,7 @@ class Assigned(NamedTuple):
 def assign_places(
     checkins: CheckIns, choice: PlaceChoice, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
-    """Find the place of each check-in; places with fewer than `min_users` users are not kept, unless they are given."""
+    """Find the place of each check-in; places with fewer than `min_users` users are not kept, but given places are."""
     if isinstance(choice, GivenPlaces):
         return _assign_given(checkins, choice.table(), others)
     rows, on_grid = checkins.rows, isinstance(choice, GridPlaces)
@@ -221,9 +222,10 @@ def assign_places(
 
 
 def _assign_given(checkins: CheckIns, table: PlaceTable, others: OtherPlaces) -> Assigned:
-    """The place of each check-in in a given table: by its id or, if others go to the nearest place, by its coordinates.
+    """The place of each check-in in a given table: the place with its id or, if `others` says so, the nearest place.
 
-    A check-in goes no further than the longest way from a place to the nearest other place of the table.
+    For each place of the table, take the distance to its nearest neighbour in the table. A check-in is moved at most as
+    far as the largest of these distances.
     """
     rows, ids = checkins.rows, [str(each) for each in checkins.ids["place"]]
     of_id = pd.Index([str(each) for each in table.ids]).get_indexer(pd.Index(ids, dtype="str"))
@@ -265,7 +267,7 @@ def _points(latitude: np.ndarray, longitude: np.ndarray) -> Float[np.ndarray, "p
 
 
 def _chord_km(chord: np.ndarray) -> np.ndarray:
-    """Kilometres along the globe between points with these distances on the unit sphere."""
+    """Kilometres along the globe between points whose straight distance (chord) on the unit sphere is given."""
     return 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / 2, 1))
 
 

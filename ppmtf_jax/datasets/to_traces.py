@@ -37,8 +37,9 @@ def discretize(
     ----------
     checkins : DataFrame
         Columns user, latitude, longitude (degrees), local_time (naive datetime64, wall clock), utc_time (naive
-        datetime64, for order and gaps) and, optionally, place (not needed on a grid), category, and trace (rows
-        of one trace are together and in time order; numbered anew from 0 for each user).
+        datetime64, for order and gaps), place (optional on a grid, and for given places if other check-ins go to the
+        nearest place) and, optionally, category, and trace (rows of one trace are together and in time order; traces
+        are numbered anew from 0 for each user).
     discretization : Discretization or SpacedTraces
     time_zone : str
         IANA name of the zone of local_time.
@@ -90,7 +91,7 @@ def discretize(
     needs_places = not (on_grid or (given and others == "nearest"))
     if stay_points is not None and needs_places:
         way_out = Message("Choose a grid with ", Setting("grid"))
-        problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
+        problem = Problem("a grid, since stay points have no place ids", "places with ids", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
     # Check and code the rows.
     how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows}

@@ -267,8 +267,8 @@ class ToyCitySettings(Settings, subject="import"):
     train_fraction : float
         Share of the users to learn from. The others are for testing.
     min_users_per_place : int
-        Events at places with fewer training users are moved to the nearest other place. 1 moves none, so that what is
-        known of a user does not depend on others.
+        Events at places with fewer training users are moved to the nearest place with enough training users. With 1, no
+        event is moved, so the traces of a user do not depend on other users.
     """
 
     n_users: Annotated[int, Ge(2)] = 400
@@ -280,7 +280,7 @@ class ToyCitySettings(Settings, subject="import"):
 
     @property
     def places_are_public(self) -> bool:
-        """Whether the place of an event does not depend on who else is there."""
+        """Whether the place of an event does not depend on which other users visit it."""
         return self.min_users_per_place == 1
 
 

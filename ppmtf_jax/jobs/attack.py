@@ -56,7 +56,7 @@ def shadows_like(
         if found is None:
             say("shadow models, the strongest attack, are left out: the model that made the release is not known here")
         elif model is not None:
-            # A release names files of the settings without their folders.
+            # The statement of a release has the names of files in the settings, but not their folders.
             found = replace(found, system_settings=FittedModel.load(model).settings)
         return found
     if model is None:

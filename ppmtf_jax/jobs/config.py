@@ -108,7 +108,7 @@ class JobConfig:
                 built[name] = build_settings(kinds[name], table, name)
         compared = _compared(content.get("compare", []), system, problems)
         if system in SYNTHESIZERS and SYNTHESIZERS[system].of_nobody:
-            # Refused before the fit, which spends the budget of the data.
+            # Refuse these settings now, because the fit would spend privacy budget.
             for name, setting in (("synthesize", "traces_per_user"), *(("release", each) for each in RELEASE_FIELDS)):
                 if setting in tables.get(name, {}):
                     problems.append(Problem(f"no {setting} in [{name}]: {system} knows no users", "one"))
@@ -124,7 +124,7 @@ class JobConfig:
 
 
 def _moved(settings: Any, base: Path) -> Any:
-    """Settings whose files and folders are relative to `base`."""
+    """The settings, with `base` put before the files and folders that they name."""
     return replace(settings, **{name: base / path for name, path in input_paths(settings).items()})
 
 

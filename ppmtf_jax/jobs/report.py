@@ -201,7 +201,7 @@ def shadow_scores(
         if settings is None:
             return None, "because the statement of the release does not name the model and its settings"
         if model is not None:
-            # The statement names files of the settings without their folders.
+            # The statement has the names of files in the settings, but not their folders.
             settings = replace(settings, system_settings=model.settings)
     elif model is not None and not data.is_release:
         settings = ShadowModelSettings(model.system, model.settings)

@@ -71,7 +71,7 @@ class JobResult:
     skipped : list of str
         Steps that an earlier run had done.
     guarantee : str
-        What is guaranteed for traces of nobody, which are not tested; empty for other traces.
+        The guarantee of the traces in words, if they are of nobody; empty for traces that were tested.
     """
 
     out: Path
@@ -158,7 +158,7 @@ class _Job:
 
         wanted, of_nobody = config.synthesizing, SYNTHESIZERS[system].of_nobody
         if suffix:
-            # Traces of other systems are as long as these systems make them.
+            # Length and start date are for the main system only: each compared system uses its default.
             wanted = replace(wanted, days=None, start=None)
             if of_nobody and wanted.people is None:
                 n_people = self._load("data/train").n_users * (wanted.traces_per_user or 1)
@@ -275,7 +275,7 @@ class _Job:
         return Traces.load(self.private / name, progress=self.progress)
 
     def _released(self, train: Traces) -> Traces:
-        """The release as it was written, with the users' ids if there is a key."""
+        """The release as it was written; if there is a key, with the ids of the input users."""
         key = self.private / "key"
         return load_released(self.release, train, key if key.is_dir() else None)
 
@@ -284,12 +284,12 @@ class _Job:
 
 
 def _with_digests(settings: Any) -> Any:
-    """Settings with digests of files and folders in place of their names, which depend on the current folder."""
+    """Settings with digests in place of the names of files and folders, since names depend on the current folder."""
     return replace(settings, **{name: content_digest(path) or path for name, path in input_paths(settings).items()})
 
 
 def _remove_earlier(folder: Path, kind: str) -> None:
-    """Remove what an earlier run with other settings may have made."""
+    """Remove a folder that an earlier run with other settings may have left."""
     check_output_folder(folder, kind, overwrite=True)
     remove(folder)
 

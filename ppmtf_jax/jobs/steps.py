@@ -215,7 +215,7 @@ def release_traces(
 ) -> Release:
     """Write the traces that passed as a release, which can be handed to anyone, and its key, which stays private.
 
-    `by`: the verdicts; for traces of nobody, which have no key, their model.
+    `by`: the verdicts, or for traces of nobody the model that made them. Traces of nobody have no key.
     """
     inputs, marker = [synthetic, by], read_marker(by)
     if key is not None:
@@ -234,8 +234,8 @@ def load_released(
 ) -> Traces:
     """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 
-    A release without its key is refused if `key_needed` says what to do instead, unless its traces are of nobody. Other
-    traces with a key are refused.
+    A release without its key is refused if `key_needed` is given, which is the advice of the error message. Traces of
+    nobody are not refused, because they have no key. A key beside traces that are not a release is refused.
     """
     released = is_release(folder)
     if key is not None and not released:

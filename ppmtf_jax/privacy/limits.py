@@ -72,11 +72,11 @@ def least_epsilon(
 ) -> float:
     """Lower bound of epsilon at `delta` from the scores of an attack on independent runs without and with one user.
 
-    There must be at least two runs of each kind. For every threshold, the share of scores above it with her is at most
-    exp(epsilon) times the share without her, plus delta; likewise for low scores, and with both sets of runs exchanged.
-    The first half of the runs chooses the best of these events, and the intervals of its two shares in the other half
-    give the bound, which holds with a probability of at least 1 - 2 `tail` (Jagielski, Ullman and Oprea 2020). It is 0
-    if nothing was found.
+    There must be at least two runs of each kind. For every threshold, the probability of a higher score with her is at
+    most exp(epsilon) times the probability without her, plus delta. The same holds for lower scores, and for the two
+    kinds of runs exchanged. Half of the runs choose the threshold, and one of these four inequalities, with the best
+    bound. In the other half, the intervals of the two shares of scores give the bound that is returned. It holds with
+    a probability of at least 1 - 2 `tail` (Jagielski, Ullman and Oprea 2020). It is 0 if nothing was found.
 
     Examples
     --------
@@ -355,8 +355,8 @@ EPSILON = Limit(
     "The differential privacy of each person with all her traces has epsilon {value}",
     1.0,
     10.0,
-    "Ponomareva et al. 2023 (Journal of Artificial Intelligence Research 77) call guarantees up to 1 strong, and up to "
-    "10 reasonable.",
+    "Ponomareva et al. 2023 (Journal of Artificial Intelligence Research 77) call an epsilon up to 1 strong, and one "
+    "up to 10 reasonable.",
 )
 
 

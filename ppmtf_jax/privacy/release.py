@@ -4,8 +4,8 @@ The privacy test protects the link between a trace and its input user. So a rele
 has new user ids, numbered in a random order, and nothing that reveals the link: no verdicts, likelihoods, seeds or
 withheld traces. The key links released traces to input users. It is a separate folder, for `evaluate` and the attacks.
 
-Traces of nobody have no input users. They are released as they are, without test and key, with the guarantee of their
-model.
+Traces of nobody have no input users. They are released as they are, without a test and without a key, and with the
+guarantee of their model.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def make_release(
     seed: int | Seed | None = None,
     **named_settings: Any,
 ) -> Release:
-    """The traces that passed, with new user ids that are numbered in a random order; traces of nobody as they are.
+    """Make a release of the traces that passed, with new user ids in a random order, or of traces of nobody.
 
     Places are listed in the order of their ids, because the order in the training data is by popularity. The time grid
     gets a nominal date with the same day of the week, because the date in the training data is that of a real event. A
@@ -129,7 +129,8 @@ def make_release(
     settings : ReleaseSettings, optional
         Not for traces of nobody.
     seed : int or Seed, optional
-        Seed of the random order of ids. It must stay secret, and comes from the operating system if none is given.
+        Seed of the random order of ids. It must stay secret, and comes from the operating system if none is given. It
+        is not used for traces of nobody, which keep their ids.
     **named_settings
         Settings by name, in place of `settings`.
 
@@ -137,8 +138,8 @@ def make_release(
     ------
     InputError
         The verdicts belong to other traces; the traces were changed after the test; no trace passed; or a visited place
-        had fewer training users than `min_users_per_place`. Or a model is given that knows users or made other traces,
-        or the traces are only a part of what it made.
+        had fewer training users than `min_users_per_place`. If a model is given: it knows users, it did not make the
+        traces, the traces are only a part of those that it made, or settings are given.
 
     Examples
     --------
@@ -185,7 +186,7 @@ def make_release(
 
 
 def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:
-    """Traces of nobody with the guarantee of their model, which does not cover a choice among the traces."""
+    """Release of all traces of nobody; a part is refused, because the guarantee does not cover the choice of a part."""
     statement = model_statement(model, dated=synthetic.origin is not None and synthetic.origin.dated)
     origin, problems = check_origin(model, synthetic), []
     if not np.array_equal(synthetic.user_ids, ids_of_people(synthetic.n_users, synthetic.place)):
@@ -213,8 +214,8 @@ def save_release(
     Raises
     ------
     InputError
-        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written; or there
-        is no folder for the key, or one although there is no key.
+        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written. The folder
+        for the key is missing, or it is given although the release has no key.
     """
     if (release.key is None) != (key_folder is None):
         expected = "no key: nobody stands behind these traces" if release.key is None else "a folder for the key"

@@ -41,9 +41,10 @@ class FittedModel:
     """A trace model with the users, places and times of its indices: the result of `fit`, stored in a model folder.
 
     A model is secret like its training data, unless its trace model is of nobody (`TraceModel.of_nobody`) and its noise
-    is private (`claims().is_private`). Then whatever it contains is differentially private or public: the parameters
-    come from noisy numbers; the places, settings, and slots are public; the date is nominal; and there are no ids, no
-    digest, no numbers of users, and no seed. So its folder may be published. Its settings may name files of yours.
+    is private (`claims().is_private`). Then everything in the model is differentially private or public. The parameters
+    come from noisy numbers. Places, settings, and slots are public, and the date is nominal. There are no user ids, no
+    digest of the data, no number of users, and no seed. So the model folder may be published. Its settings may contain
+    names of your files.
 
     Parameters
     ----------
@@ -93,7 +94,8 @@ class FittedModel:
     ) -> FittedModel:
         """Model that was learned from traces.
 
-        A model of nobody keeps only what is public and its parameters: no ids, digest, date, counts, or seed.
+        A model of nobody keeps only its parameters and public facts: no user ids, no digest or date of the traces, no
+        counts, and no seed.
         """
         grid = trace_model.grid_of_trace(train.time_grid)
         if trace_model.of_nobody:
@@ -189,9 +191,10 @@ class FittedModel:
     ) -> Traces:
         """Draw synthetic traces of random training users (with replacement), or a given number of traces of each user.
 
-        From a model of nobody, each trace is that of a new person. `synthesize` calls this. A trace depends only on the
-        seed, its user and its number: with the same seed, trace 3 of a user, or person 3, is always the same, for any
-        number of traces. So a larger sample contains the traces of a smaller sample. Several processes share the work,
+        If the model is of nobody, each trace is that of a new person. `synthesize` calls this method. A trace depends
+        only on the seed, its user and its number: with the same seed, trace 3 of a user is always the same, for any
+        number of traces. Likewise, person 3 of a model of nobody is always the same. So a larger sample contains the
+        traces of a smaller sample. Several processes share the work,
         and all get all traces; see `join_processes`.
 
         Parameters
@@ -201,7 +204,8 @@ class FittedModel:
         days : int, optional
             How many days each trace lasts; by default as long as the model's time grid.
         start : date, optional
-            Date of the first instant; by default that of the training traces, or of a model of nobody a nominal date.
+            Date of the first instant. The default is the date of the training traces; for a model of nobody, it is a
+            nominal date.
         seed : int or Seed, optional
             Reproduces the traces. Keep it secret. By default it comes from the operating system.
         batch_users : int
@@ -211,7 +215,7 @@ class FittedModel:
         -------
         Traces
             Traces with the ids of the drawn users, in the model's order. The traces of each user are numbered from 0.
-            Test them before any release. The people of a model of nobody have new ids, see `ids_of_nobody`.
+            Test them before any release. The people of a model of nobody have new ids, see `ids_of_people`.
 
         Raises
         ------
@@ -329,7 +333,7 @@ class FittedModel:
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a model folder that only its owner may read.
 
-        The folder holds the seed, and the parameters, which no privacy test covers. Keep it secret, unless the model is
+        The folder holds the parameters, which no privacy test covers, and the seed. Keep it secret, unless the model is
         of nobody and its noise is private: see `FittedModel`.
         """
         write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
@@ -350,9 +354,9 @@ class FittedModel:
 
 
 def ids_of_people(n_people: int, places: Int[np.ndarray, " event"]) -> np.ndarray:
-    """Ids of the people whom a model of nobody made; a part of them or changed places do not have these ids.
+    """Ids of the people that a model of nobody made; a part of the people, or other places, would give other ids.
 
-    `places`: those of all events, as indices of the model's places.
+    `places`: the places of all events, as indices of the model's places.
     """
     return ids_of_nobody(n_people, "synthetic", places)
 

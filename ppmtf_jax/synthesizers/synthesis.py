@@ -23,7 +23,7 @@ from ppmtf_jax.synthesizers.memory import require_memory_to_synthesize
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_trace_model
 
 DEFAULT_PEOPLE = 1000
-"""Number of people to synthesize from a model of nobody: it must not depend on the data."""
+"""Default number of people from a model of nobody; it is a constant, because it must not depend on the data."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class SynthesisSettings(Settings, subject="synthesize"):
     Parameters
     ----------
     traces_per_user : int, optional
-        Number of traces of each user; 1 by default. Not for a model of nobody, such as `private`.
+        Number of traces of each user; 1 by default. A model of nobody, such as one of `private`, refuses this setting.
     people : int, optional
         Number of synthetic people, each with one trace, made from users drawn at random with replacement. Unlike
-        `traces_per_user`, this does not reveal the number of users. For a model of nobody: by default 1,000.
+        `traces_per_user`, this does not reveal the number of users. A model of nobody makes new people instead, 1,000
+        by default.
     days : int, optional
         How many days each trace lasts, for models whose people remember from day to day. By default, a trace is as long
         as the model's time grid: one period of the training traces, or one window of a model of check-ins.
@@ -123,7 +124,7 @@ def fit(
     own_seed = seed_of_first_process(draw_seed(seed))
     trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     check_trace_model(synthesizer, trace_model)
-    # As model folders keep them.
+    # Paths as texts, as model folders keep them.
     stored = asdict(settings) | {name: str(path) for name, path in input_paths(settings).items()}
     return FittedModel.of(system, stored, own_seed, train, trace_model)
 
@@ -137,7 +138,7 @@ def synthesize(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Synthesize traces from each user of a model, or from random users; from a model of nobody, of new people.
+    """Synthesize traces from each user of a model or from random users, or new people from a model of nobody.
 
     A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
     between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
@@ -159,7 +160,7 @@ def synthesize(
     -------
     Traces
         Traces with the input users' ids. The traces of each user are numbered from 0. Test them before any release.
-        The people of a model of nobody have new ids, and need no test.
+        The people of a model of nobody have new ids, and their traces need no test.
 
     Raises
     ------
