@@ -14,22 +14,22 @@ from ppmtf_jax.runtime.devices import of_first_process
 WholeNumbers = TypeVar("WholeNumbers", int, np.ndarray)
 """A whole number or an array of whole numbers."""
 
-# The scale is larger by this factor than the quotient of the definition: more than what OpenDP rounds up.
+# The scale sensitivity / sqrt(2 rho) is multiplied by this factor, which is larger than OpenDP's upward rounding.
 ROUNDING = 1 + 2.0**-49
 
 
 def add_gaussian(values: WholeNumbers, sensitivity: int | float, rho: float) -> WholeNumbers:
     """Add independent discrete Gaussian noise to whole numbers (Canonne, Kamath and Steinke 2020).
 
-    The probability of the noise x is proportional to exp(-x^2 / (2 scale^2)), scale = sensitivity / sqrt(2 rho). The
-    result is rho-zero-concentrated differentially private (Bun and Steinke 2016) for neighbours whose `values` have at
-    most the Euclidean distance `sensitivity` (L2). OpenDP draws exactly, without a seed, and its privacy map of the
-    mechanism, which rounds only upwards, gives at most rho. If several processes call this function with the same
-    `values`, all get the same draw.
+    The probability of the noise x is proportional to exp(-x^2 / (2 scale^2)), where scale = sensitivity / sqrt(2 rho).
+    The result is rho-zero-concentrated differentially private (Bun and Steinke 2016) for neighbours whose `values` are
+    at most `sensitivity` apart in the Euclidean norm (L2). OpenDP draws exactly, without a seed. OpenDP's privacy map,
+    which computes the loss of the mechanism and rounds only upwards, gives at most rho. If several processes call this
+    function with the same `values`, all get the same draw.
 
     The result has the shape of `values`. `sensitivity`: a whole number above 0. Raises `InputError`: rho or the
-    sensitivity would give no protection, or the values are not whole numbers. Raises `NumericalError`: according to its
-    privacy map, the mechanism costs more than rho; then nothing is drawn.
+    sensitivity would give no protection, the noise would not fit into 64 bits, or the values are not whole numbers.
+    Raises `NumericalError`: according to its privacy map, the mechanism costs more than rho; then nothing is drawn.
 
     Examples
     --------

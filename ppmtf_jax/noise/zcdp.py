@@ -1,7 +1,7 @@
 """Zero-concentrated differential privacy (zCDP): an accountant for Gaussian noise (Bun and Steinke 2016).
 
 A mechanism is rho-zCDP if, for every order a > 1, the Renyi divergence of order a between its outputs for two
-neighbours is at most rho a. The losses of adaptively chosen mechanisms add up. What is rho-zCDP is also
+neighbours is at most rho a. The losses of adaptively chosen mechanisms add up. A rho-zCDP mechanism is also
 (epsilon, delta)-differentially private with
 
     delta = min over a > 1 of exp((a - 1) (a rho - epsilon)) / (a - 1) (1 - 1/a)^a
@@ -23,9 +23,9 @@ from ppmtf_jax.noise.accountant import Ledger, Number, Rho, Spending, exact_loss
 from ppmtf_jax.noise.source import NoiseSource
 
 Orders = float | np.ndarray
-# Logarithms of a - 1, of the orders among which the search begins.
+# The search begins at the best of these orders a; the numbers are log(a - 1).
 LOG_ORDERS = np.linspace(-30, 60, 3000)
-# More than the rounding errors of the bounds, relative to them.
+# Relative margin, larger than the relative rounding errors of the bounds.
 ROUNDING = 1e-10
 SUBJECT = "zero-concentrated differential privacy"
 
@@ -38,7 +38,7 @@ class ZCDPAccountant(Ledger[Rho]):
     relation : str
         The neighbour relation in words, such as "one user with all her traces is added or removed".
     epsilon, delta : number
-        What all mechanisms together may cost: both above 0, delta below 1.
+        What all mechanisms together may cost. Both are above 0, and delta is below 1.
     noise : NoiseSource
         `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional
@@ -74,8 +74,8 @@ class ZCDPAccountant(Ledger[Rho]):
         """Spend rho, then add Gaussian noise as `ppmtf_jax.noise.gaussian.add_gaussian` does.
 
         If that function refuses the values, rho is still spent, because a refusal may depend on the values and so
-        reveal something about them. Raises `InputError`: rho is not positive, or larger than the remaining budget. Then
-        nothing is spent.
+        reveal something about them. Raises `InputError`: rho is not positive, or larger than the remaining budget. In
+        these two cases nothing is spent.
         """
         if rho <= 0:
             raise InputError(mechanism, [Problem("a positive rho", str(rho))])
@@ -83,7 +83,7 @@ class ZCDPAccountant(Ledger[Rho]):
         return self.noise.add_gaussian(values, sensitivity, float_below(rho))
 
     def _total(self, loss: Rho) -> dict[str, float]:
-        """Epsilon and delta of the promise, and rho; the epsilon of what was spent is for the promise's delta."""
+        """Epsilon, delta and rho. Delta is the promised one; for a part of the budget, epsilon follows from rho."""
         if loss == self.budget:
             return stated(self.promised) | stated(loss)
         epsilon = epsilon_of(stated(loss)["rho"], float_below(self.promised.delta))
@@ -143,13 +143,13 @@ def _check(delta: float, problems: list[Problem | str]) -> None:
 
 
 def _order(log_order: Orders, delta: float) -> tuple[Orders, Orders]:
-    """The order a = 1 + exp(log_order), and a rho - epsilon at which the formula gives `delta`."""
+    """The order a = 1 + exp(log_order), and the value of a rho - epsilon for which the formula gives `delta`."""
     above_one = np.exp(log_order)
     return 1 + above_one, (np.log1p(above_one) + math.log(delta)) / above_one + np.log1p(1 / above_one)
 
 
 def _minimum(function: Callable[[Orders], Orders]) -> float:
-    """The minimum over the orders; a value at any order is a correct bound."""
+    """The minimum over orders; even if the search misses it, the value at any order is a correct bound."""
     best = LOG_ORDERS[np.argmin(function(LOG_ORDERS))]
     step = LOG_ORDERS[1] - LOG_ORDERS[0]
     return float(function(fminbound(function, best - step, best + step, xtol=1e-9)))

@@ -16,37 +16,40 @@ PUBLIC = (
     "The list of places, with coordinates and categories, and what follows from it, such as ranges of distance. It "
     "must not be chosen from the data, for example by how often people visit places.",
     "The time grid: its length, step, slots and time zone. If a trace has several days, also the day of the week on "
-    "which it begins.",
+    "which it begins. The first and the last day must not be those of somebody's first and last event.",
     "All settings of the model, such as epsilon, and everything that they name.",
     "The number of synthetic people. It was chosen, and tells nothing about the number of people in the data.",
 )
 NOT_PROTECTED = (
     "Anybody, if the places were chosen from the data: then the list of places may reveal who was there.",
     "Anybody, if the same data is used several times: the epsilons and deltas of several models add up, also if the "
-    "settings are the same. Numbers and pictures that compare synthetic with real traces are not covered at all.",
+    "settings are the same, and also if a fit failed after it had drawn its noise. Numbers and pictures that compare "
+    "synthetic with real traces are not covered at all.",
     "Groups of people, such as a family: for g people together, rho is g * g times as large, and epsilon more "
     "than g times, at the same delta.",
+    "A person whose data has two user ids: she counts as two people.",
     "Facts about many people, and what the data of others reveal about a person.",
-    "How long the computation took.",
+    "Anybody, by how the data was chosen before the fit, such as which users are training users, if others see this.",
+    "How long the computation took, and how much memory it needed.",
 )
 
 
 def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any]:
-    """What is guaranteed for all that is made from a model of nobody, at what cost, and what is not protected.
+    """The privacy statement for everything made from a model of nobody: the guarantee, its cost and its limits.
 
     Parameters
     ----------
     model : FittedModel
         A model of nobody with a ledger.
     dated : bool
-        Whether somebody chose the date of the traces.
+        Whether the publisher chose the date of the traces.
 
     Returns
     -------
     dict
         JSON values: format, guarantee, private, neighbours, epsilon, delta, ledger, generator, traces, public,
         protected, not_protected, randomness. `generator` has the checksum of the model, which may be published too, and
-        names files of its settings without their folders.
+        the settings; for a file in the settings, only its name, without the folder.
 
     Raises
     ------
@@ -87,7 +90,7 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
 
 
 def guarantee(epsilon: float, delta: float) -> str:
-    """(epsilon, delta)-differential privacy in words; see `greatest_accuracy`.
+    """What (epsilon, delta)-differential privacy guarantees, in words; see `greatest_accuracy`.
 
     Examples
     --------
@@ -104,11 +107,11 @@ def guarantee(epsilon: float, delta: float) -> str:
 
 
 def greatest_accuracy(epsilon: float, delta: float) -> float:
-    """The greatest share of right guesses between two neighbouring data sets that are equally probable.
+    """The greatest share of right guesses which of two equally probable neighbouring data sets was used.
 
     Under differential privacy, a test's true positive rate t and false positive rate f satisfy t <= e^epsilon f + delta
-    and 1 - f <= e^epsilon (1 - t) + delta. So (t + 1 - f) / 2 is at most (e^epsilon + delta) / (e^epsilon + 1), see
-    Kairouz, Oh and Viswanath, ICML 2015.
+    and 1 - f <= e^epsilon (1 - t) + delta. So the share of right guesses, (t + 1 - f) / 2, is at most
+    (e^epsilon + delta) / (e^epsilon + 1) (Kairouz, Oh and Viswanath, ICML 2015).
 
     Examples
     --------
@@ -119,7 +122,7 @@ def greatest_accuracy(epsilon: float, delta: float) -> float:
 
 
 def model_statement_text(statement: dict[str, Any]) -> str:
-    """The statement of traces of nobody as text, with the guarantee first."""
+    """The privacy statement of traces of nobody as text; the guarantee comes first."""
     generator, cost_of = statement["generator"], costs(statement["ledger"])
     width = max(map(len, cost_of))
     spent = [f"{mechanism:<{width}}  {cost}" for mechanism, cost in cost_of.items()]
@@ -138,7 +141,7 @@ def model_statement_text(statement: dict[str, Any]) -> str:
 
 
 def costs(ledger: dict[str, Any]) -> dict[str, str]:
-    """What each mechanism of a ledger cost, in words, and all of them together."""
+    """What each mechanism of a ledger cost, and what all of them cost together, in words."""
     (of_relation,) = ledger["relations"]
     lines = [*of_relation["mechanisms"], {"mechanism": "together"} | of_relation["spent"]]
     amounts = ({name: line[name] for name in ("epsilon", "delta", "rho") if name in line} for line in lines)

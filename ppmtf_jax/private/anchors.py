@@ -1,12 +1,13 @@
 """Homes and second places of synthetic people, from noisy sums.
 
-The population is a mixture of people at home, at their second place, and elsewhere:
+The population p(s, b) at place b in slot s is a mixture of people at home, at their second place, and elsewhere:
 
     p(s, b) = sum over types k and layers l of occupancy_k(s, l) D_kl(s, b)
 
-The estimates of the distributions D of homes, of second places and of places elsewhere have more noise than that of the
-population p. So expectation-maximization brings the mixture near p, from their own estimates (a coupled factorization
-under the Kullback-Leibler divergence).
+where occupancy_k(s, l) is the share of the people who are of type k and in layer l, and D_kl is their distribution over
+places. The estimates of homes and of second places have more noise than the estimate of p. Places elsewhere have no
+estimate of their own: they start as the rest of p. From this start, expectation-maximization changes homes and places
+elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence).
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from ppmtf_jax.private.summaries import N_LAYERS
 
 N_UPDATES = 15
 LEAST_ELSEWHERE = 0.05
-"""Share of the population of a place that is elsewhere at the start, even if the noisy sums leave none."""
+"""Minimum of the people elsewhere at a place at the start, as a share of (people elsewhere in the slot) x (share of
+the population at the place). It counts where the estimates of homes and second places leave too few people."""
 LAYERS_GUESS = np.array([[0.6, 0.0, 0.4], [0.5, 0.2, 0.3]])
-"""Guess of the shares of layers, of people without and with a second place."""
+"""Guess of the shares of layers: a row for people without a second place, and a row for people with one."""
 STEPS_GUESS = 0.9
-"""Guess of the share of steps that stay in a layer."""
+"""Guess of steps: this share stays in the layer, and the rest goes to all layers alike, the same layer included."""
 TYPES_GUESS = np.full(N_TYPES, 1 / N_TYPES)
 GUESS_WEIGHT = 1.0
 """Weight of a guess, in standard deviations of the noise."""
@@ -38,7 +40,7 @@ TINY = 1e-12
 
 
 class AnchoredPeople(NamedTuple):
-    """Types of people, when they are at home and at their second place, and where these are."""
+    """Types of people: their shares, when they are in each layer, and the places of each layer."""
 
     share: Float[np.ndarray, " type"]
     layers: Layers
@@ -48,12 +50,12 @@ class AnchoredPeople(NamedTuple):
 
 
 def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"], seed: int) -> AnchoredPeople:
-    """Types, layers and distributions over places, from releases and the estimated population."""
+    """Estimate types, layers and distributions over places from releases and the estimated population."""
     domain, n_rows = releases.domain, 2 * N_TYPES - 1
     guess = np.repeat(population.mean(axis=0)[None], n_rows, axis=0)
     tables = tables_of(releases, domain.anchor_tables())
     places = estimate(tables, domain, log_guess(guess), np.eye(n_rows), seed)
-    # People of type 0 have no second place; any distribution will do.
+    # People of type 0 have no second place, so any distribution will do for theirs.
     home, second = places[:N_TYPES], places[[N_TYPES, *range(N_TYPES, n_rows)]]
     types = _drawn_to(releases["type"], TYPES_GUESS)
     share, at, steps = types / types.sum(), _shares_of_layers(releases), _steps(releases)
@@ -68,7 +70,7 @@ def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"],
 
 
 def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
-    """Shares of layers of each type in each slot, shrunk to those of all types with a second place."""
+    """Shares of layers of each type in each slot; types 1 to 4 are shrunk towards the shares of all four together."""
     noisy = releases["type x slot x layer"]
     value, n_slots = np.maximum(noisy.value, 0), noisy.value.shape[1]
     groups = (slice(0, 1), slice(1, None))
@@ -84,7 +86,7 @@ def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
 
 
 def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
-    """Steps between layers in each slot, of people without and with a second place, shrunk to those of all slots."""
+    """Steps between layers in each slot, without and with a second place, shrunk towards the steps of all slots."""
     noisy = releases["slot x layer x layer"]
     stays = STEPS_GUESS * np.eye(N_LAYERS) + (1 - STEPS_GUESS) / N_LAYERS
     n_slots, possible = noisy.value.shape[1], np.ones((2, 1, N_LAYERS, N_LAYERS))
@@ -95,7 +97,7 @@ def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
 
 
 def _drawn_to(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
-    """Noisy sums that are not negative, plus a guess with the weight of the noise; the last axes are shares."""
+    """Noisy sums, negative ones set to 0, plus a guess of shares times `GUESS_WEIGHT` standard deviations."""
     return np.maximum(noisy.value, 0) + GUESS_WEIGHT * noisy.sigma * np.broadcast_to(guess, noisy.value.shape)
 
 
@@ -105,10 +107,11 @@ def _coupled(
     second: Float[np.ndarray, "type place"],
     occupancy: Float[np.ndarray, "type slot 3"],
 ) -> tuple[Float[np.ndarray, "type place"], Float[np.ndarray, "type place"], Float[np.ndarray, "slot place"]]:
-    """Distributions whose mixture is near the population, see the module.
+    """Distributions of homes, second places and places elsewhere, whose mixture is near the population; see the module.
 
-    An update of the homes is the mean of their own estimate and of what the population says. The distributions of
-    second places stay as they are: the population says little about them, because few people are there.
+    Each update sets the homes to the mean of two distributions: the homes' own estimate, and the one that fits the
+    population best. The distributions of second places do not change: few people are there, so the population says
+    little about them.
     """
     at_home, at_second = occupancy[:, :, HOME], occupancy[:, :, SECOND]
     else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
@@ -128,7 +131,7 @@ def _coupled(
 def anchor_arrays(
     people: AnchoredPeople, distances: Float[np.ndarray, " bin"], domain: Domain
 ) -> dict[str, np.ndarray]:
-    """Arrays of homes and second places of `bridge.people.law.PersonLaw`."""
+    """The arrays of `bridge.people.law.PersonLaw` for homes and second places."""
     share = people.share * people.layers.second_share
     pairs = couple(people.home, people.second, share, distances, domain.distance_bin, domain.space.cell)
     pulls = {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull, "anchor_between": pairs.between}

@@ -1,4 +1,4 @@
-"""The domain of private releases: what is public, and the groups of slots and places whose events are counted."""
+"""The domain of private releases: what is public, and the groups of slots and places for which events are counted."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from ppmtf_jax.errors import InputError, Problem
 N_BLOCKS = 6
 """Number of blocks of slots."""
 N_CELLS = (4, 16, 64)
-"""Numbers of cells of neighbouring places, each cell with equally many places."""
+"""Numbers of cells into which places are grouped. A cell has neighbouring places; all cells have equally many."""
 N_EDGES = 12
-"""Number of edges between bins of distance, in geometric progression."""
+"""Number of edges between bins of distance; the edges are a geometric progression."""
 N_TYPES = 5
-"""Number of types of people with a home. Type 0 has no second place; types 1 to 4 visit theirs most often in one of
-four parts of the period. Rows of anchors are the homes of all types, then the second places of types 1 to 4."""
+"""Number of types of people. People of type 0 have no second place. People of types 1 to 4 have one, and visit it most
+often in the first, second, third or last quarter of the slots. A table of anchors has a row for the homes of each type,
+and after these rows, a row for the second places of each of the types 1 to 4."""
 
 
 class Grouping(NamedTuple):
-    """A table of counts: the row of each slot and the column of each place."""
+    """A table of counts: the row of each slot (or row of anchors, see `N_TYPES`) and the column of each place."""
 
     row: Int[np.ndarray, " slot"]
     column: Int[np.ndarray, " place"]
@@ -44,18 +45,19 @@ class Grouping(NamedTuple):
 class Domain:
     """What is public: the places with coordinates and categories, and the slots of one period.
 
-    Nothing here may depend on the events: neither places that were chosen because people visit them nor a time grid
-    that begins or ends with an event is public.
+    Places and time grid may not depend on the events. Places that were chosen because people visit them are not public.
+    A time grid that begins or ends with an event is not public either.
 
     Parameters
     ----------
     places : PlaceTable
-        Also their order is public. If a place has no coordinates, or if all places are at one point, the domain has no
+        Their order is public too. If a place has no coordinates, or if all places are at one point, the domain has no
         distances.
     time_grid : TimeGrid
         One period: what a synthetic trace covers.
     anchored : bool
-        Whether people have a home and a second place, whose releases take a part of the budget.
+        Whether people have a home and a second place. Releases about these take a part of the budget.
+        `anchored` may depend on the events, but only through noisy counts (see `releases.has_dense_users`).
 
     Examples
     --------
@@ -72,7 +74,7 @@ class Domain:
 
     @classmethod
     def of(cls, places: PlaceTable, time_grid: TimeGrid) -> Domain:
-        """The domain of traces with these places, in the slots of this grid's period."""
+        """The domain of traces at these places, with the slots of one period of this grid."""
         return cls(places, time_grid.one_period())
 
     @property
@@ -85,7 +87,7 @@ class Domain:
 
     @cached_property
     def space(self) -> Space:
-        """Distances; a single cell if a place has no coordinates."""
+        """Cells of places and distances between them; a single cell if a place has no coordinates."""
         located = np.isfinite(self.places.latitude) & np.isfinite(self.places.longitude)
         if located.all():
             return space_of(self.places)
@@ -93,9 +95,10 @@ class Domain:
 
     @cached_property
     def distance_bin(self) -> Int[np.ndarray, "cell cell"]:
-        """Bin of distance of each pair of cells; all in one bin if there are no distances.
+        """Bin of distance of each pair of cells; if there are no distances, all pairs are in one bin.
 
-        The first edge is the 0.2 % quantile of the distances or, if that is larger, a 200th of the largest distance.
+        The first edge is the larger of two distances: the 0.2 % quantile of the positive distances, and a 200th of the
+        largest distance.
         """
         km = self.space.km
         if not self.space.has_distances:
@@ -106,22 +109,22 @@ class Domain:
 
     @cached_property
     def category(self) -> Int[np.ndarray, " place"] | None:
-        """Number of each place's category; None if there are not at least two categories."""
+        """Number of each place's category; None if there are fewer than two categories."""
         if self.places.category is None:
             return None
-        # A missing category is an empty one, as in a saved table.
+        # A missing category is the empty text, as in a saved table.
         number = np.unique(pd.Series(self.places.category).fillna("").astype(str), return_inverse=True)[1]
         return number if number.max() > 0 else None
 
     @cached_property
     def cells(self) -> dict[int, Int[np.ndarray, " place"]]:
-        """Cell of each place, by the number of cells; only numbers that are smaller than that of the places."""
+        """Cell of each place, for each number of cells in `N_CELLS` that is smaller than the number of places."""
         if not self.space.has_distances:
             return {}
         return {n: space_of(self.places, n).cell for n in N_CELLS if n < self.n_places}
 
     def population_tables(self) -> dict[str, Grouping]:
-        """Groupings of the events that are counted to learn where people are, by name."""
+        """Tables of events that show where people are, by name."""
         slot, place = np.arange(self.n_slots), np.arange(self.n_places)
         all_slots = np.zeros_like(slot)
         blocks = np.unique(slot * N_BLOCKS // self.n_slots, return_inverse=True)[1]
@@ -136,7 +139,7 @@ class Domain:
         return tables
 
     def anchor_tables(self) -> dict[str, Grouping]:
-        """Groupings of the rows of anchors, see `N_TYPES`, by name."""
+        """Tables of anchors, by name; for the rows see `N_TYPES`."""
         if not self.anchored:
             return {}
         anchor, every = np.repeat([0, 1], [N_TYPES, N_TYPES - 1]), np.arange(2 * N_TYPES - 1)
@@ -151,13 +154,13 @@ class Domain:
 
     @property
     def quarter(self) -> Int[np.ndarray, " slot"]:
-        """Which of the parts of the period, of which each is a type of second places, a slot belongs to."""
+        """The quarter of the slots, from 0 to 3, that each slot belongs to; see `N_TYPES`."""
         return np.arange(self.n_slots) * (N_TYPES - 1) // self.n_slots
 
     def check(self, traces: Traces) -> None:
-        """Refuse traces with other places or other slots, and events in another order than that of users.
+        """Refuse traces with other places or other slots, and traces whose events are not in the order of users.
 
-        A user whose events are apart would be counted as several users.
+        A user whose events are not consecutive would be counted as several users.
         """
         problems = []
         if (np.diff(traces.user) < 0).any():

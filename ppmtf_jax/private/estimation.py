@@ -2,17 +2,19 @@
 
 The number of people l(s, b) at place b in slot s is modelled as
 
-    log l(s, b) = c_s + u_b + sum_g v_g(cell_g(b)) + sum_g (L H_g)(s, cell_g(b)) + k(category(b))
+    log l(s, b) = c_s + u_b + sum_g v_g(cell_g(b)) + sum_h (L H_h)(s, cell_h(b)) + w(category(b))
                   + (L C)(s, category(b)) + e(s, b) + (1 + a) log prior(s, b)
 
-where g are sizes of cells, and L makes effects smooth over slots. All effects but c are normal with mean 0, and each
-family of effects has its own scale, which is learned. A release y_j, a table of sums A_j l, is normal with mean k_j A_j
-l, where k_j is learned, because users' vectors in different tables have different sums. Its variance is that of the
-noise plus 0.4 times the mean, for the chance who the users are.
+where g are all numbers of cells (`domain.N_CELLS`), h are those in `SMOOTH_CELLS`, and L makes effects smooth over
+slots. All effects but c are normal with mean 0, and so is the number a. Each family of effects has its own scale, which
+is learned. The release y_j is a table. It is normal with mean k_j A_j l, where A_j adds up people over the slots and
+places of each cell of the table. The factor k_j is learned, because users' vectors in different tables have different
+sums. The variance of y_j is that of the noise, plus 0.4 times the mean, because it is by chance who the users are.
 
 The posterior of the effects is approximated by independent normal distributions that minimize the Kullback-Leibler
-divergence (mean-field variational inference), by stochastic gradients (Adam) with one draw of all effects per step. The
-time does not depend on the number of users. All this is post-processing: nothing here sees a trace.
+divergence (mean-field variational inference). The numbers c, k_j and the scales have no distribution, only a value. The
+optimization uses stochastic gradients (Adam), with one draw of all effects per step. The time does not depend on the
+number of users. All this is post-processing: nothing here sees a trace.
 """
 
 from __future__ import annotations
@@ -40,24 +42,25 @@ from ppmtf_jax.streams import Stage, jax_stream
 N_STEPS = 220
 LEARNING_RATE, LAST_RATE_SHARE = 0.08, 0.02
 MOST_GRADIENT = 100.0
-"""Longest gradient of a step; longer ones are scaled down to it."""
+"""Maximum norm of the gradient of a step; a longer gradient is scaled down to this norm."""
 CHANCE_VARIANCE = 0.4
 """Variance of a sum over users, divided by its mean, if users are a random sample."""
 SLOT_SCALE = 0.7
 """Standard deviation of the change of c from slot to slot."""
 SCALE_WEIGHT, SCALE_SPREAD = 1.5, 0.7
-"""The penalty for a learned scale t is weight (log(t / t0) / spread)^2, where t0 is the scale at the start."""
+"""The penalty for a learned scale t is weight x (log(t / t0) / spread)^2, where t0 is the scale at the start."""
 SMOOTH_H, SMOOTH_SLOTS = 3.0, 3.0
-"""Standard deviation of the smoothing over slots: these hours, but at most this number of slots if a period is not a
-number of days."""
+"""Standard deviation of the smoothing over slots, in hours; if a period is not a whole number of days, at most this
+number of slots."""
 SMOOTH_CELLS = N_CELLS[:2]
-"""Numbers of cells whose effects change over slots."""
+"""Numbers of cells for which a cell's effects change over slots."""
 FIRST_SD = 0.3
-"""Standard deviations at the start, in units of the scale; that of the prior's one number is divided by sqrt(places).
-Otherwise its draws move all places so much that the first gradients are noise, and some seeds find a far worse fit."""
+"""Standard deviation of each effect at the start, in units of its scale. That of a, the number of the prior, is divided
+by sqrt(places). Otherwise draws of a move all places so much that the first gradients are noise, and some seeds find a
+far worse fit."""
 MIN_LOG, MAX_LOG = -25.0, 20.0
 LEAST_PRIOR = 1e-4
-"""Share of a prior that is spread evenly over places, because no place is impossible."""
+"""This share of a prior is spread evenly over places, so that no place is impossible."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["group", "weight", "scale"], meta_fields=["n_groups", "slots"])
@@ -72,21 +75,21 @@ class _Effect:
     weight: Float[Array, "place slot"] | Float[Array, ""] | float = field(default=1.0)
 
     def at(self, value: Float[Array, "group slots"], smoothing: Float[Array, "slot slot"]) -> Float[Array, "place _"]:
-        """The effect on each place; it has one slot if it is constant and its weight has no slots."""
+        """The effect on each place in each slot; only one slot, if effect and weight are the same in all slots."""
         value = value @ smoothing.T if self.slots == "smooth" else value
         return self.weight * value[self.group]
 
 
 class Table(NamedTuple):
-    """A release: which places and slots it adds up, noisy sums in users, and the standard deviation of the noise."""
+    """A release: the column of each place, the row of each slot, noisy sums in users, and their standard deviation."""
 
     column: Int[Array, " place"]
-    row_of: Float[Array, "slot row"]  # 1 where a slot is of a row
+    row_of: Float[Array, "slot row"]  # 1 if the slot belongs to the row
     value: Float[Array, "column row"]
     sigma: Float[Array, ""]
 
     def expected(self, people: Float[Array, "place slot"]) -> Float[Array, "column row"]:
-        """The sums of a population."""
+        """The sums of the table for a population."""
         return segment_sum(people @ self.row_of, self.column, len(self.value))
 
 
@@ -97,29 +100,29 @@ class _Parameters(NamedTuple):
     log_sd: dict[str, Array]
     log_scale: dict[str, Array]
     slot: Float[Array, " slot"]  # c
-    log_sum: Float[Array, " table"]  # k_j is the exponential of the difference to the finest table
+    log_sum: Float[Array, " table"]  # k_j = exp(log_sum[j] - log_sum of the finest table)
 
 
 def estimate_population(
     releases: Releases, seed: int, prior: Float[np.ndarray, "slot place"] | None = None
 ) -> Float[np.ndarray, "slot place"]:
-    """The share of the people at each place in each slot, estimated from noisy releases alone; every share positive.
+    """The share of the people at each place in each slot, from noisy releases and a public prior; every share positive.
 
-    It is the mean of the posterior's mean and median, each normalized.
+    The estimate is the average of the posterior mean and the posterior median, each normalized.
 
     Parameters
     ----------
     releases : Releases
     seed : int
-        Seed of the stochastic gradients, which protects nobody and may be known.
+        Seed of the stochastic gradients. It may be known: privacy does not depend on it.
     prior : float array, shape (slots, places), optional
-        A public guess of the population, such as a density of venues: not negative, and positive somewhere in every
-        slot. The model learns how much of it is used.
+        A public guess of the population, such as a density of venues. Its numbers are at least 0, and not all 0 in any
+        slot. The model learns how far to trust it.
 
     Raises
     ------
     InputError
-        The prior has another shape, or is not a distribution in each slot.
+        The prior has another shape, a number that is negative or not finite, or only zeros in a slot.
 
     Examples
     --------
@@ -146,9 +149,9 @@ def estimate(
     smoothing: Float[np.ndarray, "row row"],
     seed: int,
 ) -> Float[np.ndarray, "row place"]:
-    """Distributions over places, one for each row, from noisy tables; see the module.
+    """Distributions over places, one for each row, from noisy tables; see the module, where rows are slots.
 
-    `offset`: logarithm of a guess. `smoothing`: L.
+    `offset`: logarithm of a guess, see `log_guess`. `smoothing`: the matrix L.
     """
     n_rows, effects = len(smoothing), _effects(domain)
     given = jnp.zeros((domain.n_places, n_rows)) if offset is None else jnp.asarray(offset.T, jnp.float32)
@@ -162,7 +165,7 @@ def estimate(
 
 
 def tables_of(releases: Releases, groupings: Mapping[str, Grouping]) -> list[Table]:
-    """The releases with these groupings of rows and places."""
+    """The releases of these names as tables, with the row of each slot and the column of each place."""
     tables = []
     for name, grouping in groupings.items():
         if name in releases.sums:
@@ -173,7 +176,7 @@ def tables_of(releases: Releases, groupings: Mapping[str, Grouping]) -> list[Tab
 
 
 def _effects(domain: Domain) -> dict[str, _Effect]:
-    """All families of effects but the prior's, with their scales at the start."""
+    """All families of effects, except the prior, with their scales at the start."""
     place = np.arange(domain.n_places)
     families = {"place": (place, "constant", 0.8), "slot x place": (place, "free", 0.2)}
     for n_cells, cell in domain.cells.items():
@@ -190,7 +193,7 @@ def _effects(domain: Domain) -> dict[str, _Effect]:
 
 
 def _smoothing(time_grid: TimeGrid) -> Float[np.ndarray, "slot slot"]:
-    """A matrix L such that L x is smooth over slots if x is independent: L L^T is a Gaussian or a periodic kernel."""
+    """A matrix L that makes independent numbers x smooth over slots, as L x: L L^T is a Gaussian or periodic kernel."""
     n_slots, slots = time_grid.n_slots, np.arange(time_grid.n_slots)
     slot_h = time_grid.step_s / 3600 * time_grid.n_instants / run_begins(time_grid.slot_of_instant).sum()
     width = SMOOTH_H / slot_h
@@ -213,13 +216,13 @@ def _log_prior(prior: Float[np.ndarray, "slot place"], domain: Domain) -> Float[
 
 
 def log_guess(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
-    """Logarithm of the distributions with these weights, relative to the uniform distribution."""
+    """Normalize the weights of each row to shares, and take the logarithm of their ratio to the uniform share."""
     share = weight / weight.sum(axis=1, keepdims=True)
     return np.log((1 - LEAST_PRIOR) * share * weight.shape[1] + LEAST_PRIOR)
 
 
 def _start(effects: Mapping[str, _Effect], tables: list[Table], n_slots: int, n_places: int) -> _Parameters:
-    """Means 0, and people spread evenly."""
+    """Parameters at the start: all effects have mean 0, and people are spread evenly."""
     mean = {
         name: jnp.zeros((effect.n_groups, 1 if effect.slots == "constant" else n_slots))
         for name, effect in effects.items()
@@ -234,7 +237,7 @@ def _start(effects: Mapping[str, _Effect], tables: list[Table], n_slots: int, n_
 
 
 def _finest(tables: list[Table]) -> int:
-    """The table with the most cells, in whose users people are counted."""
+    """Index of the table with the most cells; the number of people l has the units of this table."""
     return int(np.argmax([table.value.size for table in tables]))
 
 
@@ -249,7 +252,7 @@ def _fit(
 ) -> tuple[Float[Array, "place slot"], Float[Array, "place slot"]]:
     """Mean and variance of log l under the approximate posterior."""
     schedule = optax.cosine_decay_schedule(LEARNING_RATE, N_STEPS, LAST_RATE_SHARE)
-    # An early draw may have a gradient so large that its square keeps Adam's steps tiny to the end.
+    # The gradient of an early draw may be so large that Adam, which divides by past gradients, takes tiny steps later.
     optimizer = optax.chain(optax.clip_by_global_norm(MOST_GRADIENT), optax.adam(schedule))
 
     def log_people(values: dict[str, Array], slot: Array) -> Float[Array, "place slot"]:
@@ -283,12 +286,12 @@ def _fit(
 
 
 def _squared(effect: _Effect) -> _Effect:
-    """The effect on variances: independent effects have variances that add up with squared weights."""
+    """The family for variances instead of effects: its weight is squared, because variances add up like this."""
     return _Effect(effect.group, effect.n_groups, effect.slots, effect.scale, effect.weight**2)
 
 
 def _divergence(parameters: _Parameters, name: str, effect: _Effect) -> Float[Array, ""]:
-    """Divergence of a family's posterior from its normal prior, and the penalty for the scale of this prior."""
+    """Divergence of a family's posterior from its normal prior, plus the penalty for the scale of this prior."""
     log_sd, log_scale = parameters.log_sd[name], parameters.log_scale[name]
     second_moment = (parameters.mean[name] ** 2 + jnp.exp(2 * log_sd)) * jnp.exp(-2 * log_scale)
     penalty = SCALE_WEIGHT * ((log_scale - jnp.log(effect.scale)) / SCALE_SPREAD) ** 2

@@ -1,10 +1,10 @@
-"""Synthetic people of private releases: the law of people who remember, with all parameters from noisy sums.
+"""Synthetic people from private releases: all parameters of the law of people who remember, from noisy sums.
 
-The people follow the law of `bridge.people`. They differ in how often they move. If the domain is anchored, they have
-homes and second places, and are of several types (see `anchors`); the clusters of the law are these types. Moves depend
-on the distance and the population (gravity), and on the places of the trace so far. Simulated people are calibrated
-until their population, stays, distances and returns are those of the releases. No function here sees a trace of a real
-person.
+The people follow the law of `bridge.people`. They differ in how often they move. If the domain is anchored, people have
+homes and second places, and are of several types (see `anchors`); each type is a cluster of the law. Moves depend on
+the distance and the population (gravity), and on the places of the trace so far. Calibration brings the population,
+stays, distances and returns of simulated people near the estimates from the releases. No function here sees a trace of
+a real person.
 """
 
 from __future__ import annotations
@@ -41,20 +41,24 @@ NO_MOVES, MEAN_MOVES, SPREAD = (
     np.linspace(0.04, 0.96, 24),
     np.array([0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.65]),
 )
-"""Distributions of mobility that are compared: share of people without moves; the others have a beta distribution of
-the probability of a move, with this mean, and with a variance of this share of mean (1 - mean)."""
+"""Grid of distributions of mobility. In each distribution, a share of the people (`NO_MOVES`) hardly move. The others
+have probabilities of a move with a beta distribution: it has a mean (`MEAN_MOVES`), and its variance is a share
+(`SPREAD`) of mean x (1 - mean)."""
 GUESS_WEIGHT, SLOT_WEIGHT = 0.5, 2.0
-"""Weight, in standard deviations of the noise, of guesses of the share of moves back and of moves in a slot."""
+"""Weights of two guesses, in standard deviations of the noise: of the share of moves back, and of the share of moves in
+a slot."""
 LEAST_MASS = 0.5
-"""Least sum over all distances if moves did not depend on the distance, in standard deviations of the noise."""
+"""Minimum rate of moves per pair of people, in standard errors of an estimated rate that is the same at all
+distances."""
 NEUTRAL_BACK = 0.2
-"""A share of moves back, for people without memory, who do not use it."""
+"""Share of moves back for the calibration of people without memory; it changes nothing for them."""
 MOST_MISPLACED = 0.03
-"""People who hardly go back cannot be at popular places often enough. If this share of the people more are at other
-places than the population, people do not remember places elsewhere."""
+"""If people remember places but hardly go back, they cannot be at popular places often enough. The share of people who
+are misplaced may exceed that of people without memory by this number. Otherwise the model has no memory of places
+elsewhere."""
 SMALL = (300, 100)
-"""Numbers of users with a step, at epsilon 1, below which a model is of little use: with sparse and dense traces. Of
-1,000 users who check in now and then, a third have events at consecutive instants."""
+"""With fewer users with a step than this, at epsilon 1, a model is of little use: for sparse traces, and for dense
+traces. Of 1,000 users who check in now and then, a third have events at consecutive instants."""
 LEAST_SHARE = 1e-3
 TINY = 1e-12
 
@@ -77,9 +81,9 @@ class Forgetful(RememberingBridge):
 
 
 class Fitted(NamedTuple):
-    """Arrays of a law, shares of its clusters, which are types of people, and whether people remember places elsewhere.
+    """Arrays of a law, the share of people in each cluster (type), and whether people remember places elsewhere.
 
-    The law is `RememberingBridge` for people who remember, otherwise `Forgetful`.
+    The law is `RememberingBridge` if people remember, and `Forgetful` otherwise.
     """
 
     arrays: dict[str, np.ndarray]
@@ -90,13 +94,13 @@ class Fitted(NamedTuple):
 class Movements(NamedTuple):
     """How people move, learned from noisy sums."""
 
-    class_share: Float[np.ndarray, " class"]  # shares of the people with the probabilities `CLASS_MOVES`
+    class_share: Float[np.ndarray, " class"]  # share of the people in each class of `CLASS_MOVES`
     moves: Float[np.ndarray, " slot"]  # share of moves among all steps
     distances: Float[np.ndarray, " bin"]  # share of the moves in each bin of distance
 
     @classmethod
     def of(cls, releases: Releases, population: Float[np.ndarray, " place"]) -> Movements:
-        """Divide noisy sums, after they are drawn to guesses with a weight that grows with their noise."""
+        """Estimate movements from noisy sums; the more noise a sum has, the more a guess weighs."""
         in_slots = releases["slot x stay or move"]
         class_share = _classes(releases["mobility"], in_slots, len(releases.domain.time_grid.slot_of_instant) - 1)
         return cls(
@@ -107,7 +111,7 @@ class Movements(NamedTuple):
 
 
 def _classes(mobility: Noisy, in_slots: Noisy, most_steps: int) -> Float[np.ndarray, " class"]:
-    """Shares of the classes of mobility: the mean over distributions, each with its likelihood of both noisy sums."""
+    """Shares of the classes of mobility: the mean of all distributions, weighted by the likelihood of both tables."""
     shares = _distributions()
     log_likelihood = np.zeros(len(shares))
     lengths = most_steps / 8, most_steps / 2, most_steps
@@ -122,7 +126,7 @@ def _classes(mobility: Noisy, in_slots: Noisy, most_steps: int) -> Float[np.ndar
 
 
 def _distributions() -> Float[np.ndarray, "distribution class"]:
-    """Shares of the classes of mobility in all distributions that are compared."""
+    """Shares of the classes of mobility in each distribution of the grid, see `NO_MOVES`."""
     still, mean, spread = (each.ravel()[:, None] for each in np.meshgrid(NO_MOVES, MEAN_MOVES, SPREAD))
     edges = np.append(0, (CLASS_MOVES[1:-1] + CLASS_MOVES[2:]) / 2)
     size = 1 / spread - 1
@@ -131,7 +135,7 @@ def _distributions() -> Float[np.ndarray, "distribution class"]:
 
 
 def _class_of_window(n_steps: int) -> Float[np.ndarray, "class window"]:
-    """Probability of each class of windows with this number of steps, for people of each class of mobility."""
+    """Probability of each class of windows, for a window of `n_steps` steps of people in each class of mobility."""
     most_moves = np.array(MOVES_PERCENT) * n_steps // 100
     below = binom.cdf(most_moves, n_steps, CLASS_MOVES[:, None])
     return np.diff(below, axis=1, prepend=0, append=1)
@@ -140,29 +144,29 @@ def _class_of_window(n_steps: int) -> Float[np.ndarray, "class window"]:
 def _log_likelihood(
     value: Float[np.ndarray, " cell"], expected: Float[np.ndarray, "distribution cell"], sigma: float
 ) -> Float[np.ndarray, " distribution"]:
-    """Log-likelihood of noisy sums that are, but for the noise, the expected shares of an unknown number."""
+    """Log-likelihood of noisy sums whose means are the expected shares times an unknown number, which is fitted."""
     number = np.maximum(expected @ value, 0) / (expected**2).sum(axis=1)
     return -((value - number[:, None] * expected) ** 2).sum(axis=1) / (2 * sigma**2)
 
 
 def _share_back(noisy: Noisy, guess: float) -> float:
-    """Share of moves back, drawn to a guess."""
+    """Share of moves back, shrunk towards a guess."""
     value, weight = np.maximum(noisy.value, 0), GUESS_WEIGHT * noisy.sigma
     return float(np.clip((value[1] + weight * guess) / (value.sum() + weight), LEAST_SHARE, 1 - LEAST_SHARE))
 
 
 def _moves_of_slots(noisy: Noisy, moves: float) -> Float[np.ndarray, " slot"]:
-    """Share of moves in each slot, drawn to the share of all slots."""
+    """Share of moves in each slot, shrunk towards the share in all slots."""
     value, weight = np.maximum(noisy.value, 0), SLOT_WEIGHT * noisy.sigma
     share = (value[:, 1] + weight * moves) / (value.sum(axis=1) + weight)
     return np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE)
 
 
 def distances(releases: Releases, name: str, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
-    """Share of a release in each bin of distance; one bin if there are no distances.
+    """Share of each bin of distance in a release, "distance" or "home to second"; one bin if there are no distances.
 
-    The guess is that moves, or people, per pair of places become rarer with distance (isotonic regression). A pair of
-    places weighs as many as the pairs of people there.
+    The sums are shrunk towards a guess. In the guess, the number of moves (or of homes with a second place) per pair of
+    people never rises with the distance (isotonic regression).
     """
     domain = releases.domain
     if not domain.space.has_distances:
@@ -179,7 +183,7 @@ def distances(releases: Releases, name: str, population: Float[np.ndarray, " pla
 
 
 def pairs_in_bins(domain: Domain, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
-    """Share of the pairs of people at different places in each bin of distance."""
+    """Share of pairs of people who are at different places, in each bin of distance."""
     space = domain.space
     of_cell = np.bincount(space.cell, population, len(space.km))
     pairs = np.outer(of_cell, of_cell)
@@ -191,7 +195,7 @@ def pairs_in_bins(domain: Domain, population: Float[np.ndarray, " place"]) -> Fl
 def factors_of_distance(
     domain: Domain, apart: Float[np.ndarray, " bin"], population: Float[np.ndarray, " place"]
 ) -> Float[np.ndarray, "cell cell"]:
-    """Factors by which pairs of places are more often joined by a move than pairs of people are there."""
+    """For each pair of cells: the share `apart` of its bin of distance, divided by the share of pairs of people."""
     pairs = pairs_in_bins(domain, population)
     return np.divide(apart, pairs, out=np.zeros_like(pairs), where=pairs > 0)[domain.distance_bin]
 
@@ -208,7 +212,7 @@ def is_small(releases: Releases) -> bool:
 
 
 def share_back(places: Int[np.ndarray, "person instant"]) -> float:
-    """Share of moves back, among moves that follow a move at once."""
+    """Share of moves back to the place before, among moves directly after a move."""
     moves = places[:, 1:] != places[:, :-1]
     second = moves[:, 1:] & moves[:, :-1]
     back = second & (places[:, 2:] == places[:, :-2])
@@ -218,13 +222,13 @@ def share_back(places: Int[np.ndarray, "person instant"]) -> float:
 def fit_people(
     releases: Releases, seed: int, prior: Float[np.ndarray, "slot place"] | None = None, *, progress: bool = False
 ) -> Fitted:
-    """The arrays of the law of synthetic people, from releases alone, see `bridge.people.law.PersonLaw`.
+    """Fit the law of synthetic people to releases and a public prior alone, see `bridge.people.law.PersonLaw`.
 
     Parameters
     ----------
     releases : Releases
     seed : int
-        Seed of the fit, which protects nobody and may be known.
+        Seed of the fit. It may be known: privacy does not depend on it.
     prior : float array, shape (slots, places), optional
         See `estimation.estimate_population`.
     """
@@ -240,7 +244,7 @@ def fit_people(
     arrays |= _start(domain, elsewhere, movements, layers)
     law_arrays = {name: _narrow(values) for name, values in arrays.items()}
     slots = domain.time_grid.slot_of_instant
-    # Each type in proportion to its share, so that simulated people have equal weights.
+    # The number of simulated people of a type is proportional to its share, so that all people have equal weights.
     clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
 
     def calibrated(kind: type[RememberingBridge], back: float) -> tuple[RememberingBridge, np.ndarray]:
@@ -274,9 +278,10 @@ def _misplaced(
     population: Float[np.ndarray, "slot place"],
     slots: Int[np.ndarray, " instant"],
 ) -> float:
-    """Total variation between simulated people and the population, beyond chance, on average over instants.
+    """Total variation between simulated people and the population, less that by chance, on average over instants.
 
-    The chance that a person is at a place is nearly normal: its mean absolute error is sqrt(2 variance / pi).
+    By chance, the simulated share of people at a place has a nearly normal error, with a mean absolute value of
+    sqrt(2 variance / pi).
     """
     n_people, n_places = len(places), population.shape[1]
     apart = []
@@ -291,7 +296,7 @@ def _misplaced(
 def _start(
     domain: Domain, population: Float[np.ndarray, "slot place"], movements: Movements, layers: Layers
 ) -> dict[str, np.ndarray]:
-    """Arrays of the law before it is calibrated, without anchors; `population`: of the people elsewhere."""
+    """Arrays of the law before calibration, except those of anchors. `population`: where the people elsewhere are."""
     n_slots, n_places = population.shape
     slots, space = domain.time_grid.slot_of_instant, domain.space
     n_types = len(layers.second_share)
@@ -339,6 +344,6 @@ def _weight_of_others(
     between: Float[np.ndarray, "cell cell"],
     cell: Int[np.ndarray, " place"],
 ) -> Float[np.ndarray, "slot place"]:
-    """Sum of the weights of all other places, for moves from each place."""
+    """For moves from each place: the sum of the weights of all other places."""
     in_cell = np.stack([np.bincount(cell, row, len(between)) for row in population])
     return (in_cell @ between.T)[:, cell] - population * np.diag(between)[cell]

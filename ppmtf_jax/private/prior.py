@@ -1,4 +1,4 @@
-"""A public prior of the population: from a table of places with weights, or from a public trace set.
+"""A public prior of the population, from a table of places with weights or from a public trace set.
 
 A prior may not depend on the traces that the model learns from. It helps most if there are few users.
 """
@@ -21,11 +21,12 @@ from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import read_marker
 
 KERNELS_KM = (0.1, 0.4, 1.5)
-"""Standard deviations of the normal kernels that spread a weight over the places around it."""
+"""Standard deviations of the normal kernels that spread the weight at a point over the places around this point."""
 AT_A_TIME = 2000
 """Number of weighted points that are spread at a time."""
 LEAST = 1e-3
-"""Share of the weight of a place, and of all places, that is spread evenly over slots and places."""
+"""Each weight is raised by this share of the place's mean weight over slots, and by this share of the mean weight over
+all places and slots."""
 
 
 def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.ndarray, "slot place"]:
@@ -35,18 +36,18 @@ def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.n
     ----------
     path : path
         A folder of a trace set, or a table (CSV, Parquet or the like). A trace set says how popular places are in each
-        slot; every user weighs by the square root of her number of events. A table has a row for each place, and maybe
-        a column of weights. If the places of the traces have coordinates, so has the table, and weights are spread to
-        the places around; otherwise the table has the ids of the places.
+        slot; the total weight of a user is the square root of her number of events. A table has a row for each place,
+        and may have a column of weights. If the places of the domain have coordinates, the table must have coordinates,
+        and each weight is spread over the places around it. Otherwise the table must have the ids of the places.
     domain : Domain
     training : str
-        Digest of the training traces, which a prior may not come from.
+        Digest of the training traces. Neither they nor traces synthesized from them may be the prior.
 
     Raises
     ------
     InputError
-        The file cannot be read, a weight is negative, nothing is at or near the places of the domain, or the prior is
-        the training traces, or was synthesized from them.
+        The file cannot be read, a weight is negative or not a number, a trace set has other slots, no weight is at or
+        near the places of the domain, the prior is the training traces, or it was synthesized from them.
     """
     marker = read_marker(path)
     if marker is not None and marker.kind in (TRACE_SET, SYNTHETIC):
@@ -104,7 +105,7 @@ def _of_table(path: PathLike, with_coordinates: bool) -> tuple[PlaceTable, Float
 def _spread(
     places: PlaceTable, weight: Float[np.ndarray, "point slot"], onto: PlaceTable
 ) -> Float[np.ndarray, "place slot"]:
-    """Spread weights at points to places by normal kernels of several widths."""
+    """Spread the weights of points over places, by normal kernels of several widths."""
     together = replace(
         onto,
         ids=np.arange(len(onto) + len(places)),

@@ -1,18 +1,23 @@
-"""Releases of user-level differential privacy: noisy sums of the summaries of users, and a ledger of what they cost.
+"""Releases of user-level differential privacy: noisy sums of users' summaries, and a ledger of what they cost.
 
-**Proof.** Neighbours are two sets of traces of which one has one more user, with all her traces. A summary's sum is a
-sum over users of vectors of whole numbers. Each vector is a function of one user's own events and of the public domain,
-and has a Euclidean norm of at most 1024 (see `summaries`). So neighbours have sums at most 1024 apart, and discrete
-Gaussian noise for this sensitivity makes each release rho s-zero-concentrated differentially private, where s is its
-share of the budget. The shares add up to 1, so all releases together are rho-zCDP, which implies the epsilon and delta
-of the budget (see `noise.zcdp`). Everything else is computed from the releases and the public domain. In particular the
-number of users is not read.
+**Proof.** Two sets of traces are neighbours if one of them is the other plus one user, with all her traces. For each
+summary, every user has a vector of whole numbers, and the vectors of all users are added up. A user's vector is a
+function of her own events and of the domain, and its Euclidean norm is at most 1024 (see `summaries`). So the sums of
+neighbours are at most 1024 apart. Discrete Gaussian noise for this sensitivity makes each release (rho s)-zCDP
+(zero-concentrated differentially private), where rho is the budget, and s is the release's share of it. All shares
+together are at most 1, so all releases together are rho-zCDP. The first release may decide whether the domain is
+anchored, and so which sums follow (see `has_dense_users`). The bound still holds, because the losses of adaptively
+chosen mechanisms add up. Rho-zCDP implies the epsilon and delta of the budget (see `noise.zcdp`). Everything else is
+computed from the releases, the domain and public inputs. In particular, the number of users is not used.
 
-**What the proof does not cover.** A user is what the column of users says: a person with two ids has two users. Groups
-of people are protected less: rho grows with the square of their number. The rho of several fits to the same people add
-up. The users are those of the traces that are given: a random split into training and test users depends on all users.
-The places and the time grid must be public (see `Domain`). No error depends on the events of valid traces. But the time
-and the memory that a run needs do, and whoever can measure them learns from them.
+**What the proof does not cover.** A user is an id in the column of users: a person with two ids is two users. Groups of
+people are protected less: rho grows with the square of their number. If several models are fitted to the same people,
+the rho of all fits add up. The proof is about the given traces, not about the data from which they were made. If a
+random split chose the training users, one more user in the data may change who is a training user. If a filter dropped
+events at places of few users, one more user may change the traces of others. The places and the whole time grid of the
+traces, with its length, must be public (see `Domain`). Only one error depends on the events of valid traces: a prior is
+refused if it is the training traces, or was synthesized from them (see `prior.read_prior`). The time and the memory of
+a run depend on the events. Whoever can measure them learns something about the events.
 """
 
 from __future__ import annotations
@@ -43,14 +48,14 @@ KIND, SUMS_FILE, LEDGER_FILE = "releases", "sums.npz", "ledger.json"
 RELATION = "one user with all her traces is added or removed"
 
 POPULATION_PARTS = 75
-"""Parts of the budget, of 100, for where people are; `SHARES_OF_POPULATION` divides them."""
+"""Parts of the budget, of 100, for the tables of where people are; `SHARES_OF_POPULATION` divides these parts."""
 SHARES_OF_POPULATION = {
     "place and category": {"place": 30, "slot x place": 30, "block x cell": 13, "cell": 12, "slot x category": 15},
     "place": {"place": 30, "slot x place": 30, "block x cell": 25, "cell": 15},
     "category": {"place": 25, "slot x place": 55, "slot x category": 20},
     "neither": {"place": 30, "slot x place": 70},
 }
-"""Parts of each table, by what is known of places: coordinates, categories, or neither."""
+"""Parts of each table. The keys say what is known of places: coordinates ("place"), categories, both, or neither."""
 MOVEMENT_PARTS = {"mobility": 8, "slot x stay or move": 5, "distance": 8, "back or not": 4}
 """Parts of the budget for how people move."""
 ANCHOR_PARTS = {
@@ -63,15 +68,15 @@ ANCHOR_PARTS = {
     "type x slot x layer": 25,
     "slot x layer x layer": 5,
 }
-"""Parts of the budget for homes and second places, beside the 100 of the others."""
+"""Parts of the budget for homes and second places, in addition to the 100 parts of the other releases."""
 DENSITY, DENSITY_SHARE = "dense users", Fraction(1, 100)
-"""Name of the release that says whether people can have anchors, and its share of the budget."""
+"""Name of the release that decides whether people have anchors, and its share of the budget."""
 MECHANISMS = (DENSITY, *max(SHARES_OF_POPULATION.values(), key=len), *MOVEMENT_PARTS, *ANCHOR_PARTS)
 """Names of all releases."""
 
 
 class Noisy(NamedTuple):
-    """A noisy sum over users of their vectors, and the standard deviation of its noise; both in users."""
+    """A noisy sum of users' vectors, and the standard deviation of its noise; both in users."""
 
     value: Float[np.ndarray, "..."]
     sigma: float
@@ -79,7 +84,7 @@ class Noisy(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """All that a model learns from the data: noisy sums by name, in units of 1/1024 of a user, and their ledger.
+    """All that a model learns from the data: noisy sums by name, in units of 1/1024 of a user, and a ledger of them.
 
     Examples
     --------
@@ -111,7 +116,7 @@ class Releases:
         return f"Releases: {private}; {', '.join(self.sums)}"
 
     def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
-        """Write a folder from which models can be fitted without the data, at no further cost in privacy."""
+        """Write a folder; models can be fitted to it without the data, at no further cost in privacy."""
         with output_folder(folder, KIND, overwrite=overwrite) as partial:
             write_table(partial / PLACES_FILE, self.domain.places.to_frame())
             write_text(partial / GRID_FILE, self.domain.time_grid.to_json())
@@ -135,9 +140,9 @@ class Releases:
 
 
 def shares(domain: Domain) -> dict[str, Fraction]:
-    """The share of the budget of each release, by name; together 1.
+    """Each release's share of the remaining budget, by name; the shares add up to 1.
 
-    Parts of summaries that the domain does not have go to the others.
+    If the domain lacks a summary, the other summaries get its parts.
 
     Examples
     --------
@@ -156,9 +161,9 @@ def shares(domain: Domain) -> dict[str, Fraction]:
 
 
 def has_dense_users(traces: Traces, accountant: ZCDPAccountant) -> bool:
-    """Whether most users have dense traces of several periods, by a noisy count that spends `DENSITY_SHARE`.
+    """Whether most users have dense traces of several periods, by two noisy counts that spend `DENSITY_SHARE`.
 
-    If the time grid is too short for that, the answer is no without any cost, since the grid is public.
+    If the time grid has too few periods, the answer is no, and nothing is spent: the length of the grid is public.
     """
     if traces.time_grid.n_instants < DENSE_WINDOWS * traces.time_grid.period:
         return False
@@ -172,9 +177,9 @@ def has_dense_users(traces: Traces, accountant: ZCDPAccountant) -> bool:
 def release(
     traces: Traces, domain: Domain, accountant: ZCDPAccountant, plan: Mapping[str, Fraction] | None = None
 ) -> Releases:
-    """Add up the summaries of all users, and add noise to each sum; `accountant` spends its whole remaining budget.
+    """Add up the summaries of all users, and add noise to each sum; by default this spends the whole remaining budget.
 
-    The work is done in blocks of users, so that the memory does not grow with users x places.
+    The summaries are computed for one block of users at a time, so that the memory does not grow with users x places.
 
     Parameters
     ----------
@@ -184,12 +189,13 @@ def release(
     accountant : ZCDPAccountant
         For the relation "one user with all her traces is added or removed".
     plan : mapping of str to Fraction, optional
-        Share of the budget of each release; by default `shares`.
+        Each release's share of the remaining budget; by default `shares`.
 
     Raises
     ------
     InputError
-        The traces have other places or slots than the domain, or the shares add up to more than 1.
+        The traces have other places or slots than the domain, their events are not in the order of users, or the
+        shares add up to more than 1.
     """
     domain.check(traces)
     tables = shapes(domain)
@@ -206,8 +212,8 @@ def release(
 
 
 def shrunk(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
-    """Noisy sums, drawn to a guess: the less, the more the sums differ from it beyond their noise."""
-    by_noise = noisy.sigma**2 * (1 + np.sqrt(2 / guess.size))  # mean square, and one standard error
+    """Noisy sums, shrunk towards a guess. If they differ from it by more than their noise, they are shrunk less."""
+    by_noise = noisy.sigma**2 * (1 + np.sqrt(2 / guess.size))  # mean square of the noise, plus one standard error
     spread = max(float(((noisy.value - guess) ** 2).mean()) - by_noise, 0)
     drawn = spread / (spread + noisy.sigma**2)
     return np.maximum(guess + drawn * (noisy.value - guess), 1e-9)

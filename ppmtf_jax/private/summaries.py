@@ -1,9 +1,9 @@
-"""Summaries of users: each user's counts, scaled to the Euclidean norm 1, in whole numbers.
+"""Summaries of users: tables of each user's counts, scaled to the same Euclidean norm, in whole numbers.
 
-A summary is a table of counts of one user's own events or steps. `vector_sum` divides the counts c of each user by
-their Euclidean norm, rounds 1024 c / |c| down to whole numbers, and adds these vectors up over users. So a vector is a
-function of one user's own data, and its norm is at most 1024: adding or removing a user changes the sum by at most 1024
-in the Euclidean norm.
+A summary counts what one user did: her events, steps, pairs of moves, windows or anchors. If c are a user's counts and
+|c| is their Euclidean norm, her vector is 1024 c / |c|, rounded down to whole numbers. `vector_sum` adds up the vectors
+of all users. A user's vector is a function of her own data, and its norm is at most 1024. So if a user is added or
+removed, the sum changes by at most 1024 in the Euclidean norm.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ SCALE = 1024
 """Norm of a user's vector before it is rounded."""
 SCALE_BITS = 10
 MOST_COUNT = 2**21
-"""Larger counts of a user become this number, so that squares times `SCALE` squared fit into 64 bits."""
+"""A user's larger counts are reduced to this number. Then their squares times `SCALE` squared fit into 64 bits."""
 MOVES_PERCENT = (0, 12, 25, 40, 60)
-"""Largest shares of moves, in percent, of the classes of mobility; the last class has larger shares."""
+"""Upper bound of each class of mobility, as percentage of moves among steps; one more class has larger shares."""
 STEPS_QUARTERS = (1, 3)
-"""Largest numbers of steps, in quarters of those of a complete window, of the classes of completeness but the last."""
+"""Upper bound of each class of completeness, in quarters of a complete window's steps; one more class has more."""
 DENSE_WINDOWS = 3
-"""Number of windows with events at half of the instants or more, from which the home of a user is known well."""
+"""A window is dense if it has events at half of its instants or more. A user with this number of dense windows, or
+more, is dense: her home is known well."""
 N_LAYERS = 3
-"""At home, at the second place, elsewhere."""
+"""Number of layers: at home, at the second place, elsewhere."""
 
 
 class Rows(NamedTuple):
-    """Events or steps that a summary counts, sorted by user: the user of each, and its cell of the summary's table."""
+    """What a summary counts, such as events or steps, sorted by user: the user and the cell of the table for each."""
 
     user: Int[np.ndarray, " row"]
     cell: Int[np.ndarray, " row"]
@@ -76,13 +77,15 @@ def shapes(domain: Domain) -> dict[str, tuple[int, ...]]:
 def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
     """What each summary counts, by name.
 
-    Steps are between events at consecutive instants of a window, which is one period of one trace. A step is a stay
-    (second index 0) or a move (1), and belongs to the slot of its later event. "mobility" counts windows with a step by
-    the number of steps and the share of moves among them, see `STEPS_QUARTERS` and `MOVES_PERCENT`. "back or not"
-    counts two moves in a row that end elsewhere (0) or where they began (1).
+    A window is one period of one trace. A step leads from an event to the event at the next instant of the same window.
+    A step is a stay (second index 0) or a move (1), and belongs to the slot of its later event. "mobility" counts
+    windows that have a step, by the number of their steps and by the share of moves among these, see `STEPS_QUARTERS`
+    and `MOVES_PERCENT`. "back or not" counts pairs of moves, one directly after the other. The second move ends at the
+    place where the first move began (1), or at another place (0).
 
-    If the domain is anchored, stays and moves are counted only between places elsewhere, and distances only of moves to
-    places elsewhere. A user's anchors are a function of her own events, see `bridge.people.anchors.Anchors`.
+    If the domain is anchored, "slot x stay or move" and "mobility" count only steps between places elsewhere (neither
+    home nor second place), and "distance" counts only moves to places elsewhere. A user's anchors are a function of her
+    own events, see `bridge.people.anchors.Anchors`.
     """
     user, place, cell, bins = traces.user, traces.place, domain.space.cell, domain.distance_bin
     slot = domain.time_grid.slot_of_instant[traces.instant % domain.time_grid.period]
@@ -120,7 +123,7 @@ def _types(
     n_users: int,
     domain: Domain,
 ) -> Int[np.ndarray, " user"]:
-    """Type of each user, see `N_TYPES`; if two parts of the period have equally many events, the earlier one counts."""
+    """Type of each user, see `N_TYPES`; if two quarters of the slots have equally many events, the first one counts."""
     n_parts = N_TYPES - 1
     part = user[is_second].astype(np.int64) * n_parts + domain.quarter[slot[is_second]]
     n_events = np.bincount(part, minlength=n_users * n_parts).reshape(n_users, n_parts)
@@ -144,7 +147,7 @@ def _anchor_rows(anchors: Anchors, type_of: Int[np.ndarray, " user"], domain: Do
 def _mobility(
     user: Int[np.ndarray, " step"], window: Int[np.ndarray, " step"], moves: Bool[np.ndarray, " step"], most_steps: int
 ) -> Rows:
-    """Class of each window that has a step: by its number of steps, and by the share of moves among them."""
+    """Class of each window that has a step, by its number of steps and by the share of moves among these."""
     first = run_begins(window)
     number = np.cumsum(first) - 1
     n_steps, n_moves = np.bincount(number), np.bincount(number, moves)
@@ -154,7 +157,7 @@ def _mobility(
 
 
 def density(traces: Traces) -> Rows:
-    """For each user with events, whether she has events at half of the instants or more of at least 3 windows."""
+    """For each user with events: whether she has at least `DENSE_WINDOWS` dense windows (cell 1) or not (cell 0)."""
     window, _, first = traces.periods()
     period, user = traces.time_grid.period, traces.user[first]
     n_events = np.bincount(window, minlength=len(first))
@@ -164,7 +167,7 @@ def density(traces: Traces) -> Rows:
 
 
 def vector_sum(counted: Rows, n_cells: int) -> Int[np.ndarray, " cell"]:
-    """Sum over users of 1024 c / |c|, rounded down, where c are the user's numbers of rows in each cell.
+    """Sum over users of 1024 c / |c|, rounded down, where c are a user's numbers of rows in each cell.
 
     Raises
     ------
@@ -184,9 +187,9 @@ def vector_sum(counted: Rows, n_cells: int) -> Int[np.ndarray, " cell"]:
     begins = run_begins(user)
     first, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     squares = np.minimum(count, MOST_COUNT) ** 2
-    # floor(1024 c / |c|) in exact arithmetic: the square root of a whole number up to 2^20 is rounded correctly.
+    # Exactly floor(1024 c / |c|): the rounded square root of a whole number up to 2^20 never reaches the next integer.
     vector = np.sqrt((squares << 2 * SCALE_BITS) // np.add.reduceat(squares, first)[owner]).astype(np.int64)
     if (np.add.reduceat(vector**2, first) > SCALE**2).any():
-        raise NumericalError("a user's vector is longer than the noise covers; nothing was released")
+        raise NumericalError("a user's vector is longer than the noise covers; this sum is not released")
     # Floats add whole numbers up to 2^53 exactly.
     return np.bincount(cell, vector, n_cells).astype(np.int64)

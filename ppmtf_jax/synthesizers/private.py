@@ -1,8 +1,8 @@
 """Private: synthetic people under user-level differential privacy, whose model may be published.
 
-The data are read once, to draw noisy sums of what each user did (`private.releases`, with the proof). Everything else
-is computed from these sums: the population (`private.estimation`), and people who move and remember
-(`private.people`). A synthetic person stands for nobody, and the model knows no user.
+The model learns from the data only through noisy sums over users (see `private.releases`, which has the proof). From
+these sums it learns the population (`private.estimation`), and people who move and remember (`private.people`). A
+synthetic person stands for nobody, and the model knows no user.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 
 CLUSTER = 2**31
-"""Number of the random stream of clusters; `bridge.people.steps` uses one number for each instant."""
+"""Number of the random stream from which clusters are drawn. `bridge.people.steps` uses the numbers of instants."""
 TITLE = "Synthetic people under user-level differential privacy; the model may be published"
 
 
@@ -51,10 +51,10 @@ class PrivateSettings(Settings):
         better. Delta should be far below one divided by the number of users.
     public_places : bool
         Must be true: your declaration that the place table does not depend on the traces. A table of places that people
-        visited, or visited often, does depend on them.
+        visited, or visited often, does depend on them. The same must hold for the first and the last day of the data.
     anchors : "auto", "none" or "coupled"
-        Whether people have a home and a second place ("coupled"). "auto" decides by a noisy count of the users whose
-        traces are dense and span several periods.
+        Whether people have a home and a second place ("coupled") or not ("none"). "auto" decides by noisy counts of the
+        users with and without dense traces of several periods.
     prior : Path, optional
         File of a public table of places with weights, or folder of a public trace set, see `private.prior.read_prior`.
         It says roughly where people are, and helps most if there are few users. It may not depend on the traces.
@@ -75,9 +75,9 @@ class PrivateSettings(Settings):
 class PrivatePeople(RememberingBridge):
     """The law of synthetic people who stand for nobody; see `PersonLaw` for the arrays.
 
-    `share`: of each cluster, which is a type of people.
-    `promise`: epsilon, delta, and 1 if the noise was secure. `losses`: rho of each of `private.releases.MECHANISMS`, 0
-    if it was not used.
+    `share`: share of the people in each cluster; a cluster is a type of people.
+    `promise`: epsilon, delta, and 1 if the noise was secure (otherwise 0). `losses`: rho of each mechanism in
+    `private.releases.MECHANISMS`; 0 if the mechanism was not used.
     """
 
     of_nobody: ClassVar[bool] = True
@@ -125,12 +125,12 @@ class PrivatePeople(RememberingBridge):
 
 
 def _decimal(value: Any) -> float:
-    """The number that the shortest decimal notation of a float of 32 bits stands for."""
+    """The number that the shortest decimal notation of a 32-bit float shows."""
     return float(str(np.float32(value)))
 
 
 def _not_below(values: Sequence[float]) -> Float[np.ndarray, " value"]:
-    """Floats of 32 bits whose decimal notation is not below the values."""
+    """32-bit floats whose shortest decimal notation is not below the values."""
     rounded = np.asarray(values, np.float32)
     below = np.array([_decimal(each) for each in rounded]) < np.asarray(values)
     return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
@@ -153,7 +153,7 @@ def fit_trace_model(
     del checkpoints
     _require_public_places(settings)
     domain = Domain.of(train.places, train.time_grid)
-    # Read first: a wrong file must not cost any of the budget.
+    # The prior is read first, because a wrong file must not cost any of the budget.
     prior = None if settings.prior is None else read_prior(settings.prior, domain, train.digest)
     noise = SecureNoise() if settings.noise == "secure" else SeededNoise(seed)
     accountant = ZCDPAccountant(RELATION, settings.epsilon, settings.delta, noise)
@@ -192,7 +192,7 @@ def _require_public_places(settings: PrivateSettings) -> None:
 
 
 def claims(model: PrivatePeople, settings: PrivateSettings) -> Claims:
-    """Claims of a release of these traces."""
+    """What a release of the model's traces claims to protect, and not to protect."""
     if not model.is_private:
         seeded = "anybody: NOT PRIVATE. The noise comes from a seed, for experiments only"
         return Claims(not_protected=(seeded,))
