@@ -212,7 +212,7 @@ def release(
 
 
 def shrunk(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
-    """Noisy sums, shrunk towards a guess. If they differ from it by more than their noise, they are shrunk less."""
+    """Noisy sums, shrunk towards a guess, and less so if they differ from it by more than their noise."""
     by_noise = noisy.sigma**2 * (1 + np.sqrt(2 / guess.size))  # mean square of the noise, plus one standard error
     spread = max(float(((noisy.value - guess) ** 2).mean()) - by_noise, 0)
     drawn = spread / (spread + noisy.sigma**2)
