@@ -68,7 +68,8 @@ import numpy as np
 from ppmtf_jax.private import people
 from ppmtf_jax.private.releases import Releases
 people.N_PEOPLE = int(sys.argv[3])
-np.savez(sys.argv[2], **people.fit_people(Releases.load(sys.argv[1]), 0))
+fitted = people.fit_people(Releases.load(sys.argv[1]), 0)
+np.savez(sys.argv[2], share=fitted.share, remembers=fitted.remembers, **fitted.arrays)
 """
 
 
@@ -83,5 +84,7 @@ def test_a_process_that_never_saw_the_data_fits_the_same_people(tmp_path, monkey
     subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
     monkeypatch.setattr(people, "N_PEOPLE", FEW_PEOPLE)
     with np.load(tmp_path / "people.npz") as found:
-        np.testing.assert_equal(dict(found), fit_people(Releases.load(tmp_path / "releases"), 0))
-        np.testing.assert_equal(dict(found), fit_people(made, 0))
+        for releases in (Releases.load(tmp_path / "releases"), made):
+            fitted = fit_people(releases, 0)
+            own = fitted.arrays | {"share": fitted.share, "remembers": fitted.remembers}
+            np.testing.assert_equal(dict(found), own)
