@@ -220,32 +220,25 @@ def save_release(
     if (release.key is None) != (key_folder is None):
         expected = "no key: nobody stands behind these traces" if release.key is None else "a folder for the key"
         raise InputError("release", [Problem(expected, str(key_folder))])
-    if key_folder is None:
-        with output_folder(
-            folder, RELEASE, about={OF_NOBODY: True}, overwrite=overwrite, public=True, inputs=inputs
-        ) as partial:
-            _write_release(release, partial)
-        return
-    if Path(os.path.abspath(key_folder)).is_relative_to(os.path.abspath(folder)):
+    if key_folder is not None and Path(os.path.abspath(key_folder)).is_relative_to(os.path.abspath(folder)):
         found = "one that would be handed out with it"
         raise InputError(str(key_folder), [Problem("a key outside the release", found)])
-    check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, key_folder])
-    about: dict[str, Any] = {
-        "seed": release.seed._asdict() if release.seed else None,
-        "origin": release.origin._asdict(),
-        "made_from": dict(release.lineage),
-    }
-    with output_folder(folder, RELEASE, overwrite=overwrite, public=True, inputs=inputs) as partial:
-        _write_release(release, partial)
-        about["release"] = content_digest(partial)
-        with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
-            write_table(partial_key / KEY_FILE, release.key)
-
-
-def _write_release(release: Release, folder: Path) -> None:
-    release.traces.write_into(folder)
-    write_statement(folder, release.statement, statement_text(release.statement))
-    write_text(folder / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
+    beside = [] if key_folder is None else [key_folder]
+    check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, *beside])
+    about = {OF_NOBODY: True} if release.key is None else None
+    with output_folder(folder, RELEASE, about=about, overwrite=overwrite, public=True, inputs=inputs) as partial:
+        release.traces.write_into(partial)
+        write_statement(partial, release.statement, statement_text(release.statement))
+        write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
+        if release.key is not None and release.seed is not None and key_folder is not None:
+            of_key: dict[str, Any] = {
+                "seed": release.seed._asdict(),
+                "origin": release.origin._asdict(),
+                "made_from": dict(release.lineage),
+                "release": content_digest(partial),
+            }
+            with output_folder(key_folder, RELEASE_KEY, about=of_key, overwrite=overwrite, inputs=inputs) as secret:
+                write_table(secret / KEY_FILE, release.key)
 
 
 def is_release(folder: PathLike) -> bool:

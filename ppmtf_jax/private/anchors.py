@@ -72,9 +72,9 @@ def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"],
 def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
     """Shares of layers of each type in each slot; types 1 to 4 are shrunk towards the shares of all four together."""
     noisy = releases["type x slot x layer"]
-    value, n_slots = np.maximum(noisy.value, 0), noisy.value.shape[1]
+    n_slots = noisy.value.shape[1]
     groups = (slice(0, 1), slice(1, None))
-    shares = np.empty_like(value)
+    shares = np.empty_like(noisy.value)
     for group, guess in zip(groups, LAYERS_GUESS, strict=True):
         own = noisy.value[group]
         together = np.maximum(own.sum(axis=0), 0) + GUESS_WEIGHT * noisy.sigma * np.sqrt(len(own)) * guess

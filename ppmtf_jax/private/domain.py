@@ -40,6 +40,10 @@ class Grouping(NamedTuple):
         """Number of rows and columns."""
         return int(self.row.max()) + 1, int(self.column.max()) + 1
 
+    def cell(self, row: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
+        """Cell of the table for each event, with its slot (or row of anchors) and its place."""
+        return self.row[row] * self.shape[1] + self.column[place]
+
 
 @dataclass(frozen=True, eq=False)
 class Domain:

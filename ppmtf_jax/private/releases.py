@@ -23,7 +23,6 @@ a run depend on the events. Whoever can measure them learns something about the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod, sqrt
@@ -174,10 +173,8 @@ def has_dense_users(traces: Traces, accountant: ZCDPAccountant) -> bool:
     return bool(noisy[1] > noisy[0])
 
 
-def release(
-    traces: Traces, domain: Domain, accountant: ZCDPAccountant, plan: Mapping[str, Fraction] | None = None
-) -> Releases:
-    """Add up the summaries of all users, and add noise to each sum; by default this spends the whole remaining budget.
+def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Releases:
+    """Add up the summaries of all users, and add noise to each sum; this spends the whole remaining budget.
 
     The summaries are computed for one block of users at a time, so that the memory does not grow with users x places.
 
@@ -188,14 +185,11 @@ def release(
         Must be public: see `Domain`.
     accountant : ZCDPAccountant
         For the relation "one user with all her traces is added or removed".
-    plan : mapping of str to Fraction, optional
-        Each release's share of the remaining budget; by default `shares`.
 
     Raises
     ------
     InputError
-        The traces have other places or slots than the domain, their events are not in the order of users, or the
-        shares add up to more than 1.
+        The traces have other places or slots than the domain, or their events are not in the order of users.
     """
     domain.check(traces)
     tables = shapes(domain)
@@ -206,7 +200,7 @@ def release(
     budget = accountant.remaining.rho
     noisy = {
         name: accountant.add_gaussian(sums[name].reshape(tables[name]), SCALE, budget * share, name)
-        for name, share in (shares(domain) if plan is None else plan).items()
+        for name, share in shares(domain).items()
     }
     return Releases(domain, noisy, accountant.ledger())
 

@@ -90,7 +90,7 @@ def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
     user, place, cell, bins = traces.user, traces.place, domain.space.cell, domain.distance_bin
     slot = domain.time_grid.slot_of_instant[traces.instant % domain.time_grid.period]
     for name, table in domain.population_tables().items():
-        yield name, Rows(user, table.row[slot] * table.shape[1] + table.column[place])
+        yield name, Rows(user, table.cell(slot, place))
     window, phase, _ = traces.periods()
     is_step = ~run_begins(window) & (np.diff(phase, prepend=0) == 1)
     is_move = is_step & (np.diff(place, prepend=0) != 0)
@@ -137,7 +137,7 @@ def _anchor_rows(anchors: Anchors, type_of: Int[np.ndarray, " user"], domain: Do
     user, number = np.nonzero(np.stack([anchors.home != NOWHERE, anchors.second != NOWHERE], axis=1))
     place, row = np.stack(anchors)[number, user], number * (N_TYPES - 1) + type_of[user]
     for name, table in domain.anchor_tables().items():
-        yield name, Rows(user, table.row[row] * table.shape[1] + table.column[place])
+        yield name, Rows(user, table.cell(row, place))
     if domain.space.has_distances:
         both, cell = np.flatnonzero(anchors.second != NOWHERE), domain.space.cell
         distance = domain.distance_bin[cell[anchors.home[both]], cell[anchors.second[both]]]

@@ -153,7 +153,8 @@ def fit_trace_model(
     del checkpoints
     _require_public_places(settings)
     domain = Domain.of(train.places, train.time_grid)
-    # The prior is read first, because a wrong file must not cost any of the budget.
+    # Wrong traces, or a wrong file of a prior, must not cost any of the budget.
+    domain.check(train)
     prior = None if settings.prior is None else read_prior(settings.prior, domain, train.digest)
     noise = SecureNoise() if settings.noise == "secure" else SeededNoise(seed)
     accountant = ZCDPAccountant(RELATION, settings.epsilon, settings.delta, noise)

@@ -60,18 +60,18 @@ class Sum(NamedTuple):
     sigma: float
 
 
-def asked_of(traces: Traces, domain: Domain, **options) -> dict[str, Draw]:
+def asked_of(traces: Traces, domain: Domain) -> dict[str, Draw]:
     """What a fit gives to the noise, by name; if the domain is anchored, also the count that decides about that."""
     noise = Recorded(is_private=True)
     accountant = ZCDPAccountant(RELATION, EPSILON, DELTA, noise)
     names = [DENSITY] if domain.anchored else []
     if domain.anchored:
         has_dense_users(traces, accountant)
-    names += release(traces, domain, accountant, **options).sums
+    names += release(traces, domain, accountant).sums
     return dict(zip(names, noise.asked, strict=True))
 
 
-def sums_of(traces: Traces, domain: Domain, **options) -> dict[str, Sum]:
+def sums_of(traces: Traces, domain: Domain) -> dict[str, Sum]:
     """Sums that a fit gives to the noise, by name."""
-    asked = asked_of(traces, domain, **options).items()
+    asked = asked_of(traces, domain).items()
     return {name: Sum(draw.values, draw.sensitivity / np.sqrt(2 * draw.epsilon)) for name, draw in asked}
