@@ -7,7 +7,8 @@ The population p(s, b) at place b in slot s is a mixture of people at home, at t
 where occupancy_k(s, l) is the share of the people who are of type k and in layer l, and D_kl is their distribution over
 places. The estimates of homes and of second places have more noise than the estimate of p. Places elsewhere have no
 estimate of their own: they start as the rest of p. From this start, expectation-maximization changes homes and places
-elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence).
+elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence). The mixture
+is then a guess for a better estimate of p, and homes and places elsewhere are changed again (see `people.fit_people`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,31 @@ class AnchoredPeople(NamedTuple):
     home: Float[np.ndarray, "type place"]
     second: Float[np.ndarray, "type place"]
     elsewhere: Float[np.ndarray, "slot place"]
+    occupancy: Float[np.ndarray, "type slot 3"]
+
+    def population(self) -> Float[np.ndarray, "slot place"]:
+        """Where all people together are."""
+        at_home, at_second, elsewhere = np.moveaxis(self.occupancy, -1, 0)
+        return at_home.T @ self.home + at_second.T @ self.second + elsewhere.sum(axis=0)[:, None] * self.elsewhere
+
+    def drawn_to(self, population: Float[np.ndarray, "slot place"]) -> AnchoredPeople:
+        """The people with homes and places elsewhere such that their population is near the given one; see the module.
+
+        Each update sets the homes to the mean of two distributions: the homes at the start, and the one that fits the
+        population best. The distributions of second places do not change: few people are there, so the population says
+        little about them.
+        """
+        people, at_home = self, self.occupancy[:, :, HOME]
+        own_share = np.maximum(at_home.sum(axis=1, keepdims=True), TINY)
+        for _ in range(N_UPDATES):
+            ratio = population / np.maximum(people.population(), TINY)
+            home = self.home + people.home * (at_home @ ratio) / own_share
+            people = people._replace(home=_normalized(home), elsewhere=_normalized(people.elsewhere * ratio))
+        return people
+
+
+def _normalized(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
+    return weight / np.maximum(weight.sum(axis=1, keepdims=True), TINY)
 
 
 def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"], seed: int) -> AnchoredPeople:
@@ -66,7 +92,10 @@ def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"],
     people = share * np.stack([1 - of_type, of_type])
     layers = Layers(of_type.astype(float), at_phase, chains_of_layers(at_phase, own_steps, people))
     occupancy = np.einsum("k,ksl->ksl", share, at)
-    return AnchoredPeople(share, layers, *_coupled(population, home, second, occupancy))
+    unnormalized = AnchoredPeople(share, layers, home, second, np.zeros_like(population), occupancy)
+    else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
+    elsewhere = np.maximum(population - unnormalized.population(), LEAST_ELSEWHERE * else_where * population)
+    return unnormalized._replace(elsewhere=_normalized(elsewhere)).drawn_to(population)
 
 
 def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
@@ -99,33 +128,6 @@ def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
 def _drawn_to(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
     """Noisy sums, negative ones set to 0, plus a guess of shares times `GUESS_WEIGHT` standard deviations."""
     return np.maximum(noisy.value, 0) + GUESS_WEIGHT * noisy.sigma * np.broadcast_to(guess, noisy.value.shape)
-
-
-def _coupled(
-    population: Float[np.ndarray, "slot place"],
-    home: Float[np.ndarray, "type place"],
-    second: Float[np.ndarray, "type place"],
-    occupancy: Float[np.ndarray, "type slot 3"],
-) -> tuple[Float[np.ndarray, "type place"], Float[np.ndarray, "type place"], Float[np.ndarray, "slot place"]]:
-    """Distributions of homes, second places and places elsewhere, whose mixture is near the population; see the module.
-
-    Each update sets the homes to the mean of two distributions: the homes' own estimate, and the one that fits the
-    population best. The distributions of second places do not change: few people are there, so the population says
-    little about them.
-    """
-    at_home, at_second = occupancy[:, :, HOME], occupancy[:, :, SECOND]
-    else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
-    of_second = at_second.T @ second
-    own_home, own_share = home, np.maximum(at_home.sum(axis=1, keepdims=True), TINY)
-    elsewhere = np.maximum(population - at_home.T @ home - of_second, LEAST_ELSEWHERE * else_where * population)
-    for number in range(N_UPDATES + 1):
-        elsewhere = elsewhere / np.maximum(elsewhere.sum(axis=1, keepdims=True), TINY)
-        mixture = at_home.T @ home + of_second + else_where * elsewhere
-        ratio = population / np.maximum(mixture, TINY)
-        if number < N_UPDATES:
-            home = own_home + home * (at_home @ ratio) / own_share
-            home, elsewhere = home / home.sum(axis=1, keepdims=True), elsewhere * ratio
-    return home, second, elsewhere
 
 
 def anchor_arrays(

@@ -236,7 +236,10 @@ def fit_people(
     population = elsewhere = estimate_population(releases, seed, prior)
     layers, share, arrays = Layers.always_elsewhere(1, domain.time_grid.n_instants), np.ones(1), {}
     if domain.anchored:
+        # What the releases say about homes makes the estimate of the population better.
         anchored = fit_anchors(releases, population, seed)
+        population = estimate_population(releases, seed, anchored.population())
+        anchored = anchored.drawn_to(population)
         layers, share, elsewhere = anchored.layers, anchored.share, anchored.elsewhere
         apart = distances(releases, "home to second", population.mean(axis=0))
         arrays = anchor_arrays(anchored, apart, domain)

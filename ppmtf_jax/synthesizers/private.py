@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.bridge.people.steps import begin_as
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -33,10 +35,10 @@ from ppmtf_jax.private.summaries import SCALE
 from ppmtf_jax.settings import Positive, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, stored
-from ppmtf_jax.trace_models.sampling import sample_index
+from ppmtf_jax.trace_models.sampling import evenly_spread
 
-CLUSTER = 2**31
-"""Number of the random stream from which clusters are drawn. `bridge.people.steps` uses the numbers of instants."""
+COMMON = 2**31
+"""Number of the random stream that all people share. The streams of people have the numbers below it."""
 TITLE = "Synthetic people under user-level differential privacy; the model may be published"
 
 
@@ -87,9 +89,16 @@ class PrivatePeople(RememberingBridge):
     losses: Float[Array, " mechanism"] = stored(lambda n: StoredArray((len(MECHANISMS),), low=0), kw_only=True)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        del user
-        uniform = jax.random.uniform(jax.random.fold_in(key, CLUSTER))
-        return self.sample_person(key, sample_index(uniform, self.share), n_instants)
+        return self.draw_trace(key, user, jnp.int32(0), n_instants)
+
+    def draw_trace(
+        self, key: Key[Array, ""], user: Int[Array, ""], number: Int[Array, ""], n_instants: int
+    ) -> Int[Array, " instant"]:
+        """Draw a person; how people begin is spread evenly over its distribution, see `evenly_spread`."""
+        own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
+        common_key = jax.random.fold_in(jax.random.fold_in(key, COMMON), number)
+        first = begin_as(self, self.share, own_key, evenly_spread(common_key, user))
+        return self.sample_person(own_key, first, n_instants)
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         return np.zeros(n_users, int)

@@ -86,6 +86,12 @@ class TraceModel(abc.ABC):
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         """Draw the places of a trace at the first `n_instants` instants, int32."""
 
+    def draw_trace(
+        self, key: Key[Array, ""], user: Int[Array, ""], number: Int[Array, ""], n_instants: int
+    ) -> Int[Array, " instant"]:
+        """Draw trace `number` of a user; `key` is the same for all users and traces."""
+        return self.sample_trace(jax.random.fold_in(jax.random.fold_in(key, user), number), user, n_instants)
+
     @classmethod
     def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:
         """Time grid of a synthetic trace of a model that was learned from traces on `grid`: one period by default."""

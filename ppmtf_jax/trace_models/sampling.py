@@ -17,6 +17,8 @@ from ppmtf_jax.trace_models.base import TraceModel
 # Traces are always drawn for tiles of this many users, so that all products have the same shape and the traces do not
 # depend on the batch size.
 TILE = 64
+GOLDEN_RATIO = np.uint32(0x9E3779B9)
+"""(sqrt(5) - 1) / 2, in units of 2^-32."""
 
 
 @partial(jax.jit, static_argnames="n_instants")
@@ -32,11 +34,7 @@ def sample_tiles(
     def sample_tile(tile: tuple[Array, Array]) -> Array:
         users, number = tile
 
-        def sample_trace(user: Array) -> Array:
-            own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
-            return model.sample_trace(own_key, user, n_instants)
-
-        return jax.vmap(sample_trace)(users)
+        return jax.vmap(lambda user: model.draw_trace(key, user, number, n_instants))(users)
 
     return jax.lax.map(sample_tile, (tiles, numbers))
 
@@ -113,3 +111,14 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)
     return (block * width + jnp.minimum(jnp.sum(within <= rest), last)).astype(jnp.int32)
+
+
+def evenly_spread(key: Key[Array, ""], number: Int[Array, ""]) -> Float[Array, ""]:
+    """Number `number` of a sequence that fills the unit interval more evenly than independent numbers.
+
+    All numbers have the same key. If it is random, each number is uniform. The next number is larger by the golden
+    ratio, modulo 1 (Weyl sequence).
+    """
+    # Sums of whole numbers of 32 bits drop what is above 2^32: this is the sum modulo 1.
+    point = jax.random.bits(key, (), jnp.uint32) + number.astype(jnp.uint32) * GOLDEN_RATIO
+    return (point >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)

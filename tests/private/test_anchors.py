@@ -9,11 +9,12 @@ import pytest
 
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import HOME, SECOND
+from ppmtf_jax.bridge.people.layers import Layers
 from ppmtf_jax.bridge.visits import VisitCounts
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.zcdp import ZCDPAccountant
-from ppmtf_jax.private.anchors import _coupled, fit_anchors
+from ppmtf_jax.private.anchors import AnchoredPeople, fit_anchors
 from ppmtf_jax.private.domain import N_TYPES
 from ppmtf_jax.private.estimation import estimate_population
 from ppmtf_jax.private.releases import RELATION, has_dense_users, release
@@ -62,26 +63,26 @@ def test_distributions_sum_to_one(fitted):
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-5)
 
 
-def test_the_coupling_brings_the_mixture_near_the_population():
+def test_homes_and_places_elsewhere_are_drawn_to_a_population():
     rng = np.random.default_rng(0)
     home, second = rng.dirichlet(np.ones(30), N_TYPES), rng.dirichlet(np.ones(30), N_TYPES)
     elsewhere, occupancy = rng.dirichlet(np.ones(30), 6), rng.dirichlet(np.ones(3 * N_TYPES), 6)
     occupancy = occupancy.reshape(6, N_TYPES, 3).transpose(1, 0, 2)
-
-    def mixture(home, second, elsewhere):
-        return (
-            occupancy[..., HOME].T @ home
-            + occupancy[..., SECOND].T @ second
-            + occupancy[..., 2].sum(axis=0)[:, None] * elsewhere
-        )
-
-    population = mixture(home, second, elsewhere)
+    layers = Layers.always_elsewhere(N_TYPES, 6)
+    true = AnchoredPeople(np.ones(N_TYPES), layers, home, second, elsewhere, occupancy)
+    np.testing.assert_allclose(
+        true.population()[4, 7],
+        sum(
+            occupancy[k, 4] @ (home[k, 7], second[k, 7], elsewhere[4, 7])  # as in the formula of the module
+            for k in range(N_TYPES)
+        ),
+    )
     noisy = [each * rng.lognormal(0, 0.5, each.shape) for each in (home, second)]
     noisy = [each / each.sum(axis=1, keepdims=True) for each in noisy]
-    found = _coupled(population, *noisy, occupancy)
-    before = mixture(*noisy, elsewhere)
-    assert np.abs(mixture(*found) - population).sum() < 0.6 * np.abs(before - population).sum()
-    assert np.abs(found[0] - home).sum() < np.abs(noisy[0] - home).sum()
+    start = true._replace(home=noisy[0], second=noisy[1])
+    found = start.drawn_to(true.population())
+    assert variation(found.population(), true.population()) < 0.6 * variation(start.population(), true.population())
+    assert variation(found.home, home) < variation(noisy[0], home)
 
 
 def test_anchors_need_dense_traces_of_several_periods(traces):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.people.steps import begin
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
@@ -107,7 +108,7 @@ def simulated(fit: people.Fitted, n_people: int, n_instants: int) -> np.ndarray:
     law = (people.RememberingBridge if fit.remembers else people.Forgetful).from_arrays(fit.arrays)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(n_people))
     cluster = np.random.default_rng(0).choice(len(fit.share), n_people, p=fit.share / fit.share.sum())
-    draw = jax.jit(jax.vmap(lambda key, cluster: law.sample_person(key, cluster, n_instants)))
+    draw = jax.jit(jax.vmap(lambda key, cluster: law.sample_person(key, begin(law, key, cluster), n_instants)))
     return np.asarray(draw(keys, jnp.asarray(cluster, jnp.int32)))
 
 

@@ -61,3 +61,19 @@ def test_the_model_knows_no_user_and_people_stand_for_nobody(tmp_path, traces, m
     loaded = FittedModel.load(tmp_path / "model")
     assert loaded.checksum == model.checksum
     np.testing.assert_array_equal(synthesize(loaded, people=20, seed=1).place, first.place)
+
+
+def test_people_begin_nearer_to_their_law_than_by_chance(model):
+    """The variance of a count of n independent people is n p (1 - p); here, every count is within 3 log(n) of n p."""
+    law, n = model.trace_model, 4000
+    arrays = {name: np.asarray(values, np.float64) for name, values in law.to_arrays().items()}
+    second = np.stack([1 - arrays["second_share"], arrays["second_share"]])
+    layers = np.einsum("k,hk,hkl->kl", arrays["share"], second, arrays["layer_first"])
+    places = np.stack([arrays[name] for name in ("home", "second", "first_elsewhere")], axis=1)
+    share = np.einsum("kl,klb->b", layers, places / places.sum(axis=-1, keepdims=True))
+    people = synthesize(model, people=n, seed=0)
+    found = np.bincount(people.place[people.instant == 0], minlength=len(share))
+    np.testing.assert_allclose(share.sum(), 1, rtol=1e-5)
+    # A place has up to 15 intervals: one for each type of people and layer.
+    assert ((found - n * share) ** 2).sum() < 0.2 * n * (share * (1 - share)).sum()
+    assert (synthesize(model, people=n, seed=1).place != people.place).mean() > 0.5

@@ -58,16 +58,15 @@ class RememberingBridge(PersonLaw):
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        return self.sample_person(key, self.cluster[user], n_instants)
+        return self.sample_person(key, begin(self, key, self.cluster[user]), n_instants)
 
-    def sample_person(self, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        """Draw the places of a new person of a cluster, int32."""
+    def sample_person(self, key: Key[Array, ""], first: PersonState, n_instants: int) -> Int[Array, " instant"]:
+        """Draw the places of a person, int32; `first`: how she begins."""
 
         def step(state: PersonState, instant: Array) -> tuple[PersonState, Array]:
             following = advance(self, key, state, instant)
             return following, following.place
 
-        first = begin(self, key, cluster)
         rest = jax.lax.scan(step, first, jnp.arange(1, n_instants))[1]
         return jnp.concatenate([first.place[None], rest])
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, MOST_REMEMBERED, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, LEAST_WEIGHT, MOST_REMEMBERED, SECOND, PersonLaw
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -54,11 +54,32 @@ def begin(law: PersonLaw, key: Key[Array, ""], cluster: Int[Array, ""]) -> Perso
     cluster = jnp.asarray(cluster, jnp.int32)
     has_second = (uniform[0] < law.second_share[cluster]).astype(jnp.int32)
     layer = sample_index(uniform[1], law.layer_first[has_second, cluster])
-    first = law.first_elsewhere[cluster]
-    if law.home is not None and law.second is not None:
-        first = jnp.stack([law.home[cluster], law.second[cluster], first])[layer]
-    mobility = sample_index(uniform[3], law.class_share[cluster])
-    return arrived(unborn(cluster, mobility, has_second), layer, sample_index(uniform[2], first))
+    place = sample_index(uniform[2], _first_places(law)[layer, cluster])
+    return arrived(unborn(cluster, sample_index(uniform[3], law.class_share[cluster]), has_second), layer, place)
+
+
+def begin_as(
+    law: PersonLaw, share: Float[Array, " cluster"], key: Key[Array, ""], uniform: Float[Array, ""]
+) -> PersonState:
+    """Like `begin`, for a person of any cluster.
+
+    One uniform number says her cluster, whether she has a second place, her layer and her place. The key says the rest.
+    `share`: share of the people in each cluster.
+    """
+    second = jnp.stack([1 - law.second_share, law.second_share])
+    layers = jnp.moveaxis(share * second * jnp.moveaxis(law.layer_first, -1, 0), 0, -1)
+    places = jnp.moveaxis(_first_places(law), 0, 1)
+    weight = layers[..., None] * places / jnp.maximum(places.sum(axis=-1, keepdims=True), LEAST_WEIGHT)
+    drawn = sample_index(uniform, weight.ravel())
+    has_second, cluster, layer, place = (each.astype(jnp.int32) for each in jnp.unravel_index(drawn, weight.shape))
+    own_uniform = jax.random.uniform(jax.random.fold_in(key, 0))
+    return arrived(unborn(cluster, sample_index(own_uniform, law.class_share[cluster]), has_second), layer, place)
+
+
+def _first_places(law: PersonLaw) -> Float[Array, "3 cluster place"]:
+    """Weight of each place at instant 0, for people in each layer."""
+    anchors = (jnp.zeros_like(law.first_elsewhere),) * 2 if law.home is None else (law.home, law.second)
+    return jnp.stack([*anchors, law.first_elsewhere])
 
 
 def unborn(

@@ -26,6 +26,17 @@ def sampled(law: RememberingBridge, n_instants: int = N_INSTANTS, n_traces: int 
     return np.asarray(_sampled(law, keys, n_instants)).reshape(n_traces, n_instants)
 
 
+def sampled_of_all(law: RememberingBridge, share: np.ndarray) -> np.ndarray:
+    """Traces of people of all clusters."""
+
+    def one(key: jax.Array) -> jax.Array:
+        uniform = jax.random.uniform(jax.random.fold_in(key, 12345))
+        return law.sample_person(key, steps.begin_as(law, jnp.asarray(share), key, uniform), N_INSTANTS)
+
+    keys = jax.random.split(jax.random.key(1), N_TRACES).reshape(-1, 1000)
+    return np.asarray(jax.jit(lambda: jax.lax.map(jax.vmap(one), keys))()).reshape(N_TRACES, N_INSTANTS)
+
+
 @partial(jax.jit, static_argnames="n_instants")
 def _sampled(law: RememberingBridge, keys: jax.Array, n_instants: int) -> jax.Array:
     return jax.lax.map(jax.vmap(lambda key: law.sample_trace(key, jnp.int32(0), n_instants)), keys)
@@ -62,6 +73,26 @@ class TestFrequencies:
     def test_a_planted_bug_is_found(self, anchored: tuple[RememberingBridge, np.ndarray], bug: str) -> None:
         law, traces = anchored
         assert deviation(traces, Oracle(law, 0, bug).traces(N_INSTANTS)) > 15
+
+    def test_people_of_all_clusters_have_the_mixture_of_their_laws(
+        self, anchored: tuple[RememberingBridge, np.ndarray]
+    ) -> None:
+        law, _ = anchored
+        n_clusters = len(law.second_share)
+        assert n_clusters > 1
+        share = np.arange(1.0, n_clusters + 1)
+        share /= share.sum()
+        of_clusters = [Oracle(law, cluster).traces(N_INSTANTS) for cluster in range(n_clusters)]
+
+        def mixture(weights: np.ndarray) -> dict[tuple[int, ...], float]:
+            return {
+                trace: sum(weight * each[trace] for weight, each in zip(weights, of_clusters, strict=True))
+                for trace in of_clusters[0]
+            }
+
+        traces = sampled_of_all(law, share)
+        assert abs(deviation(traces, mixture(share))) < 5
+        assert deviation(traces, mixture(share[::-1])) > 15
 
     def test_who_cannot_go_anywhere_stays(self) -> None:
         law = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
