@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from jaxtyping import Int
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import is_complete
@@ -159,16 +160,36 @@ class Comparison:
     @property
     def n_parts(self) -> int:
         """Number of `parts`."""
-        return 1 if self.pool_traces else len(np.unique(self.traces.trace_table()[1]))
+        return 1 if self.pool_traces else int(part_of_trace(self.traces).max()) + 1
 
     def parts(self) -> Iterator[Comparison]:
-        """A comparison for each trace number, or one for all traces if the numbers only mark breaks."""
+        """A comparison for each of the parts of `part_of_trace`, or one for all traces if numbers only mark breaks."""
         if self.pool_traces:
             yield self
             return
-        number = self.traces.trace_table()[1]
-        for each in np.unique(number):
-            yield self.of(self.traces.select_traces(number == each))
+        part = part_of_trace(self.traces)
+        for each in range(int(part.max()) + 1):
+            yield self.of(self.traces.select_traces(part == each))
+
+
+def part_of_trace(traces: Traces) -> Int[np.ndarray, " trace"]:
+    """Parts with about one trace of each user: the trace numbers, if all users have equally many traces.
+
+    Otherwise some trace numbers belong to few users, and their numbers would be mostly chance. So the traces, in the
+    order of their numbers, are cut into equal parts.
+
+    Examples
+    --------
+    >>> from ppmtf_jax import toy_city
+    >>> traces = toy_city(n_users=3, n_days=1, seed=0).traces
+    >>> part_of_trace(traces).tolist()
+    [0, 0, 0]
+    """
+    user, number = traces.trace_table()
+    n_parts = max(1, round(len(user) / len(np.unique(user))))
+    part = np.empty(len(user), np.int64)
+    part[np.lexsort((user, number))] = np.arange(len(user)) * n_parts // len(user)
+    return part
 
 
 @dataclass(frozen=True)
@@ -190,7 +211,8 @@ class Measurement:
     settings : type
         Frozen dataclass; every setting has a default.
     per_trace_number : bool
-        Whether the traces of each trace number are measured separately, and the numbers averaged.
+        Whether the traces of each trace number are measured separately, and the numbers averaged; see `part_of_trace`
+        for users with different numbers of traces.
     pools_gaps : bool
         Whether synthetic traces with gaps are measured together also if complete traces are measured by trace number:
         they have few events each.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison
+from ppmtf_jax.data.measurement import Comparison, part_of_trace
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.settings import EvaluationSettings
@@ -75,8 +75,8 @@ def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int)
     piece = train.periods(n_instants).piece
     n_of_piece = np.bincount(piece)
     shuffled = numpy_stream(SEED, Stage.METRICS, FEW, number).permutation(np.flatnonzero(n_of_piece > 1))
-    trace_number = synthetic.trace_table()[1]
-    n_traces, n_parts = len(trace_number), len(np.unique(trace_number))
+    part = part_of_trace(synthetic)
+    n_traces, n_parts = len(part), int(part.max()) + 1
     n_enough = int(np.searchsorted(np.cumsum(n_of_piece[shuffled]), synthetic.n_events / n_parts)) + 1
     real = Comparison(train, train, test, n_instants, pool_traces=True)
     found: dict[str, float] = {}

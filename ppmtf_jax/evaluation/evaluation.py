@@ -33,13 +33,13 @@ def evaluate(
     """Compute all metrics and attacks of synthetic sets, of the training set, and of uniform traces.
 
     The published metrics and the meetings of friends are computed for each trace number of a synthetic set and
-    averaged, as in the publication; if traces have gaps, the population and the transitions are those of all traces. In
-    the real sets, trace numbers only mark breaks: all traces of a real user count as one trace, also in attacks on the
-    training set. The metrics of friends need friendships of synthetic and of test users. Metrics of one period and of
-    longer windows compare parts of traces (see `metrics.windows`); the windows are as long as the longest synthetic
-    traces. Uniform traces are the synthetic set with the longest traces (of several, the one with the most), with every
-    place replaced by a random place (seed 0). Attacks on uniform traces show what an attacker finds if the places
-    depend on no user.
+    averaged, as in the publication; if users have different numbers of traces, `part_of_trace` says what is measured
+    together. If traces have gaps, the population and the transitions are those of all traces. In the real sets, trace
+    numbers only mark breaks: all traces of a real user count as one trace, also in attacks on the training set. The
+    metrics of friends need friendships of synthetic and of test users. Metrics of one period and of longer windows
+    compare parts of traces (see `metrics.windows`); the windows are as long as the longest synthetic traces. Uniform
+    traces are the synthetic set with the longest traces (of several, the one with the most), with every place replaced
+    by a random place (seed 0). Attacks on uniform traces show what an attacker finds if the places depend on no user.
 
     Parameters
     ----------

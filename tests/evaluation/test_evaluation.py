@@ -11,9 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax import fit, synthesize, toy_city
 from ppmtf_jax.attacks import mia_advantage, reid_rate
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import (
+    Comparison,
+    Interpretation,
+    Measurement,
+    MetricInfo,
+    NoSettings,
+    part_of_trace,
+)
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
@@ -481,3 +489,27 @@ def test_a_statistic_of_a_set_is_computed_once(train: Traces, test_set: Traces, 
     # Each real set once, the synthetic one once, and each of its three trace numbers.
     assert [sum(each is traces for each in asked) for traces in (train, test_set, synthetic)] == [1, 1, 1]
     assert len(asked) == 3 + 3
+
+
+def test_sets_with_uneven_numbers_of_traces_are_measured_like_even_ones():
+    """Of 300 users with 1 to 12 traces, the last trace numbers have few users, whose population is mostly chance."""
+    city = toy_city(600, n_places=30, n_days=1, missing=0.0, seed=0).traces
+    train, test = city.select_users(np.arange(300)), city.select_users(np.arange(300, 600))
+    model = fit(train, "training")
+    even = synthesize(model, traces_per_user=4, seed=0)
+    uneven = synthesize(model, traces_per_user=12, seed=0)
+    user, number = uneven.trace_table()
+    uneven = uneven.select_traces(number < np.random.default_rng(0).integers(1, 13, size=300)[user])
+    assert part_of_trace(even).tolist() == even.trace_table()[1].tolist()
+    sizes = np.bincount(part_of_trace(uneven))
+    assert sizes.max() - sizes.min() <= 1
+    assert abs(sizes.mean() - 300) < 300 / 4
+    settings = EvaluationSettings(attacks=False)
+    found = evaluate({"even": even, "uneven": uneven}, train, test, settings)
+    assert found.value("tp_tv", "uneven") == pytest.approx(found.value("tp_tv", "even"), rel=0.1)
+    # Measured by trace number, the mean would be much larger.
+    number = uneven.trace_table()[1]
+    of_number = {f"number {each}": uneven.select_traces(number == each) for each in (0, 11)}
+    found_by_number = evaluate(of_number, train, test, settings)
+    mean = np.mean([found_by_number.value("tp_tv", name) for name in of_number])
+    assert mean > 1.2 * found.value("tp_tv", "uneven")
