@@ -23,7 +23,7 @@ from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.layers import Layers, chains_of_layers
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate, log_guess, tables_of
-from ppmtf_jax.private.releases import Noisy, Releases, shrunk
+from ppmtf_jax.private.releases import Noisy, Releases, shrunk, with_guess
 from ppmtf_jax.private.summaries import N_LAYERS
 
 N_UPDATES = 15
@@ -83,7 +83,7 @@ def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"],
     places = estimate(tables, domain, log_guess(guess), np.eye(n_rows), seed)
     # People of type 0 have no second place, so any distribution will do for theirs.
     home, second = places[:N_TYPES], places[[N_TYPES, *range(N_TYPES, n_rows)]]
-    types = _drawn_to(releases["type"], TYPES_GUESS)
+    types = with_guess(releases["type"], TYPES_GUESS, GUESS_WEIGHT)
     share, at, steps = types / types.sum(), _shares_of_layers(releases), _steps(releases)
     slots = domain.time_grid.slot_of_instant
     of_type = (np.arange(N_TYPES) > 0).astype(int)
@@ -106,7 +106,7 @@ def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
     shares = np.empty_like(noisy.value)
     for group, guess in zip(groups, LAYERS_GUESS, strict=True):
         own = noisy.value[group]
-        together = np.maximum(own.sum(axis=0), 0) + GUESS_WEIGHT * noisy.sigma * np.sqrt(len(own)) * guess
+        together = with_guess(Noisy(own.sum(axis=0), noisy.sigma * np.sqrt(len(own))), guess, GUESS_WEIGHT)
         together = together / together.sum(axis=1, keepdims=True)
         total = np.maximum(own.sum(axis=(1, 2)), noisy.sigma)[:, None, None] / n_slots
         shares[group] = shrunk(Noisy(own, noisy.sigma), total * together)
@@ -121,13 +121,8 @@ def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
     n_slots, possible = noisy.value.shape[1], np.ones((2, 1, N_LAYERS, N_LAYERS))
     possible[0, :, SECOND], possible[0, ..., SECOND] = 0, 0
     together = Noisy(noisy.value.sum(axis=1, keepdims=True), noisy.sigma * np.sqrt(n_slots))
-    guess = _drawn_to(together, LAYERS_GUESS[:, None, :, None] * stays) * possible
+    guess = with_guess(together, LAYERS_GUESS[:, None, :, None] * stays, GUESS_WEIGHT) * possible
     return shrunk(noisy, np.repeat(guess / n_slots, n_slots, axis=1)) * possible
-
-
-def _drawn_to(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
-    """Noisy sums, negative ones set to 0, plus a guess of shares times `GUESS_WEIGHT` standard deviations."""
-    return np.maximum(noisy.value, 0) + GUESS_WEIGHT * noisy.sigma * np.broadcast_to(guess, noisy.value.shape)
 
 
 def anchor_arrays(

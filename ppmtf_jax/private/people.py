@@ -26,7 +26,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.private.anchors import anchor_arrays, fit_anchors
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.estimation import estimate_population
-from ppmtf_jax.private.releases import Noisy, Releases, shrunk
+from ppmtf_jax.private.releases import Noisy, Releases, shrunk, with_guess
 from ppmtf_jax.private.summaries import MOVES_PERCENT
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
@@ -105,7 +105,7 @@ class Movements(NamedTuple):
         class_share = _classes(releases["mobility"], in_slots, len(releases.domain.time_grid.slot_of_instant) - 1)
         return cls(
             class_share,
-            _moves_of_slots(in_slots, float(class_share @ CLASS_MOVES)),
+            _second_of_two(in_slots, float(class_share @ CLASS_MOVES), SLOT_WEIGHT),
             distances(releases, "distance", population),
         )
 
@@ -149,17 +149,10 @@ def _log_likelihood(
     return -((value - number[:, None] * expected) ** 2).sum(axis=1) / (2 * sigma**2)
 
 
-def _share_back(noisy: Noisy, guess: float) -> float:
-    """Share of moves back, shrunk towards a guess."""
-    value, weight = np.maximum(noisy.value, 0), GUESS_WEIGHT * noisy.sigma
-    return float(np.clip((value[1] + weight * guess) / (value.sum() + weight), LEAST_SHARE, 1 - LEAST_SHARE))
-
-
-def _moves_of_slots(noisy: Noisy, moves: float) -> Float[np.ndarray, " slot"]:
-    """Share of moves in each slot, shrunk towards the share in all slots."""
-    value, weight = np.maximum(noisy.value, 0), SLOT_WEIGHT * noisy.sigma
-    share = (value[:, 1] + weight * moves) / (value.sum(axis=1) + weight)
-    return np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE)
+def _second_of_two(noisy: Noisy, guess: float, weight: float) -> np.ndarray | np.floating:
+    """Share of the second of two numbers, drawn to a guess of this share by `weight` standard deviations of noise."""
+    sums = with_guess(noisy, np.array([1 - guess, guess]), weight)
+    return np.clip(sums[..., 1] / sums.sum(axis=-1), LEAST_SHARE, 1 - LEAST_SHARE)
 
 
 def distances(releases: Releases, name: str, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
@@ -257,7 +250,8 @@ def fit_people(
     with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
         chain, places = calibrated(Forgetful, NEUTRAL_BACK)
         neutral = share_back(places), _misplaced(places, population, slots)
-        law, places = calibrated(RememberingBridge, _share_back(releases["back or not"], neutral[0]))
+        back = _second_of_two(releases["back or not"], neutral[0], GUESS_WEIGHT)
+        law, places = calibrated(RememberingBridge, float(back))
     remembers = _misplaced(places, population, slots) < neutral[1] + MOST_MISPLACED
     arrays = (law if remembers else chain).to_arrays()
     return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share, remembers)

@@ -205,6 +205,11 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
     return Releases(domain, noisy, accountant.ledger())
 
 
+def with_guess(noisy: Noisy, shares: np.ndarray, weight: float) -> np.ndarray:
+    """Noisy sums, negative ones set to 0, plus a guess of shares times `weight` standard deviations of the noise."""
+    return np.maximum(noisy.value, 0) + weight * noisy.sigma * np.broadcast_to(shares, noisy.value.shape)
+
+
 def shrunk(noisy: Noisy, guess: np.ndarray) -> np.ndarray:
     """Noisy sums, shrunk towards a guess, and less so if they differ from it by more than their noise."""
     by_noise = noisy.sigma**2 * (1 + np.sqrt(2 / guess.size))  # mean square of the noise, plus one standard error
