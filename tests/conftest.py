@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -14,17 +15,10 @@ from typing import Any
 import hypothesis
 import jax
 import pytest
-from jax._src.interpreters import mlir
 from threadpoolctl import threadpool_limits
 
 # Pictures are drawn into files, whatever display the developer has.
 os.environ.setdefault("MPLBACKEND", "agg")
-
-# Threads of BLAS and OpenMP wait for work by spinning; each worker of pytest computes on one core, little at a time.
-# The workers and the programs that tests start read the environment; this process may have loaded NumPy already.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-threadpool_limits(1)
 
 # Keep compiled modules even if PYTHONDONTWRITEBYTECODE is set, as it is in many containers: without them each worker
 # compiles all modules and tests again, which takes 6 s of processor time.
@@ -39,7 +33,15 @@ if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
     # The older way to write a fused loop, which takes a quarter less of a processor's time to compile.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
     # All programs are written in one context of MLIR. A context of its own was half of the time of a small program.
-    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+    with contextlib.suppress(ImportError, AttributeError):  # a private name of JAX: without it, tests take longer
+        from jax._src.interpreters import mlir
+
+        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+    # Threads of BLAS and OpenMP spin while they wait for work; each worker of pytest computes little, on one core.
+    # The workers and the programs that tests start read the environment; this process may have loaded NumPy already.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    threadpool_limits(1)
 
 # Most of what tests leave behind is freed without the collector, which would run a hundred times a second.
 gc.set_threshold(20_000)
