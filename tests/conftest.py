@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import os
 import platform
@@ -13,6 +15,7 @@ from typing import Any
 import hypothesis
 import jax
 import pytest
+from threadpoolctl import threadpool_limits
 
 # Pictures are drawn into files, whatever display the developer has.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -29,6 +32,16 @@ if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
     jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
     # The older way to write a fused loop, which takes a quarter less of a processor's time to compile.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    # All programs are written in one context of MLIR. A context of its own was half of the time of a small program.
+    with contextlib.suppress(ImportError, AttributeError):  # a private name of JAX: without it, tests take longer
+        from jax._src.interpreters import mlir
+
+        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+    # Threads of BLAS and OpenMP spin while they wait for work; each worker of pytest computes little, on one core.
+    # The workers and the programs that tests start read the environment; this process may have loaded NumPy already.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    threadpool_limits(1)
 
 # Most of what tests leave behind is freed without the collector, which would run a hundred times a second.
 gc.set_threshold(20_000)

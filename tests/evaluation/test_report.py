@@ -28,7 +28,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, chance, evaluate
 from ppmtf_jax.evaluation.chance import Chance
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.evaluation.fitness import Fitness
@@ -40,6 +40,7 @@ from ppmtf_jax.evaluation.report import (
     ReportSettings,
     compose_report,
     render,
+    rendering,
 )
 from ppmtf_jax.evaluation.report import registry as report_registry
 from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text, Verdict
@@ -99,6 +100,13 @@ def written(job, material) -> tuple[Path, Report]:
 @pytest.fixture(scope="module")
 def page(written) -> str:
     return written[0].read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def little_chance(monkeypatch) -> None:
+    """What chance does is estimated from few parts, where a test does not depend on it."""
+    monkeypatch.setattr(chance, "N_PARTS", 2)
+    monkeypatch.setattr(chance, "N_FEW", 2)
 
 
 @pytest.fixture
@@ -333,8 +341,11 @@ def test_without_a_key_nobody_is_found(job, tmp_path):
 
 
 @pytest.mark.usefixtures("one_attack")
+@pytest.mark.usefixtures("little_chance")
 def test_of_nobody_the_guarantee_is_told_first(tmp_path):
-    with registered_nobody(), without_layout():
+    """Its pictures are not drawn, since only its words are its own."""
+    with registered_nobody(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "_svg", lambda *_: "")
         public = {"grid": [51.9, 52.1, 5.3, 5.7, 4, 5], "min_users_per_place": 1}
         importing = {"source": "checkins", "path": "checkins.csv", "time_zone": "UTC"} | public
         fitting = {"system": "nobody", "epsilon": 4.0}
@@ -1089,6 +1100,7 @@ def test_people_are_drawn_by_chance_and_not_by_hand(material):
     assert drawn[0].place.tolist() == drawn[1].place.tolist()
 
 
+@pytest.mark.usefixtures("little_chance")
 def test_traces_with_gaps_over_four_weeks(material):
     """Check-ins over 28 days: no section fails, and what they are measured by is there."""
     grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 28 * 24, slot_s=7200)
@@ -1110,7 +1122,8 @@ def test_traces_with_gaps_over_four_weeks(material):
     whole, days, _ = captions(content)
     assert "whole traces" in whole
     assert "The days of 10 synthetic and 10 real people" in days
-    assert render(Report("T", "S", sections, verdict=verdict))
+    with without_layout():
+        assert render(Report("T", "S", sections, verdict=verdict))
 
 
 def passed_verdicts(material: ReportData, synthetic: Traces) -> PlausibleDeniability:

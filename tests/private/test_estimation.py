@@ -218,6 +218,13 @@ np.save(sys.argv[2], estimate_population(Releases.load(sys.argv[1]), 0))
 """
 
 
+def test_saved_releases_give_the_same_estimate(tmp_path, estimates):
+    releases, estimate = estimates[2.0]
+    releases.save(tmp_path / "releases")
+    np.testing.assert_array_equal(estimate_population(Releases.load(tmp_path / "releases"), 0), estimate)
+
+
+@pytest.mark.slow
 def test_the_estimate_needs_nothing_but_saved_releases(tmp_path, estimates):
     """A process that has only the files of the releases finds the same estimate, bit by bit."""
     releases, estimate = estimates[2.0]

@@ -129,7 +129,9 @@ def test_people_have_the_population_the_moves_and_the_distances_of_the_releases(
     assert np.abs(share - movements.distances).sum() / 2 < 0.05
 
 
+@pytest.mark.slow
 def test_the_fit_repeats(fitted, quick):
+    """Fast tests repeat its two parts: the estimate of the population and the calibration of people."""
     releases, fit = fitted
     again = people.fit_people(releases, 0)
     for name, values in fit.arrays.items():

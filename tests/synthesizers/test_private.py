@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,9 @@ def traces():
 @pytest.fixture(scope="module")
 def model(traces):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(people, "N_PEOPLE", 500)
+        # No test here depends on how well people are calibrated.
+        patch.setattr(people, "N_PEOPLE", 100)
+        patch.setattr(people, "calibrate", partial(people.calibrate, n_rounds=1))
         with pytest.warns(UserWarning, match="too few users"):
             return fit(traces, "private", epsilon=0.7, public_places=True, noise="seeded", seed=3)
 

@@ -70,11 +70,11 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
             type_logits=jnp.log(double(true.type_share)),
             **{name: double(getattr(true, name)) for name in SAME_IN_BOTH},
         )
-        of_pace = []
+        of_pace, log_types = [], jax.jit(returns._log_types)
         for pace in np.eye(n_paces):
             pace = np.tile(pace, (windows.n_windows, 1))
             events = returns._Events.of(history, weight, pace, returns.DISTANCE_CLASS[bins], cell)
-            of_pace.append(np.logaddexp.reduce(np.asarray(returns._log_types(urn, events)[0]), axis=1))
+            of_pace.append(np.logaddexp.reduce(np.asarray(log_types(urn, events)[0]), axis=1))
         new = history.where(history.is_new)
         slot = np.asarray(true.slot_of_instant)
         visits = np.asarray(true.visits, np.float64)
@@ -84,11 +84,11 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
         near_last, near_own = (jnp.log(double(each)) for each in (true.near_last, true.near_own))
         factors = new_places._Factors.start()._replace(near_last=near_last, near_own=near_own)
         # Ranges of the law have shares of their own for each reference.
-        of_range = []
+        of_range, log_ranges = [], jax.jit(new_places._log_ranges)
         for each in reference:
             logits = jnp.log(each[:, 1:] / each[:, :1])
             one = factors._replace(reference=logits, own_of_range=jnp.zeros(1), range_logits=jnp.zeros(1))
-            of_range.append(np.asarray(new_places._log_ranges(one, arrivals))[:, 0])
+            of_range.append(np.asarray(log_ranges(one, arrivals))[:, 0])
     where_new = np.bincount(new.window, np.log(visits[*group, new.place]), windows.n_windows)
     first = np.flatnonzero(~windows.is_later)
     at_first = visits[cluster, slot[windows.instant[first]]] * np.exp(np.asarray(true.first_rate, np.float64))
@@ -185,19 +185,24 @@ def test_new_people_of_the_law_are_nearly_as_probable_as_under_the_law(true, unc
     assert total(true) - total(forgotten) > 118
 
 
-@pytest.mark.parametrize("rows", ["one event a window", "one user", "one place"])
+ODD = ("one event a window", "one user", "one place")
+
+
+@pytest.mark.parametrize(
+    "rows", [ODD, *(pytest.param((each,), marks=pytest.mark.slow) for each in ODD)], ids=lambda rows: ", ".join(rows)
+)
 def test_fits_odd_traces(monkeypatch: pytest.MonkeyPatch, places, rows):
     monkeypatch.setattr(calibration, "N_ROUNDS", 1)
     odd = places.copy()
-    if rows == "one event a window":
+    if "one event a window" in rows:
         odd[np.cumsum(odd >= 0, axis=1) > 1] = -1
-    elif rows == "one user":
+    if "one user" in rows:
         odd = odd[:N_WINDOWS]
-    else:
+    if "one place" in rows:
         odd[odd >= 0] = 0
     traces = traces_of(odd)
     clusters = clusters_of(law(traces.n_users))
-    if rows == "one user":
+    if "one user" in rows:
         clusters = replace(clusters, share=np.ones(1), visits=clusters.visits[:1])
     model = fit_checkins(traces, clusters, seed=0)
     assert all(np.isfinite(np.asarray(array)).all() for array in model.to_arrays().values())

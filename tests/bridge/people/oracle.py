@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
 
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, LEAST_WEIGHT, MOST_ATTRACTION, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.model import RememberingBridge
+from tests.bridge.people.laws import random_law
+
+N_INSTANTS = 5
 
 
 class Person(NamedTuple):
@@ -35,6 +41,7 @@ class Oracle:
             total = self.a[name].sum(axis=-1, keepdims=True)
             self.a[name] = self.a[name] / np.where(total > 0, total, 1)
         self.n_places, self.period = law.n_places, len(self.a["slot_of_phase"])
+        self.weight = cache(self._weight)
 
     def traces(self, n_instants: int) -> dict[tuple[int, ...], float]:
         """Probability of each trace that the law makes."""
@@ -108,12 +115,12 @@ class Oracle:
         free = range(self.n_places) if self.bug == "home at a visited place" else self.unvisited(person)
         return shares({place: weight[place] for place in free})
 
-    def weight(self, slot: int, place: int, other: int) -> float:
+    def _weight(self, slot: int, place: int, other: int) -> float:
         a = self.a
         between = a["between"][a["cell"][place], a["cell"][other]]
         gravity = a["leaving"][slot, place] * between * a["arriving"][slot, other]
         begin, end = a["move_start"][place : place + 2]
-        return gravity + sum(a["seen"][slot, at] for at in range(begin, end) if a["next_place"][at] == other)
+        return float(gravity + sum(a["seen"][slot, at] for at in range(begin, end) if a["next_place"][at] == other))
 
     def elsewhere(self, person: Person, instant: int) -> dict[int, float]:
         a, k, here = self.a, self.k, person.place
@@ -124,11 +131,11 @@ class Oracle:
         for place, n in person.arrivals:
             if place != here:
                 weights = self.weight(slot, here, place), a["population"][slot, place]
-                attraction = np.subtract(*(np.log(max(each, LEAST_WEIGHT)) for each in weights))
+                attraction = log(max(weights[0], LEAST_WEIGHT)) - log(max(weights[1], LEAST_WEIGHT))
                 factor = a["back"] * (place == person.before) + a["by_lift"] * a["lift"][slot, place]
-                factor += a["near"] * np.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+                factor += a["near"] * min(max(attraction, -MOST_ATTRACTION), MOST_ATTRACTION)
                 discount = 0 if self.bug == "discount forgotten" else a["discount"]
-                returns[place] = (n - discount) * np.exp(factor)
+                returns[place] = (n - discount) * exp(factor)
         n_known = len(person.arrivals)
         new = (a["strength"] + a["discount"] * n_known) * (n_known < self.most_remembered)
         free = range(self.n_places) if self.bug == "visited places not excluded" else self.unvisited(person)
@@ -136,10 +143,10 @@ class Oracle:
         goes = shares(returns | {place: new * p for place, p in news.items()})
         if person.layer != ELSEWHERE:
             return goes
-        bin_of = int(np.sum(person.dwell >= DWELL_FROM)) - 1
+        bin_of = sum(person.dwell >= each for each in DWELL_FROM) - 1
         odds = a["stay"][slot, here] + a["stay_at_time"][time] + a["stay_tilt"][time, k, here]
         odds += a["stay_by_dwell"][bin_of] + a["stay_by_class"][person.mobility]
-        stay = 1 / (1 + np.exp(-odds))
+        stay = 1 / (1 + exp(-odds))
         if not goes:
             return {here: 1.0}
         return {place: (1 - stay) * p for place, p in goes.items()} | {here: stay}
@@ -164,3 +171,14 @@ def shares(weight: dict[int, float]) -> dict[int, float]:
     """Probabilities of the entries of positive weight."""
     total = sum(weight.values())
     return {place: value / total for place, value in weight.items() if value > 0}
+
+
+def anchored_law() -> RememberingBridge:
+    """A law of people with homes, of which `traces_of_anchored` has all traces."""
+    return random_law(period=3, seed=1)
+
+
+@cache
+def traces_of_anchored(bug: str = "") -> dict[tuple[int, ...], float]:
+    """Probability of each trace of user 0, enumerated once for all tests."""
+    return Oracle(anchored_law(), 0, bug).traces(N_INSTANTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,12 @@ def simulated(model, n_instants: int = PERIOD) -> np.ndarray:
     """Traces of many people of cluster 0, then of as many of cluster 1."""
     keys = jax.random.split(jax.random.key(5), 2 * N_SIMULATED)
     users = jnp.repeat(jnp.arange(2), N_SIMULATED)
-    return np.asarray(jax.jit(jax.vmap(lambda key, user: model.sample_trace(key, user, n_instants)))(keys, users))
+    return np.asarray(_simulated(model, keys, users, n_instants))
+
+
+@partial(jax.jit, static_argnames="n_instants")
+def _simulated(model, keys: jax.Array, users: jax.Array, n_instants: int) -> jax.Array:
+    return jax.vmap(lambda key, user: model.sample_trace(key, user, n_instants))(keys, users)
 
 
 @pytest.fixture(scope="module")
