@@ -225,8 +225,10 @@ class Traces:
         """
         if not len(user):
             raise InputError(subject, [NO_EVENT])
-        present, user = np.unique(user, return_inverse=True)
-        user, trace, instant, place = (np.array(column, np.int32) for column in (user, trace, instant, place))
+        is_present = np.zeros(len(user_ids), bool)
+        is_present[user] = True
+        present, index = np.flatnonzero(is_present), np.cumsum(is_present, dtype=np.int32) - np.int32(1)
+        user, trace, instant, place = (np.asarray(column, np.int32) for column in (index[user], trace, instant, place))
         events = in_order(user, trace, instant, place, pd.Index(pd.Series(user_ids[present])))
         return cls._of(events, places, time_grid, friendships, [], subject)
 
@@ -316,7 +318,8 @@ class Traces:
     def _users_at_places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The distinct pairs of user and place with an event, in blocks of whole users."""
         for block in self.by_users():
-            pair = np.unique(block.user * np.int64(self.n_places) + block.place)
+            pair = np.sort(block.user * np.int64(self.n_places) + block.place)
+            pair = pair[run_begins(pair)]
             yield pair // self.n_places, pair % self.n_places
 
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:

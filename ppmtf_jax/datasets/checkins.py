@@ -276,10 +276,14 @@ def _rows(
             end = table.drop_columns([own for own in ends.values() if own in types]).rename_columns(ends)
             start, row = pa.concat_tables([start, end.select(start.column_names)]), np.append(row, row + END_ROWS)
         if stations is not None:
-            place = start["place"].to_pandas().astype("str").str.strip()
+            place = start["place"].to_pandas(integer_object_nulls=True).astype("str").str.strip()
             at = pd.Index(stations["place"]).get_indexer(place)
-            found = {name: np.append(stations[name], np.nan)[at] for name in ("latitude", "longitude")}
-            found |= {"category": np.append(stations["category"], None)[at]} if "category" in stations else {}
+            found = {name: np.append(stations[name].to_numpy(), np.nan)[at] for name in ("latitude", "longitude")}
+            found |= (
+                {"category": np.append(stations["category"].to_numpy(object), None)[at]}
+                if "category" in stations
+                else {}
+            )
             for name, values in (found | {"has_no_station": (at < 0) & place.notna().to_numpy()}).items():
                 start = start.drop_columns([name] if name in start.column_names else [])
                 start = start.append_column(name, pa.array(values, from_pandas=True))

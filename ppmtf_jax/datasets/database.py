@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import available_bytes
 
 Connection = duckdb.DuckDBPyConnection
@@ -45,6 +46,10 @@ def database() -> Iterator[Connection]:
         with duckdb.connect(config=settings) as connection:
             connection.execute("ATTACH ':memory:' AS import (COMPRESS); USE import")
             yield connection
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        way_out = "Set the variable TMPDIR to a folder on a disk with more room"
+        problem = Problem("memory and disk for the rows", str(error), way_out=way_out)
+        raise InputError("import", [problem]) from error
     finally:
         os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)

@@ -228,7 +228,8 @@ class Discretization(Settings, subject="discretization"):
                 n_instants += [int(begins.sum()) for begins in steps]
             # The longest step that divides a day and the slots, and gives most check-ins their own instant.
             enough = next((step_s for step_s, n in zip(shorter, n_instants, strict=True) if n >= n_most), None)
-        return TracedEvents(*events[:, :n_events], n_of_hour, grid, visits.n_visits - n_events, enough)
+        user, trace, instant, place = events[:, :n_events]
+        return TracedEvents(user, trace, instant, place, n_of_hour, grid, visits.n_visits - n_events, enough)
 
 
 def trace_numbers(user: np.ndarray, begins: np.ndarray) -> np.ndarray:

@@ -15,10 +15,11 @@ from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.table_files import COORDINATES, Part, Source, parts_of
 from ppmtf_jax.datasets.text_files import ReadAgain
 from ppmtf_jax.errors import N_EXAMPLES, Problem
+from ppmtf_jax.runtime.progress import tell
 
 ID_COLUMNS = ("user", "place", "end_place", "category", "trace", "friend")
-# The longest whole numbers that text files write as ids; "007" is not one.
-MOST_DIGITS = 18
+# The largest whole number of text files that is an id as a number; "007" is none.
+MOST_ID = 10**18 - 1
 # Positions of rows of the next file, and of the ends of trips, are so many rows further.
 FILE_ROWS, END_ROWS = 2**40, 2**39
 
@@ -53,8 +54,6 @@ class Rows:
         Changes each piece before it is stored.
     more : function, optional
         Gives further columns of a piece.
-    tell : function
-        Called with the number of rows of each piece that was stored.
     """
 
     def __init__(
@@ -63,18 +62,19 @@ class Rows:
         parts: Sequence[Part],
         prepare: Prepare = lambda _, row, table: (row, table),
         more: Callable[[np.ndarray, pa.Table], dict[str, Any]] = lambda *_: {},
-        tell: Callable[[int], None] = lambda _: None,
     ):
         self.connection, self.parts, self.prepare = connection, parts, prepare
         connection.execute("CREATE OR REPLACE TABLE raw (row BIGINT)")
-        self.columns = {"row"}
+        self.columns, n_rows = {"row"}, 0
         with ThreadPoolExecutor(1) as reader:  # it reads the next piece while the database takes this one
             pieces = self._stored_columns(more)
             following = reader.submit(next, pieces, None)
             while (piece := following.result()) is not None:
                 following = reader.submit(next, pieces, None)
                 self._add(piece)
-                tell(len(piece))
+                n_rows += len(piece)
+                tell(f"importing: {n_rows:,} rows read")
+        tell("importing: choosing places and events")
 
     @property
     def problems(self) -> list[Problem]:
@@ -127,8 +127,10 @@ class Rows:
                 n_same += n
             if all(part.is_text for part in self.parts):
                 number = f"TRY_CAST({name} AS BIGINT)"
-                plain = f"{number}::VARCHAR = {name} AND abs({number}) < 1{'0' * MOST_DIGITS}"
-                if self.one(f"SELECT bool_and(coalesce({plain}, false)) FROM raw WHERE {name} IS NOT NULL")[0]:
+                plain = f"{number}::VARCHAR = {name} AND {number} BETWEEN -{MOST_ID} AND {MOST_ID}"
+                are_plain = f"SELECT bool_and(coalesce({plain}, false)) FROM"
+                some = f"(SELECT {name} FROM raw WHERE {name} IS NOT NULL LIMIT 1000)"
+                if self.one(f"{are_plain} {some}")[0] and self.one(f"{are_plain} raw WHERE {name} IS NOT NULL")[0]:
                     self.connection.execute(f"ALTER TABLE raw ALTER {name} TYPE BIGINT")
         same = f", and {n_same:,} of the values are then the same as others" if n_same else ""
         return [f"blanks around the values of {' and '.join(padded)} are left out{same}"] if padded else []
@@ -150,8 +152,8 @@ class Rows:
     def _add(self, piece: pa.Table) -> None:
         self.connection.register("piece", piece)
         for name in [name for name in piece.column_names if name not in self.columns]:
-            kind = self.one(f"SELECT any_value(column_type) FROM (DESCRIBE SELECT {name} FROM piece)")[0]
-            self.connection.execute(f"ALTER TABLE raw ADD COLUMN {name} {kind}")
+            kind = self.one(f'SELECT any_value(column_type) FROM (DESCRIBE SELECT "{name}" FROM piece)')[0]
+            self.connection.execute(f'ALTER TABLE raw ADD COLUMN "{name}" {kind}')
             self.columns.add(name)
         self.connection.execute("INSERT INTO raw BY NAME SELECT * FROM piece")
         self.connection.unregister("piece")
@@ -219,7 +221,7 @@ def read_columns(
     with database() as connection:
         rows = loaded(lambda: Rows(connection, parts))
         notes = rows.notes + rows.tidy_ids()
-        wanted = ", ".join(["row", *parts[0].types])
+        wanted = ", ".join(f'"{name}"' for name in ("row", *parts[0].types))
         table = connection.sql(f"SELECT {wanted} FROM raw ORDER BY row").to_arrow_table()
     frame = table.to_pandas(integer_object_nulls=True)
     if len(parts) == 1:
@@ -246,17 +248,17 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan))
 
 
-def _without_blanks(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+def _without_blanks(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
     """Texts without blanks around them; where there are some, also how these were written."""
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
         return {name: column}
-    stripped = arrow.utf8_trim_whitespace(column)
+    stripped = arrow.call_function("utf8_trim_whitespace", [column])
     if stripped.equals(column):
         return {name: column}
-    is_padded = arrow.not_equal(stripped, column)
-    written = arrow.if_else(is_padded, column, None)
-    is_empty = arrow.and_(is_padded, arrow.equal(stripped, ""))
-    return {name: arrow.if_else(is_empty, None, stripped), f"{name}_written": written}
+    own, texts = column.to_pandas(), stripped.to_pandas()
+    is_padded = own.notna() & (own != texts)
+    written = {name: texts.mask(is_padded & (texts == "")), f"{name}_written": own.where(is_padded)}
+    return {name: pa.array(values, pa.string(), from_pandas=True) for name, values in written.items()}
 
 
 def row_problems(

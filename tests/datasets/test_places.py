@@ -45,9 +45,8 @@ def assign(checkins: pd.DataFrame, *choice, needs_places: bool = True) -> Assign
     with database() as connection:
         rows = rows_of_frame(connection, table, "check-ins")
         assigned = assign_places(code_checkins(rows, "UTC", needs_places=needs_places), *choice)
-        found = connection.sql(
-            "SELECT goes.place, why, moved_km FROM coded_places JOIN goes ON goes.code = coded_places.place ORDER BY row"
-        ).df()
+        source = "coded_places JOIN goes ON goes.code = coded_places.place"
+        found = connection.sql(f"SELECT goes.place, why, moved_km FROM {source} ORDER BY row").df()
         (n_placed,) = rows.one("SELECT count(*) FROM placed")
     counts = np.bincount(found["why"][found["place"] < 0], minlength=BEYOND + 1)
     assert (counts.tolist(), n_placed) == (assigned.n_left_out.tolist(), (found["place"] >= 0).sum())

@@ -1,0 +1,167 @@
+"""Imports in pieces: however a file is cut, with little memory, on one core, and after a process was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.datasets import database as databases
+from ppmtf_jax.datasets import discretization, text_files, to_traces
+from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.database import database, floored
+from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+ROW = "u{},2024-01-{:02d}T{:02d}:00:00Z,48.86,2.36,p{}{}\n"
+
+
+def table(end: str = "\n", note: str = "", n_rows: int = 60) -> bytes:
+    """Rows with a note, which may have several lines, a blank line and a row of too few fields."""
+    rows = [ROW.format(k % 7, 1 + k % 28, k % 24, k % 5, f",{note if k % 3 == 0 else 'x'}") for k in range(n_rows)]
+    rows = [*rows[:20], "\n", *rows[20:40], "u1,noon\n", *rows[40:]]
+    return ("user,time,latitude,longitude,place,note\n" + "".join(rows)).replace("\n", end).encode()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("note", ["", '"two\nlines, and ""quotes"""', '5" wide', '"a\n\nb"'])
+def test_it_does_not_matter_where_a_file_is_cut(tmp_path, monkeypatch, end, note):
+    path = tmp_path / "table.csv"
+    path.write_bytes(table(end, note))
+    columns = {"user": "user", "place": "place", "note": "note"}
+    whole = read_columns(path, columns, subject="table")
+    assert len(whole.frame) == 60
+    assert whole.problems[0].n_rows == 1
+    for n_bytes in (100, 257, 1000):
+        monkeypatch.setattr(text_files, "BLOCK_BYTES", n_bytes)
+        cut = read_columns(path, columns, subject="table")
+        pd.testing.assert_frame_equal(cut.frame, whole.frame)
+        assert cut.problems == whole.problems
+
+
+def test_lines_are_numbered_as_in_the_file(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(table(note='"two\nlines"'))
+    frame, problems, *_ = read_columns(path, {"user": "user"}, subject="table")
+    # Each third note adds a line; row 20 is followed by a blank line, row 40 by one of two fields.
+    expected = [2 + k + -(-k // 3) + (k >= 20) + (k >= 40) for k in range(60)]
+    assert frame.index.tolist() == expected
+    assert f"'u1,noon' (row {expected[40] - 1})" in problems[0].examples
+
+
+def big_table(path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    n_rows = 200_000
+    seconds = np.datetime64("2024-03-01") + generator.integers(0, 60 * 86_400, n_rows).astype("timedelta64[s]")
+    place = generator.integers(0, 300, n_rows)
+    frame = pd.DataFrame({"user": generator.integers(0, 5000, n_rows), "time": seconds, "place": place})
+    frame.assign(latitude=48 + place / 1000, longitude=2.3).to_parquet(path)
+    return path
+
+
+def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
+    """The same bits with a hundredth of the memory, with one core, and with blocks of few rows."""
+    path = big_table(tmp_path / "big.parquet")
+    settings = {"time_zone": "Europe/Paris", "discretization": every_place()}
+    traces, report = read_checkins(path, **settings)
+    frame = pd.read_parquet(path)
+    local = frame["time"].dt.tz_localize("Europe/Paris", ambiguous=True, nonexistent="shift_forward")
+    hour = frame["time"].dt.floor("h")
+    assert traces.n_events == len(frame.assign(hour=hour).drop_duplicates(["user", "hour"]))
+    assert report.n_rows == len(frame) == len(local)
+    monkeypatch.setattr(databases, "MOST_BYTES", 30_000_000)
+    monkeypatch.setattr(to_traces, "VISITS_AT_A_TIME", 5000)
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda config: connect(config=config | {"threads": 1}))
+    again, same_report = read_checkins(path, **settings)
+    assert again.digest == traces.digest
+    assert same_report == report
+
+
+def test_an_order_of_the_rows_that_ends_with_ties_is_that_of_the_file():
+    """Without the number of the row, the place of equal times would depend on the threads."""
+    n_rows = 50_000
+    frame = pd.DataFrame({"user": 1, "time": "2024-01-01T08:00:00Z", "latitude": 0.3, "longitude": 6.7})
+    frame = (
+        frame.iloc[:0]
+        .reindex(range(n_rows))
+        .assign(
+            user=np.arange(n_rows) % 2,
+            time="2024-01-01T08:00:00Z",
+            latitude=0.3,
+            longitude=6.7,
+            place=np.arange(n_rows),
+        )
+    )
+    traces, _ = read_checkins(frame, time_zone="UTC", discretization=every_place(discretization.MostVisited(n_rows)))
+    assert traces.to_frame()["place"].tolist() == [0, 1]
+
+
+def test_the_folder_of_a_killed_process_is_removed(tmp_path, monkeypatch):
+    code = (
+        "from ppmtf_jax.datasets.database import database\nwith database() as c:\n    print('x', flush=True); input()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with database():
+        assert len(list(tmp_path.iterdir())) == 2  # the other one is in use
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(list(tmp_path.iterdir())) == 1
+    with database():
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do():
+    def sort() -> None:
+        with database() as connection:
+            connection.execute("SET max_temp_directory_size = '1MB'; SET memory_limit = '20MB'")
+            connection.execute("CREATE TABLE x AS SELECT random() AS a FROM range(5000000) ORDER BY a")
+
+    with pytest.raises(InputError, match=r"memory and disk for the rows; found(.|\n)*TMPDIR"):
+        sort()
+
+
+def test_division_is_rounded_down():
+    with database() as connection:
+        values = connection.execute(f"SELECT {floored('a', 7)} FROM (VALUES (-8), (-7), (-1), (0), (6), (7)) AS t(a)")
+        assert [row for (row,) in values.fetchall()] == [-2, -1, -1, 0, 0, 1]
+
+
+SQL = Path(__file__).parents[2].joinpath("docs/scaling.md").read_text().split("```sql\n")[1].split("```")[0]
+
+
+def test_the_sql_of_the_docs_gives_the_same_events(tmp_path, monkeypatch):
+    path = big_table(tmp_path / "big.parquet")
+    direct, _ = read_checkins(path, time_zone="Europe/Paris", times_in="UTC", n_places=200)
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'Asia/Tokyo'")
+        read = "SELECT * REPLACE (timezone('UTC', time) AS time) FROM read_parquet('big.parquet')"
+        connection.execute(f"CREATE TABLE checkins AS {read}")
+        connection.execute(SQL.replace("1000", "200"))
+    prepared, report = read_checkins(tmp_path / "hourly.parquet", time_zone="Europe/Paris")
+    pd.testing.assert_frame_equal(prepared.to_frame(), direct.to_frame())
+    assert report.n_same_instant == 0
+    for column in ("latitude", "longitude"):
+        of_place = [
+            dict(zip(each.places.ids, getattr(each.places, column), strict=True)) for each in (prepared, direct)
+        ]
+        assert of_place[0] == of_place[1]
