@@ -38,7 +38,9 @@ def sample_checkins(n_rows: int, seed: int) -> Iterator[pa.Table]:
         yield pa.table(
             {
                 "user": generator.integers(0, max(n_rows // 25, 1), n),
-                "time": compute.strftime(pa.array(seconds), "%Y-%m-%dT%H:%M:%SZ"),
+                "time": compute.call_function(
+                    "strftime", [pa.array(seconds)], compute.StrftimeOptions("%Y-%m-%dT%H:%M:%SZ")
+                ),
                 "latitude": latitude[place].round(6),
                 "longitude": longitude[place].round(6),
                 "place": place_ids.take(pa.array(place)),

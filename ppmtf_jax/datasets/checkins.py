@@ -280,7 +280,7 @@ def _rows(
             at = pd.Index(stations["place"]).get_indexer(place)
             found = {name: np.append(stations[name].to_numpy(), np.nan)[at] for name in ("latitude", "longitude")}
             found |= (
-                {"category": np.append(stations["category"].to_numpy(object), None)[at]}
+                {"category": np.append(stations["category"].to_numpy(object), [None])[at]}
                 if "category" in stations
                 else {}
             )

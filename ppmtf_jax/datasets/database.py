@@ -38,8 +38,9 @@ def database() -> Iterator[Connection]:
             if is_dead:
                 shutil.rmtree(left.parent)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_START, dir=place))
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(folder / "new", os.O_RDWR | os.O_CREAT, 0o600)
     lock_descriptor(lock, blocking=True)
+    (folder / "new").rename(folder / "lock")  # from now on other imports may look whether it is locked
     most = min(MOST_BYTES, (available_bytes() or SHARE * MOST_BYTES) // SHARE)
     settings = {"memory_limit": f"{most >> 20}MiB", "temp_directory": str(folder), "preserve_insertion_order": False}
     try:

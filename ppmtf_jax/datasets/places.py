@@ -209,7 +209,7 @@ def assign_places(
         n_for_most = None
     else:
         places, goes, n_for_most = _goes_to_chosen(checkins, choice, min_users, others, codes, n_visits)
-    connection.register("goes_to", pd.DataFrame({"code": codes} | goes._asdict()))
+    connection.register("goes_to", pd.DataFrame({"code": codes} | goes._asdict()).astype({"place": np.int32}))
     connection.execute("CREATE OR REPLACE TABLE goes AS SELECT * FROM goes_to")
     connection.execute(
         "CREATE OR REPLACE VIEW placed AS SELECT row, user, trace, goes.place, local_s, utc_s "

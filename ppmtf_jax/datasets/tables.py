@@ -270,10 +270,11 @@ def row_problems(
 
 
 def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
-    """The first few values of some rows, with the name of each row; see `row_names`."""
+    """The first few values of some rows, with the line in the file of each, or its label in a DataFrame."""
     values = column.iloc[rows[:N_EXAMPLES]].tolist()
     texts = ["nothing" if pd.isna(value) else repr(value) for value in values]
-    return tuple(f"{text} ({name})" for text, name in zip(texts, row_names(column, rows), strict=True))
+    labels = column.index[rows[:N_EXAMPLES]].tolist()
+    return tuple(f"{text} (row {label})" for text, label in zip(texts, labels, strict=True))
 
 
 def whole_numbers(
@@ -283,8 +284,3 @@ def whole_numbers(
     value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
     bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
     return np.where(bad, np.nan, value), row_problems(column, bad, expected, way_out=way_out)
-
-
-def row_names(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
-    """Names of the first few of some rows: the line in the file, or the label in a DataFrame."""
-    return tuple(f"row {label}" for label in column.index[rows[:N_EXAMPLES]].tolist())

@@ -90,39 +90,27 @@ def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
 def test_an_order_of_the_rows_that_ends_with_ties_is_that_of_the_file():
     """Without the number of the row, the place of equal times would depend on the threads."""
     n_rows = 50_000
-    frame = pd.DataFrame({"user": 1, "time": "2024-01-01T08:00:00Z", "latitude": 0.3, "longitude": 6.7})
-    frame = (
-        frame.iloc[:0]
-        .reindex(range(n_rows))
-        .assign(
-            user=np.arange(n_rows) % 2,
-            time="2024-01-01T08:00:00Z",
-            latitude=0.3,
-            longitude=6.7,
-            place=np.arange(n_rows),
-        )
-    )
+    rows = np.arange(n_rows)
+    frame = pd.DataFrame({"user": rows % 2, "time": "2024-01-01T08:00:00Z", "place": rows})
+    frame = frame.assign(latitude=0.3, longitude=6.7)
     traces, _ = read_checkins(frame, time_zone="UTC", discretization=every_place(discretization.MostVisited(n_rows)))
     assert traces.to_frame()["place"].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_process_is_removed(tmp_path, monkeypatch):
     code = (
         "from ppmtf_jax.datasets.database import database\nwith database() as c:\n    print('x', flush=True); input()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with database():
-        assert len(list(tmp_path.iterdir())) == 2  # the other one is in use
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    where = os.environ | {"TMPDIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], env=where, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with database():
+            assert len(list(tmp_path.iterdir())) == 2  # the other one is in use
+        process.send_signal(signal.SIGKILL)
     assert len(list(tmp_path.iterdir())) == 1
     with database():
         assert len(list(tmp_path.iterdir())) == 1
@@ -150,6 +138,7 @@ SQL = Path(__file__).parents[2].joinpath("docs/scaling.md").read_text().split("`
 
 def test_the_sql_of_the_docs_gives_the_same_events(tmp_path, monkeypatch):
     path = big_table(tmp_path / "big.parquet")
+    pd.read_parquet(path).drop_duplicates(["user", "time"]).to_parquet(path)
     direct, _ = read_checkins(path, time_zone="Europe/Paris", times_in="UTC", n_places=200)
     monkeypatch.chdir(tmp_path)
     with duckdb.connect() as connection:

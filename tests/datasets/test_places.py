@@ -50,7 +50,8 @@ def assign(checkins: pd.DataFrame, *choice, needs_places: bool = True) -> Assign
         (n_placed,) = rows.one("SELECT count(*) FROM placed")
     counts = np.bincount(found["why"][found["place"] < 0], minlength=BEYOND + 1)
     assert (counts.tolist(), n_placed) == (assigned.n_left_out.tolist(), (found["place"] >= 0).sum())
-    return AssignedRows(assigned.places, *(found[name].to_numpy() for name in found), assigned.n_for_most)
+    place, why, moved_km = (found[name].to_numpy() for name in found)
+    return AssignedRows(assigned.places, place, why, moved_km, assigned.n_for_most)
 
 
 def test_centre_of_each_cell_is_in_that_cell():
