@@ -127,9 +127,11 @@ def parts_of(
         some = ", ".join(sorted(frozenset.union(*names) - frozenset.intersection(*names)))
         raise InputError(subject, [Problem("the same columns in all files", f"{some} in some of them only")])
     try:
-        pa.unify_schemas([pa.schema(part.types) for part in parts], promote_options="permissive")
+        common = pa.unify_schemas([pa.schema(part.types) for part in parts], promote_options="permissive")
     except pa.ArrowException as error:
         raise InputError(subject, [Problem("columns of the same types in all files", str(error))]) from error
+    for part in parts:
+        part.types.update(zip(common.names, common.types, strict=True))
     return parts
 
 

@@ -154,3 +154,16 @@ def test_the_sql_of_the_docs_gives_the_same_events(tmp_path, monkeypatch):
             dict(zip(each.places.ids, getattr(each.places, column), strict=True)) for each in (prepared, direct)
         ]
         assert of_place[0] == of_place[1]
+
+
+def test_files_with_numbers_of_several_types_go_together(tmp_path):
+    """A column that is whole in the first file must not be rounded in the second."""
+    frame = pd.DataFrame({"user": [1, 2], "place": [5, 6]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.assign(user=[1.5, None], place=["x", "y"]).to_parquet(tmp_path / "b.parquet")
+    paths = [tmp_path / name for name in ("a.parquet", "b.parquet")]
+    users = read_columns(paths, {"user": "user"}, subject="both").frame["user"]
+    assert users[:3].tolist() == [1, 2, 1.5]
+    assert users.index.tolist() == ["1 of a.parquet", "2 of a.parquet", "1 of b.parquet", "2 of b.parquet"]
+    with pytest.raises(InputError, match="columns of the same types in all files"):
+        read_columns(paths, {"place": "place"}, subject="both")
