@@ -39,7 +39,7 @@ class Visits(NamedTuple):
 class PlacedVisits(NamedTuple):
     """All check-ins at places.
 
-    `sorted_by` gives them in blocks, in the order of users, their traces, and what is given as SQL.
+    `sorted_by` gives them in blocks, in the order of users, and then of what is given as SQL.
     """
 
     sorted_by: Callable[[str], Iterator[Visits]]
@@ -203,7 +203,7 @@ class Discretization(Settings, subject="discretization"):
         start_s = int(np.datetime64(grid.start, "s").astype(np.int64))
         events, n_events = np.empty((4, visits.n_visits), np.int32), 0
         n_of_hour = np.zeros(24, np.int64)
-        for block in visits.sorted_by(f"{floored('local_s', grid.step_s)}, utc_s"):
+        for block in visits.sorted_by(f"trace, {floored('local_s', grid.step_s)}, utc_s"):
             instant = (block.local_s - start_s) // grid.step_s
             is_first = run_begins(block.user, block.trace, instant)
             kept, instant = block.take(is_first), instant[is_first]
@@ -223,7 +223,7 @@ class Discretization(Settings, subject="discretization"):
         if n_events < n_most:
             shorter = [step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0]
             n_instants = np.zeros(len(shorter), np.int64)
-            for block in visits.sorted_by("local_s") if shorter else ():
+            for block in visits.sorted_by("trace, local_s") if shorter else ():
                 steps = (run_begins(block.user, block.trace, block.local_s // step_s) for step_s in shorter)
                 n_instants += [int(begins.sum()) for begins in steps]
             # The longest step that divides a day and the slots, and gives most check-ins their own instant.

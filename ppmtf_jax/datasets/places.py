@@ -378,9 +378,11 @@ def keep_shared_places(
     >>> bool(train.users_per_place().min() >= 5), len(train.places) == len(test.places)
     (True, True)
     """
+    if min_users == 1:
+        return train, *others
     n_users = train.users_per_place()
     kept = n_users >= min_users
-    if min_users == 1 or kept.all():
+    if kept.all():
         return train, *others
     if not kept.any():
         raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])

@@ -122,7 +122,7 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes
             data, at_end = data + more, not more
             end = len(data) if at_end else _end_of_line(data, len(data))
             while end and not at_end:
-                n_lines = _count_lines(data[:end])
+                n_lines = _count_lines(data, end)
                 before = _end_of_line(data, end - 1)
                 is_cut = bool(text.quote_char) and data.count(b'"', before, end) % 2 == 1
                 if continued is not None:
@@ -132,7 +132,7 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes
                     break
                 end = before
             if end:
-                n_lines = _count_lines(data[:end])
+                n_lines = _count_lines(data, end)
                 yield data[:end], n_lines
                 n_before, data = n_before + n_lines, data[end:]
 
@@ -199,11 +199,11 @@ def continued_lines(text: TextFile) -> np.ndarray:
     return np.array(continued, np.int64)
 
 
-def _count_lines(data: bytes) -> int:
-    n_ends = data.count(b"\n")
-    if b"\r" in data:
-        n_ends += data.count(b"\r") - data.count(b"\r\n")
-    return n_ends + (data[-1:] not in (b"\n", b"\r"))
+def _count_lines(data: bytes, stop: int) -> int:
+    n_ends = data.count(b"\n", 0, stop)
+    if data.find(b"\r", 0, stop) >= 0:
+        n_ends += data.count(b"\r", 0, stop) - data.count(b"\r\n", 0, stop)
+    return n_ends + (data[stop - 1 : stop] not in (b"\n", b"\r"))
 
 
 def _end_of_line(data: bytes, stop: int) -> int:

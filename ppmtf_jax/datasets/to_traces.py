@@ -214,7 +214,7 @@ def _visits(rows: Rows) -> PlacedVisits:
 
     def sorted_by(order: str) -> Iterator[Visits]:
         columns = ", ".join(Visits._fields)
-        query = f"SELECT {columns} FROM ({source}) ORDER BY user, trace, {order}, row"
+        query = f"SELECT {columns} FROM ({source}) ORDER BY user, {order}, row"
         left: Visits | None = None
         for batch in rows.connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
             new = Visits(*(column.to_numpy() for column in batch.columns))
