@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.datasets import database as databases
-from ppmtf_jax.datasets import discretization, text_files, to_traces
+from ppmtf_jax.datasets import discretization, table_files, text_files, to_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.database import database, floored
 from ppmtf_jax.datasets.tables import read_columns
@@ -46,6 +46,17 @@ def test_it_does_not_matter_where_a_file_is_cut(tmp_path, monkeypatch, end, note
         cut = read_columns(path, columns, subject="table")
         pd.testing.assert_frame_equal(cut.frame, whole.frame)
         assert cut.problems == whole.problems
+
+
+def test_a_cut_within_a_quoted_text_would_show(tmp_path, monkeypatch):
+    """A planted bug: no line is known to continue the row before it."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(table(note='"a\n\nb"'))
+    whole = read_columns(path, {"user": "user", "note": "note"}, subject="table")
+    monkeypatch.setattr(table_files, "continued_lines", lambda _: np.zeros(0, np.int64))
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 100)
+    cut = read_columns(path, {"user": "user", "note": "note"}, subject="table")
+    assert cut.problems[0].n_rows > whole.problems[0].n_rows
 
 
 def test_lines_are_numbered_as_in_the_file(tmp_path):
