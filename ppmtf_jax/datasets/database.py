@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import available_bytes
 
 Connection = duckdb.DuckDBPyConnection
-FOLDER_START = "ppmtf-import-"
+FOLDER_START, OLD_S = "ppmtf-import-", 60
 # Beyond this memory DuckDB writes to disk; Arrow, NumPy and the result need as much again.
 MOST_BYTES, SHARE = 1_500_000_000, 4
 
@@ -33,14 +34,14 @@ def database() -> Iterator[Connection]:
     for left in place.glob(f"{FOLDER_START}*/lock"):
         with suppress(OSError):
             lock = os.open(left, os.O_RDWR)
-            is_dead = lock_descriptor(lock, blocking=False)
+            is_free = lock_descriptor(lock, blocking=False)
             os.close(lock)
-            if is_dead:
+            # A new folder may not be locked yet.
+            if is_free and time.time() - left.stat().st_mtime > OLD_S:
                 shutil.rmtree(left.parent)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_START, dir=place))
-    lock = os.open(folder / "new", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     lock_descriptor(lock, blocking=True)
-    (folder / "new").rename(folder / "lock")  # from now on other imports may look whether it is locked
     most = min(MOST_BYTES, (available_bytes() or SHARE * MOST_BYTES) // SHARE)
     settings = {"memory_limit": f"{most >> 20}MiB", "temp_directory": str(folder), "preserve_insertion_order": False}
     try:
