@@ -23,7 +23,7 @@ SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
 
 
 class Visits(NamedTuple):
-    """Check-ins at places, of whole users in order; arrays of shape (rows,). Times are in seconds since 1970."""
+    """Check-ins at places, of whole users in order; arrays of shape (rows,), times in seconds since 1970."""
 
     user: np.ndarray
     trace: np.ndarray

@@ -106,8 +106,9 @@ class Rows:
         names = [self.name_of(position) for position in positions]
         if not values:
             return tuple(names)
-        found = self._values(values, positions)
-        return tuple(f"{found[position]} ({name})" for position, name in zip(positions, names, strict=True))
+        found = self.values(values, positions)
+        texts = [_written(found[position], values) for position in positions]
+        return tuple(f"{text} ({name})" for text, name in zip(texts, names, strict=True))
 
     def name_of(self, position: int) -> str:
         """The line of a row in its file, or its label in a DataFrame."""
@@ -158,15 +159,14 @@ class Rows:
         self.connection.execute("INSERT INTO raw BY NAME SELECT * FROM piece")
         self.connection.unregister("piece")
 
-    def _values(self, name: str, positions: Sequence[int]) -> dict[int, str]:
+    def values(self, name: str, positions: Sequence[int]) -> dict[int, Any]:
         """Values of a column of the source at some rows, which is read again up to the last of them."""
-        found: dict[int, str] = {}
+        found: dict[int, Any] = {}
         for part in self.parts:
             part.as_written = True
         for row, table in self._pieces():
             at = np.flatnonzero(np.isin(row, positions))
-            values = table[name].take(at).to_pandas().tolist()
-            found |= {position: _written(value, name) for position, value in zip(row[at].tolist(), values, strict=True)}
+            found |= dict(zip(row[at].tolist(), table[name].take(at).to_pandas().tolist(), strict=True))
             if len(found) == len(positions):
                 break
         for part in self.parts:
@@ -224,6 +224,11 @@ def read_columns(
         wanted = ", ".join(f'"{name}"' for name in ("row", *parts[0].types))
         table = connection.sql(f"SELECT {wanted} FROM raw ORDER BY row").to_arrow_table()
     frame = table.to_pandas(integer_object_nulls=True)
+    for name in [name for name in COORDINATES if name in frame and frame[name].isna().any()]:
+        missing = frame["row"][frame[name].isna()].tolist()
+        if (texts := pd.Series(rows.values(name, missing), dtype=object).dropna()).size:
+            # So that the check of coordinates lists what is no number.
+            frame[name] = frame[name].astype(object).mask(frame["row"].isin(texts.index), frame["row"].map(texts))
     if len(parts) == 1:
         frame.index = pd.Index([parts[0].label(position) for position in frame.pop("row").tolist()])
     else:
