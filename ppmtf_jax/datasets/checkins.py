@@ -278,12 +278,8 @@ def _rows(
         if stations is not None:
             place = start["place"].to_pandas(integer_object_nulls=True).astype("str").str.strip()
             at = pd.Index(stations["place"]).get_indexer(place)
-            found = {name: np.append(stations[name].to_numpy(), np.nan)[at] for name in ("latitude", "longitude")}
-            found |= (
-                {"category": np.append(stations["category"].to_numpy(object), [None])[at]}
-                if "category" in stations
-                else {}
-            )
+            names = [name for name in PLACE_COLUMNS[1:] if name in stations]
+            found: dict[str, Any] = {name: stations[name].array.take(at, allow_fill=True) for name in names}
             for name, values in (found | {"has_no_station": (at < 0) & place.notna().to_numpy()}).items():
                 start = start.drop_columns([name] if name in start.column_names else [])
                 start = start.append_column(name, pa.array(values, from_pandas=True))

@@ -118,8 +118,8 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path, monkeypatch):
         "from ppmtf_jax.datasets.database import database\nwith database() as c:\n    print('x', flush=True); input()"
     )
     where = os.environ | {"TMPDIR": str(tmp_path)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code], env=where, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], env=where, stdin=pipe, stdout=pipe) as process:
         assert process.stdout is not None
         process.stdout.readline()
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
