@@ -123,6 +123,7 @@ class Rows:
         for name in [name for name in ID_COLUMNS if name in self.columns]:
             if f"{name}_written" in self.columns:
                 padded.append(name)
+                self.connection.execute(f"UPDATE raw SET {name} = NULL WHERE {name} = ''")
                 written = f"count(DISTINCT coalesce({name}_written, {name}))"
                 (n,) = self.one(f"SELECT {written} - count(DISTINCT {name}) FROM raw WHERE {name} IS NOT NULL")
                 n_same += n
@@ -261,8 +262,7 @@ def _without_blanks(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
     if stripped.equals(column):
         return {name: column}
     own, texts = column.to_pandas(), stripped.to_pandas()
-    is_padded = own.notna() & (own != texts)
-    written = {name: texts.mask(is_padded & (texts == "")), f"{name}_written": own.where(is_padded)}
+    written = {name: texts, f"{name}_written": own.where(own.notna() & (own != texts))}
     return {name: pa.array(values, pa.string(), from_pandas=True) for name, values in written.items()}
 
 
