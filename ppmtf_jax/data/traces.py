@@ -33,6 +33,7 @@ from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
 OF_NOBODY = "of_nobody"
 """Key in the marker of a folder: whether the users were invented."""
+MOST_PAIRS = 2**27
 NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
 
 
@@ -225,8 +226,10 @@ class Traces:
         """
         if not len(user):
             raise InputError(subject, [NO_EVENT])
-        present, user = np.unique(user, return_inverse=True)
-        user, trace, instant, place = (np.array(column, np.int32) for column in (user, trace, instant, place))
+        is_present = np.zeros(len(user_ids), bool)
+        is_present[user] = True
+        present, index = np.flatnonzero(is_present), np.cumsum(is_present, dtype=np.int32) - np.int32(1)
+        user, trace, instant, place = (np.asarray(column, np.int32) for column in (index[user], trace, instant, place))
         events = in_order(user, trace, instant, place, pd.Index(pd.Series(user_ids[present])))
         return cls._of(events, places, time_grid, friendships, [], subject)
 
@@ -316,8 +319,17 @@ class Traces:
     def _users_at_places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The distinct pairs of user and place with an event, in blocks of whole users."""
         for block in self.by_users():
-            pair = np.unique(block.user * np.int64(self.n_places) + block.place)
-            yield pair // self.n_places, pair % self.n_places
+            first, last = block.user[[0, -1]]
+            pair = (block.user - first) * np.int64(self.n_places) + block.place
+            n_pairs = (int(last - first) + 1) * self.n_places
+            if n_pairs < MOST_PAIRS:  # much faster than to sort them
+                is_there = np.zeros(n_pairs, bool)
+                is_there[pair] = True
+                pair = np.flatnonzero(is_there)
+            else:
+                pair = np.sort(pair)
+                pair = pair[run_begins(pair)]
+            yield first + pair // self.n_places, pair % self.n_places
 
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own.

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
@@ -18,13 +19,15 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
+from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_problems
-from ppmtf_jax.datasets.times import parse_times
-from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
+from ppmtf_jax.datasets.table_files import Part, Source, parts_of, paths_of
+from ppmtf_jax.datasets.tables import END_ROWS, Rows, loaded, read_columns
+from ppmtf_jax.datasets.times import TimeReader, parse_times
+from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
 # One column may give both a place and its category, or both a user and her only trace.
@@ -154,40 +157,47 @@ def read_checkins(
     settings, options = reader_settings(CheckinsSettings, subject, settings, named, discretization, stay_points)
     stations = settings.stations if stations is None else stations
     told, find = _checked_columns(settings.columns if columns is None else columns, stations is not None)
-    table, skipped, notes, names = read_columns(source, told, find=find, subject=subject)
-    table, notes = _with_ends(table, told, notes, stations is not None)
-    if stations is not None:
-        table, unknown = _with_stations(table, stations)
-        skipped = [*skipped, *unknown]
-    written, times_in, name = _with_date(table, names, notes), settings.times_in, names.get("time", "")
-    # The name of a column may say that its times without an offset are in UTC.
-    may_be_utc = re.search("utc|gmt", name, re.IGNORECASE) and not is_numeric_dtype(written.dtype)
-    if times_in is None and may_be_utc and not parse_times(written.dropna().iloc[:1], "UTC", times_in="UTC").problems:
-        times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
-    times = parse_times(written, settings.time_zone, times_in=times_in, time_format=settings.time_format)
-    table["local_time"], table["utc_time"] = times.local, times.utc
-    options["time_zone"] = settings.time_zone or times_in or "UTC"
-    problems = [*times.problems]
-    resolution_s = options["discretization"].resolution_s
-    if times.dates_only and resolution_s < DAY_S:
-        way_out = Message(
-            "Name the column of the time of day beside that of the date, such as ",
-            Setting("columns", {"date": "day", "time": "clock"}),
-            "; or count in days, with ",
-            Setting("step_s", DAY_S),
-            " and ",
-            Setting("slot_s", DAY_S),
-        )
-        expected, found = f"times of day, for instants {resolution_s} s apart", "dates alone, or midnight everywhere"
-        problems.append(Problem(expected, found, len(table), way_out=way_out))
-    # GPS time looks like counts since 1970 that are ten years too small.
-    if times.is_count and settings.time_format is None and re.search("gps", name, re.IGNORECASE):
-        gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
-        way_out = Message("Tell which it is: ", gps, " counts from 6 January 1980, ", unix, " from 1970")
-        found = f"numbers in the column {name!r}, which may be GPS time"
-        problems.append(Problem("times since 1970", found, way_out=way_out))
-    findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
-    return discretize(table, subject=subject, findings=findings, **options)
+    parts = parts_of(source, told, find, '"', subject)
+    places = None if stations is None else _stations(stations, parts[0])
+    with database() as connection:
+        rows, reader, time = loaded(lambda: _rows(connection, parts, told, settings, places))
+        notes = [*rows.notes, *rows.tidy_ids(), *time.notes]
+        skipped = [*rows.problems]
+        if stations is not None:
+            expected = f"a station for every place, in {_name(stations)}"
+            skipped += rows.problem("has_no_station", expected, "none", values="place")
+            connection.execute("DELETE FROM raw WHERE has_no_station")
+        times_in, name = settings.times_in, parts[0].names.get("time", "")
+        # The name of a column may say that its times without an offset are in UTC.
+        if times_in is None and time.may_be_utc and re.search("utc|gmt", name, re.IGNORECASE):
+            times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
+        times = reader.times(rows, settings.time_zone, times_in)
+        options["time_zone"] = settings.time_zone or times_in or "UTC"
+        problems = [*times.problems]
+        resolution_s = options["discretization"].resolution_s
+        if times.dates_only and resolution_s < DAY_S:
+            way_out = Message(
+                "Name the column of the time of day beside that of the date, such as ",
+                Setting("columns", {"date": "day", "time": "clock"}),
+                "; or count in days, with ",
+                Setting("step_s", DAY_S),
+                " and ",
+                Setting("slot_s", DAY_S),
+            )
+            expected, found = (
+                f"times of day, for instants {resolution_s} s apart",
+                "dates alone, or midnight everywhere",
+            )
+            problems.append(Problem(expected, found, rows.one("SELECT count(*) FROM raw")[0], way_out=way_out))
+        # GPS time looks like counts since 1970 that are ten years too small.
+        if times.is_count and settings.time_format is None and re.search("gps", name, re.IGNORECASE):
+            gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
+            way_out = Message("Tell which it is: ", gps, " counts from 6 January 1980, ", unix, " from 1970")
+            found = f"numbers in the column {name!r}, which may be GPS time"
+            problems.append(Problem("times since 1970", found, way_out=way_out))
+        findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
+        sql = {"local": times.local, "utc": times.utc}
+        return to_traces(rows, times=sql, subject=subject, findings=findings, **options)
 
 
 DATA_SETS.register(
@@ -231,62 +241,91 @@ def _checked_columns(
     return columns, [name for name in known if name not in columns] if missing else []
 
 
-def _with_ends(
-    table: pd.DataFrame, told: Mapping[str, str | int], notes: list[str], has_stations: bool
-) -> tuple[pd.DataFrame, list[str]]:
-    """A table of trips with a row for each start and each end; other tables as they are."""
-    ends = [name for name in END_COLUMNS if name in table]
-    if not ends:
-        return table, notes
-    start = table.drop(columns=ends)
+class _FirstTime(NamedTuple):
+    """What the first time of a table says of all."""
+
+    has_date: bool
+    may_be_utc: bool
+    notes: list[str]
+
+
+def _rows(
+    connection: Connection,
+    parts: list[Part],
+    told: Mapping[str, str | int],
+    settings: CheckinsSettings,
+    stations: pd.DataFrame | None,
+) -> tuple[Rows, TimeReader, _FirstTime]:
+    """All rows, with the two ends of a trip as two check-ins, the coordinates of stations, and the date of times."""
+    types, notes = parts[0].types, []
+    ends = _ends(types, told, stations is not None)
+    if ends:
+        notes = ["each row is a trip: its start and its end are two check-ins"]
+    elif any(name in types for name in END_COLUMNS):
+        for part in parts:
+            part.notes = [note for note in part.notes if " is taken for end_" not in note]
+    pieces = (table["time"].drop_null() for part in parts for _, table in part.pieces())
+    first = next((times[:1].to_pandas() for times in pieces if len(times)), pd.Series(dtype=object))
+    has_date = "date" not in types or not first.astype("str").str.match(TIME_OF_DAY, case=False).all()
+    if has_date and "date" in types:
+        notes.append(f"column {parts[0].names.get('date', 'date')!r} is not used: the times have a date")
+
+    def prepare(_: Part, row: np.ndarray, table: pa.Table) -> tuple[np.ndarray, pa.Table]:
+        start = table.drop_columns([name for name in END_COLUMNS if name in types])
+        if ends:
+            end = table.drop_columns([own for own in ends.values() if own in types]).rename_columns(ends)
+            start, row = pa.concat_tables([start, end.select(start.column_names)]), np.append(row, row + END_ROWS)
+        if stations is not None:
+            place = start["place"].to_pandas(integer_object_nulls=True).astype("str").str.strip()
+            at = pd.Index(stations["place"]).get_indexer(place)
+            names = [name for name in PLACE_COLUMNS[1:] if name in stations]
+            found: dict[str, Any] = {name: stations[name].array.take(at, allow_fill=True) for name in names}
+            for name, values in (found | {"has_no_station": (at < 0) & place.notna().to_numpy()}).items():
+                start = start.drop_columns([name] if name in start.column_names else [])
+                start = start.append_column(name, pa.array(values, from_pandas=True))
+        if "date" in types:
+            date = start["date"].to_pandas()
+            start = start.drop_columns(["date"])
+            if not has_date:
+                date = date.dt.strftime("%Y-%m-%d") if is_datetime64_any_dtype(date.dtype) else date
+                texts = date.astype("str").str.strip() + " " + start["time"].to_pandas().astype("str").str.strip()
+                start = start.set_column(start.column_names.index("time"), "time", pa.array(texts, from_pandas=True))
+        return row, start
+
+    reader = TimeReader(settings.time_format)
+    rows = Rows(connection, parts, prepare, reader.add)
+    is_number = is_numeric_dtype(first.dtype)
+    may_be_utc = not is_number and not parse_times(first, "UTC", times_in="UTC").problems
+    return rows, reader, _FirstTime(has_date, may_be_utc, notes)
+
+
+def _ends(types: Mapping[str, Any], told: Mapping[str, str | int], has_stations: bool) -> dict[str, str]:
+    """The columns of the ends of trips, with those of the starts; empty for other tables."""
+    ends = [name for name in END_COLUMNS if name in types]
     needed = ["end_time", *([] if has_stations else ["end_latitude", "end_longitude"])]
-    needed += ["end_place"] if has_stations or "place" in table else []
+    needed += ["end_place"] if has_stations or "place" in types else []
     missing = [name for name in needed if name not in ends]
     if missing and any(name in told for name in ends):
         raise InputError("columns", [Problem(f"{', '.join(needed)} for the ends of trips", f"no {missing[0]}")])
-    if missing:
-        return start, [note for note in notes if " is taken for end_" not in note]
-    own = {name: name.removeprefix("end_") for name in ends}
-    end = table.drop(columns=list(own.values()), errors="ignore").rename(columns=own)
-    both = pd.concat([start, end[list(start.columns)]])
-    return both, [*notes, "each row is a trip: its start and its end are two check-ins"]
+    return {} if missing else {name: name.removeprefix("end_") for name in ends}
 
 
-def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, list[Problem]]:
-    """Add the coordinates of places to a table; rows at unknown places are left out and reported as a problem."""
-    name = str(source) if isinstance(source, (str, os.PathLike)) else "stations"
+def _stations(source: Source, checkins: Part) -> pd.DataFrame:
+    """The table of stations: places as texts, latitude, longitude and perhaps category."""
+    name = _name(source)
     stations, problems, *_ = read_columns(source, {}, find=PLACE_COLUMNS, subject=name)
-    for frame, what in ((table, "the check-ins"), (stations, name)):
-        if "place" not in frame:
+    for columns, what in ((checkins.types, "the check-ins"), (stations, name)):
+        if "place" not in columns:
             way_out = "Its name may be place_id, station_id, tower_id or cell_id"
             problems.append(Problem(f"a column of places in {what}", "none", way_out=way_out))
     if problems:
         raise InputError(name, problems)
-    known = pd.Index(stations["place"].astype("str"))
-    if known.has_duplicates:
+    known = stations["place"].astype("str")
+    if known.duplicated().any():
         twice = known[known.duplicated()].unique()
         raise InputError(name, [Problem("each place once", "several rows", len(twice), tuple(twice[:5]))])
-    code, ids = codes_of(table["place"])
-    at = np.append(known.get_indexer(pd.Index([str(each) for each in ids], dtype="str")), -1)[code]
-    lacks = at < 0
-    unknown = row_problems(table["place"], lacks, f"a station for every place, in {name}", "none")
-    table, at = table[~lacks].copy(), at[~lacks]
-    for column in PLACE_COLUMNS[1:]:
-        if column in stations:
-            table[column] = stations[column].array[at]
-    return table, unknown
+    return stations.assign(place=known)
 
 
-def _with_date(table: pd.DataFrame, names: Mapping[str, str], notes: list[str]) -> pd.Series:
-    """The column of times; if the times have no date, the column date is put before them."""
-    time = table.pop("time")
-    if "date" not in table:
-        return time
-    date, text = table.pop("date"), time.astype("str")
-    first = text.dropna().iloc[:1]
-    if not first.str.match(TIME_OF_DAY, case=False).all():
-        notes.append(f"column {names.get('date', 'date')!r} is not used: the times have a date")
-        return time
-    if is_datetime64_any_dtype(date.dtype):
-        date = date.dt.strftime("%Y-%m-%d")
-    return date.astype("str").str.strip() + " " + text.str.strip()
+def _name(source: Source) -> str:
+    return str(source) if isinstance(source, (str, os.PathLike)) else "stations"

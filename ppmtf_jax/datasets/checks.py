@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
+from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited, PlaceChoice
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
@@ -21,57 +22,69 @@ MAX_SUN_H = 4
 MAX_SCATTER_DEGREES, MAX_FAR_SHARE = 0.5, 0.25
 # Coordinates are suspected if they are further than this from the city of their time zone, and another way to read them
 # gives a point that is this many times nearer.
+ROWS_OF_MIDDLE = 1_000_000
 NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
 # Tables of the time zone database; a line has countries, latitude and longitude as +-DDMM[SS]+-DDDMM[SS], and a name.
 ZONE_TABLES = ("zone.tab", "zone1970.tab")
 ZONE_LINE = re.compile(r"^[A-Z,]+\t([+-]\d{4,7})([+-]\d{5,7})\t(\S+)", re.MULTILINE)
 
 
-def suspicions(rows: pd.DataFrame, choice: PlaceChoice, assigned: Assigned, time_zone: str, subject: str) -> list[str]:
+def suspicions(checkins: CheckIns, choice: PlaceChoice, assigned: Assigned, time_zone: str, subject: str) -> list[str]:
     """Notes on coordinates of coded check-ins that look odd; an `InputError` where they look wrong."""
+    connection = checkins.rows.connection
     if isinstance(choice, GridPlaces):
-        problem = _off_grid(rows, choice, assigned.why != OUTSIDE)
+        problem = _off_grid(checkins, choice, int(assigned.n_left_out[OUTSIDE]))
         if problem is not None:
             raise InputError(subject, [problem])
-    own = assigned.why == 0
-    rows, place = (rows, assigned.place) if own.all() else (rows[own], assigned.place[own])
-    local_s = rows["local"].to_numpy().astype(np.int64)
-    columns = {name: rows[name].to_numpy() for name in ("latitude", "longitude")}
-    found = [_clocks_and_sun(**columns, offset_h=(local_s - rows["utc_s"].to_numpy()) / 3600, time_zone=time_zone)]
+    connection.execute(
+        "CREATE OR REPLACE VIEW own AS SELECT coded_places.* REPLACE (goes.place AS place) "
+        "FROM coded_places JOIN goes ON goes.code = coded_places.place WHERE why = 0"
+    )
+    found = [_clocks_and_sun(checkins, time_zone)]
     if isinstance(choice, MostVisited):
-        found.append(_scattered_places(**columns, place=place, places=assigned.places))
+        found.append(_scattered_places(checkins, assigned.places))
     problems = [each for each in found if isinstance(each, Problem)]
     if problems:
         raise InputError(subject, problems)
     return [note for note in found if isinstance(note, str)]
 
 
-def _off_grid(rows: pd.DataFrame, grid: GridPlaces, inside: np.ndarray) -> Problem | None:
+def _off_grid(checkins: CheckIns, grid: GridPlaces, n_outside: int) -> Problem | None:
     """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
-    latitude, longitude = (rows[name].to_numpy() for name in ("latitude", "longitude"))
-    n_inside, n_rows = int(inside.sum()), len(inside)
-    n_if_swapped = 0 if 2 * n_inside > n_rows else int((grid.place_of(longitude, latitude) >= 0).sum())
+    n_rows, *edges = checkins.rows.one(
+        "SELECT count(*), min(latitude), max(latitude), min(longitude), max(longitude) FROM checkins"
+    )
+    n_inside = n_rows - n_outside
+    swapped = "SELECT longitude AS latitude, latitude AS longitude FROM checkins"
+    count = f"SELECT count(*) FROM ({swapped}) WHERE {grid.cell()} >= 0"
+    n_if_swapped = 0 if 2 * n_inside > n_rows else checkins.rows.one(count)[0]
     if n_inside and n_if_swapped <= max(n_rows / 2, n_inside):
         return None
-    span = f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}"
+    span = "latitudes {} to {}, longitudes {} to {}".format(*edges)
     found = span + (f", {n_inside:,} within" if n_inside else ", so that nothing is left after filtering")
     swapped, other = "Latitude and longitude are probably swapped", "Choose a box that holds the check-ins"
     way_out = swapped if n_if_swapped else other
     return Problem("check-ins within the bounding box", found, n_rows - n_inside, way_out=way_out)
 
 
-def _clocks_and_sun(
-    latitude: np.ndarray, longitude: np.ndarray, offset_h: np.ndarray, time_zone: str
-) -> Problem | str | None:
-    """Check-ins that do not fit their time zone, or have coordinates swapped or in radians: a problem or a note.
-
-    `offset_h` is by how many hours their clocks are before UTC; arrays have the shape (rows,).
-    """
-    far = ~_is_by_the_sun(longitude, offset_h)
-    n_far = int(far.sum())
+def _clocks_and_sun(checkins: CheckIns, time_zone: str) -> Problem | str | None:
+    """Check-ins that do not fit their time zone, or have coordinates swapped or in radians: a problem or a note."""
+    by_the_sun = {
+        axis: f"abs(fmod((local_s - utc_s) / 3600 - {axis} / 15 + 36, 24) - 12) <= {MAX_SUN_H}"
+        for axis in ("latitude", "longitude")
+    }
+    far = f"NOT {by_the_sun['longitude']}"
+    n_rows, n_far, n_by_latitude, is_off_utc, north, east, first_far = checkins.rows.one(
+        f"SELECT count(*), count(*) FILTER ({far}), count(*) FILTER ({by_the_sun['latitude']}), "
+        "bool_or(local_s <> utc_s), max(abs(latitude)), max(abs(longitude)), "
+        f"arg_min(longitude, row) FILTER ({far}) FROM own"
+    )
+    if not n_rows:
+        return None
     city = _cities().get(time_zone)  # None if it is not known, as for UTC
-    middle = float(np.median(latitude)), float(np.median(longitude))
-    north, east = np.abs(latitude).max(), np.abs(longitude).max()
+    # Every k-th row will do for the middle.
+    few = f"row % {max(1, n_rows // ROWS_OF_MIDDLE)} = 0" if n_rows > ROWS_OF_MIDDLE else "true"
+    middle = checkins.rows.one(f"SELECT median(latitude), median(longitude) FROM own WHERE {few}")
     if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
         # This box lies in the Gulf of Guinea. It has no land, but ships, and simulated cities of small coordinates.
         converted = float(np.degrees(middle[0])), float(np.degrees(middle[1]))
@@ -82,40 +95,46 @@ def _clocks_and_sun(
                 Setting("time_zone", "Africa/Accra"),
                 ", whose clocks show UTC",
             )
-            return Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)
+            return Problem("latitude and longitude in degrees", found, n_rows, way_out=way_out)
     way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
-    if n_far > len(far) / 2 and offset_h.any() and _is_by_the_sun(latitude, offset_h).mean() > 0.5:
-        found = f"longitudes such as {longitude[far][0]:g}, where it is another time of day, and latitudes that fit"
+    if n_far > n_rows / 2 and is_off_utc and n_by_latitude > n_rows / 2:
+        found = f"longitudes such as {first_far:g}, where it is another time of day, and latitudes that fit"
         return Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)
     if city is not None and _is_far_nearer(middle[::-1], middle, city):
         given_km, swapped_km = (_distance_km(point, city) for point in (middle, middle[::-1]))
         found = f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
-        return Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)
+        return Problem(f"check-ins near {time_zone}", found, n_rows, way_out=way_out)
     if not n_far:
         return None
-    what = f"{n_far:,} of {len(far):,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
+    what = f"{n_far:,} of {n_rows:,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
     return f"{what}: they are in other time zones, where night falls in other slots"
 
 
-def _scattered_places(
-    latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray, places: PlaceTable
-) -> Problem | str | None:
+def _scattered_places(checkins: CheckIns, places: PlaceTable) -> Problem | str | None:
     """Places whose check-ins are far from their middle: a problem if many check-ins are far, a note if few are."""
-    north = latitude - places.latitude[place]
-    east = (longitude - places.longitude[place] + 180) % 360 - 180
-    far = np.hypot(north, east * np.cos(np.radians(latitude))) > MAX_SCATTER_DEGREES
-    if not far.any():
+    connection = checkins.rows.connection
+    middles = {"goes_to": np.arange(len(places)), "north": places.latitude, "east": places.longitude}
+    connection.register("middles", pd.DataFrame(middles))
+    # `spots` are the distinct positions at each place, with the number of their check-ins.
+    away = "sqrt(pow(latitude - north, 2) + pow((fmod(longitude - east + 540, 360) - 180) * cos(radians(latitude)), 2))"
+    of_place = connection.sql(
+        f"SELECT goes_to, sum(n)::BIGINT AS n, coalesce(sum(n) FILTER ({away} > {MAX_SCATTER_DEGREES}), 0)::BIGINT "
+        "AS n_far, min(latitude) AS south, max(latitude) AS north, min(longitude) AS west, max(longitude) AS east "
+        "FROM spots JOIN goes ON goes.code = spots.place AND why = 0 JOIN middles ON goes.place = goes_to "
+        "GROUP BY goes_to ORDER BY goes_to"
+    ).df()
+    scattered, several = of_place[of_place["n_far"] > 0], of_place[of_place["n"] > 1]
+    if not len(scattered):
         return None
-    scattered, n_rows = np.unique(place[far]), np.bincount(place)
-    n_several = int((n_rows > 1).sum())
     examples = tuple(
-        f"{places.ids[k]!r} at latitudes {latitude[place == k].min():g} to {latitude[place == k].max():g}, "
-        f"longitudes {longitude[place == k].min():g} to {longitude[place == k].max():g}"
-        for k in scattered[:N_EXAMPLES]
+        f"{places.ids[each.goes_to]!r} at latitudes {each.south:g} to {each.north:g}, "
+        f"longitudes {each.west:g} to {each.east:g}"
+        for each in scattered[:N_EXAMPLES].itertuples()
     )
-    found = f"{len(scattered):,} of {n_several:,} places of several check-ins scattered further"
+    found = f"{len(scattered):,} of {len(several):,} places of several check-ins scattered further"
+    n_far = int(scattered["n_far"].sum())
     # The share of check-ins decides, not of places: with many check-ins, every place has some at a wrong position.
-    if far.sum() <= MAX_FAR_SHARE * n_rows[n_rows > 1].sum():
+    if n_far <= MAX_FAR_SHARE * several["n"].sum():
         note = f"than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is put at the middle of its check-ins"
         return f"{found} {note}"
     expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
@@ -126,7 +145,7 @@ def _scattered_places(
         ", or use the cells of a grid, with ",
         Setting("grid"),
     )
-    return Problem(expected, found, int(far.sum()), examples, way_out)
+    return Problem(expected, found, n_far, examples, way_out)
 
 
 @cache
@@ -159,7 +178,3 @@ def _distance_km(point: tuple[float, float], other: tuple[float, float]) -> floa
     north, east, south, west = np.radians([*point, *other])
     cosine = np.sin(north) * np.sin(south) + np.cos(north) * np.cos(south) * np.cos(east - west)
     return float(EARTH_RADIUS_KM * np.arccos(np.clip(cosine, -1, 1)))
-
-
-def _is_by_the_sun(longitude: np.ndarray, offset_h: np.ndarray) -> np.ndarray:
-    return np.abs((offset_h - longitude / 15 + 12) % 24 - 12) <= MAX_SUN_H

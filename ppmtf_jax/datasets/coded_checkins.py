@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from ppmtf_jax.data.runs import run_begins
-from ppmtf_jax.data.time_grid import zone_problems
-from ppmtf_jax.datasets.tables import codes_of, row_names, row_problems
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, missing_columns
+from ppmtf_jax.data.time_grid import DAY_S, zone_problems
+from ppmtf_jax.datasets.database import Connection, floored
+from ppmtf_jax.datasets.table_files import parts_of
+from ppmtf_jax.datasets.tables import Rows
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_EMPTY_DAYS = 5 * 365
 STRAY_SHARE = 0.01
+ID_NAMES = ("user", "place", "trace")
 LIMITS = {"latitude": 90, "longitude": 180}
 
 
@@ -34,146 +37,166 @@ class Findings(NamedTuple):
 
 
 class CheckIns(NamedTuple):
-    """Check-ins without bad rows, coded.
+    """Check-ins without bad rows, coded, as the table `checkins` of a database.
 
-    `rows` has the columns user, place and trace, which are codes (-1 in every row where the table has no such column),
-    latitude, longitude, local (wall-clock time, datetime64[s]) and utc_s (true time in seconds since 1970); with
-    category, where it is known and places are needed. `ids` has the value of each code, by column. `n_bad` rows were
-    left out; the `notes` tell of each kind of them.
+    It has the columns row, user, place, trace and category, which are codes in the order of the ids (-1 in every row
+    where the table has no such column, and where a category is missing), latitude, longitude, local_s (wall-clock time)
+    and utc_s (true time), in seconds since 1970. `ids` has the value of each code, by column. `n_bad` of `n_rows` rows
+    were left out; the `notes` tell of each kind of them.
     """
 
-    rows: pd.DataFrame
+    rows: Rows
     ids: dict[str, np.ndarray]
+    n_rows: int
     n_bad: int
     notes: list[str]
 
 
+def rows_of_frame(connection: Connection, table: pd.DataFrame, subject: str) -> Rows:
+    """The rows of a DataFrame with local_time and utc_time, which become local_time_s and utc_time_s."""
+    names = [name for name in (*CHECKIN_COLUMNS, "place", "trace", "category") if name in table]
+
+    def seconds(_: np.ndarray, piece: pa.Table) -> dict[str, pa.Array | None]:
+        found: dict[str, pa.Array | None] = {}
+        for name in ("local_time", "utc_time"):
+            if name in piece.column_names:
+                times = piece[name].to_pandas().to_numpy("datetime64[s]")
+                found |= {name: None, f"{name}_s": pa.array(times.astype(np.int64), mask=np.isnat(times))}
+        return found
+
+    return Rows(connection, parts_of(table, {name: name for name in names}, (), False, subject), more=seconds)
+
+
 def code_checkins(
-    table: pd.DataFrame,
+    rows: Rows,
     time_zone: str,
     *,
+    local: str = "local_time_s",
+    utc: str = "utc_time_s",
     needs_places: bool = True,
     subject: str = "check-ins",
     findings: Findings = Findings(),
     drop_bad_rows: bool = False,
 ) -> CheckIns:
-    """Check and code the rows of a table; all problems are one `InputError`, see `discretize`."""
+    """Check and code rows, whose times are SQL; all problems are one `InputError`, see `discretize`."""
     problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
-    of_columns = missing_columns(table.columns, CHECKIN_COLUMNS)
-    if not of_columns and not len(table):
-        of_columns = [Problem("at least one check-in", "none")]
+    n_read = rows.one("SELECT count(*) FROM raw")[0]
+    of_columns = [] if n_read else [Problem("at least one check-in", "none")]
     if of_columns:
         raise InputError(subject, [*findings.skipped, *problems, *of_columns])
-    kinds, n_bad, notes = _bad_rows(table, findings.untimed), 0, []
-    of_rows = [problem for problem, _ in kinds]
+    rows.connection.execute(
+        f"CREATE OR REPLACE VIEW timed AS SELECT *, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s FROM raw"
+    )
+    kinds = _bad_rows(rows, findings.untimed)
+    of_rows, n_bad, notes = [problem for problem, _ in kinds], 0, []
+    bad = " OR ".join(["false", *(f"({where})" for _, where in kinds)])
+    n_rows = n_read + sum(problem.n_rows for problem in findings.skipped)
     if drop_bad_rows:
-        bad = np.any([np.zeros(len(table), bool), *(rows for _, rows in kinds)], axis=0)
-        n_skipped = sum(problem.n_rows for problem in findings.skipped)
-        n_rows, n_bad = len(table) + n_skipped, int(bad.sum()) + n_skipped
+        n_bad = rows.one(f"SELECT count(*) FROM timed WHERE {bad}")[0] + n_rows - n_read
         if n_bad > n_rows / 2:
             way_out = "Check the columns and the format of the times: the table is probably read in a wrong way"
             most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
             raise InputError(subject, [*findings.skipped, *of_rows, most])
         every = [*findings.skipped, *of_rows]
         notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in every]
-        table = table[~bad] if bad.any() else table
     else:
         problems = [*findings.skipped, *problems, *of_rows]
-    rows_are_good = not problems
-    if needs_places and "place" not in table:
+    if needs_places and "place" not in rows.columns:
         expected = "a place for every check-in, to find the most visited"
         way_out = Message("Name the column of the places, or choose a grid with ", Setting("grid"))
         problems.append(Problem(expected, "no place column", way_out=way_out))
-    columns, ids = {}, {}
-    for name in ("user", "place", "trace"):
-        columns[name], ids[name] = _coded(table, name, problems)
-    if rows_are_good and not problems:
-        columns |= {name: pd.to_numeric(table[name]).to_numpy(np.float64) for name in LIMITS}
-        latitude, longitude = columns["latitude"], columns["longitude"]
-        if (latitude == longitude).all() and latitude.min() < latitude.max():
-            problems.append(Problem("latitude and longitude", "the same numbers in both", len(table)))
-        problems += _backward_problems(table, columns, ids) if "trace" in table else []
+    mixed = {name: problem for part in rows.parts for name, problem in part.mixed.items()}
+    problems += [mixed[name] for name in ID_NAMES if name in mixed]
     if problems:
         raise InputError(subject, problems)
-    if needs_places and "category" in table:
-        columns["category"], ids["category"] = codes_of(table["category"])
-    local, utc = (table[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
-    rows = pd.DataFrame(columns | {"local": local, "utc_s": utc.astype(np.int64)}, copy=False)
-    return CheckIns(rows, ids, n_bad, notes)
+    ids = _code(rows, bad, (*ID_NAMES, *(["category"] if needs_places else [])))
+    same, least, most = rows.one("SELECT bool_and(latitude = longitude), min(latitude), max(latitude) FROM checkins")
+    if same and least < most:
+        problems.append(Problem("latitude and longitude", "the same numbers in both", n_read))
+    problems += _backward_problems(rows, ids) if "trace" in rows.columns else []
+    if problems:
+        raise InputError(subject, problems)
+    return CheckIns(rows, ids, n_rows, n_bad, notes)
 
 
-def _coded(table: pd.DataFrame, name: str, problems: list[Problem]) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and values of a column of ids; adds a problem if the ids have several types, which have no order."""
-    nothing = np.full(len(table), -1, np.int32), np.zeros(0, object)
-    if name not in table:
-        return nothing
-    try:
-        codes, ids = codes_of(table[name])
-    except TypeError:
-        kind = type(table[name].iloc[0]).__name__
-        problems.append(Problem(f"texts or numbers in '{name}'", f"values such as a {kind}"))
-        return nothing
-    kinds = {type(value).__name__: value for value in ids} if ids.dtype == object else {}
-    if len(kinds) > 1:
-        examples = ", ".join(f"{value!r} ({kind})" for kind, value in kinds.items())
-        problems.append(Problem(f"ids of one type in '{name}'", f"several: {examples}"))
-    return codes, ids
+def _code(rows: Rows, bad: str, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Make the table `checkins` of the rows that are not bad; the ids of each column, in order."""
+    rows.connection.execute(f"CREATE OR REPLACE VIEW good AS SELECT * FROM timed WHERE NOT ({bad})")
+    columns, joins, ids = [], "", {}
+    for name in names:
+        ids[name] = np.zeros(0, object)
+        if name not in rows.columns:
+            columns.append(f"-1 AS {name}")
+            continue
+        of = f"{name}_ids"
+        rows.connection.execute(
+            f"CREATE OR REPLACE TABLE {of} AS SELECT id, CAST(row_number() OVER (ORDER BY id) - 1 AS INTEGER) AS code "
+            f"FROM (SELECT DISTINCT {name} AS id FROM good WHERE {name} IS NOT NULL)"
+        )
+        columns.append(f"coalesce({of}.code, -1) AS {name}")
+        joins += f" LEFT JOIN {of} ON {of}.id = good.{name}"
+        found = rows.connection.sql(f"SELECT id FROM {of} ORDER BY code").to_arrow_table()["id"].to_pandas()
+        if pd.api.types.is_integer_dtype(found.dtype):
+            is_large = bool(len(found)) and found.max() > np.iinfo(np.int64).max
+            ids[name] = found.to_numpy(np.uint64 if is_large else np.int64)
+        else:
+            ids[name] = found.to_numpy(object)
+    rows.connection.execute(
+        f"CREATE OR REPLACE TABLE checkins AS SELECT row, {', '.join(columns)}, latitude, longitude, local_s, utc_s "
+        f"FROM good{joins}"
+    )
+    rows.connection.execute("DROP TABLE raw")  # its memory and its disk are needed for what follows
+    return ids
 
 
-def _backward_problems(
-    table: pd.DataFrame, codes: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray]
-) -> list[Problem]:
+def _backward_problems(rows: Rows, ids: dict[str, np.ndarray]) -> list[Problem]:
     """A problem if time decreases from one row of a given trace to the next row."""
-    user, trace = codes["user"], codes["trace"]
-    order = np.lexsort((trace, user))
-    utc = table["utc_time"].to_numpy("datetime64[s]")[order]
-    back = np.flatnonzero(~run_begins(user[order], trace[order])[1:] & (np.diff(utc) < np.timedelta64(0, "s")))
-    if not len(back):
+    trace = "OVER (PARTITION BY user, trace ORDER BY row)"
+    before = f"SELECT *, lag(utc_s) {trace} AS utc_before, lag(local_s) {trace} AS local_before FROM checkins"
+    back = f"FROM ({before}) WHERE utc_s < utc_before"
+    n_back = rows.one(f"SELECT count(*) {back}")[0]
+    if not n_back:
         return []
-    local = table["local_time"].to_numpy("datetime64[s]")
-    before, after = order[back[:N_EXAMPLES]], order[back[:N_EXAMPLES] + 1]
+    first = f"SELECT row, user, trace, local_s, local_before {back} ORDER BY user, trace, row LIMIT {N_EXAMPLES}"
     examples = []
-    for name, earlier, row in zip(row_names(table["user"], after), before, after, strict=True):
-        who = f"user {ids['user'][user[row]]}, trace {ids['trace'][trace[row]]}"
-        examples.append(f"{name} ({who}): {local[row]} after {local[earlier]}")
+    for row, user, trace, *times in rows.connection.execute(first).fetchall():
+        who = f"user {ids['user'][user]}, trace {ids['trace'][trace]}"
+        now, earlier = (np.datetime64(seconds, "s") for seconds in times)
+        examples.append(f"{rows.name_of(row)} ({who}): {now} after {earlier}")
     way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"
     expected = "times that do not decrease within a trace"
-    return [Problem(expected, "time going backwards", len(back), tuple(examples), way_out)]
+    return [Problem(expected, "time going backwards", n_back, tuple(examples), way_out)]
 
 
-def _bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem]) -> list[tuple[Problem, np.ndarray]]:
-    """Each kind of rows that are no check-ins: the problem with them, and a mask of the rows.
+def _bad_rows(rows: Rows, untimed: Sequence[Problem]) -> list[tuple[Problem, str]]:
+    """Each kind of rows that are no check-ins: the problem with them, and the SQL that finds them in `timed`.
 
     These have no user, place, time or coordinates on the globe, or are years away from all others. `untimed` are the
     problems that the reader found in rows without a time.
     """
-    no_time = (checkins["local_time"].isna() | checkins["utc_time"].isna()).to_numpy(bool)
-    ids = [name for name in ("user", "place", "trace") if name in checkins]
-    found: list[tuple[Problem, np.ndarray]] = []
-    for name, rows in [("time", no_time), *((name, checkins[name].isna().to_numpy(bool)) for name in ids)]:
-        if rows.any():
-            examples = row_names(checkins["user"], np.flatnonzero(rows))
-            what = "missing times" if name == "time" else "missing ones"
-            missing = Problem(f"a {name} for every check-in", what, int(rows.sum()), examples)
-            found += [(problem, rows) for problem in (untimed if name == "time" and untimed else [missing])]
+    no_time, timed = "local_s IS NULL OR utc_s IS NULL", {"table": "timed"}
+    found: list[tuple[Problem, str]] = []
+    missing = {"time": no_time} | {name: f"{name} IS NULL" for name in ID_NAMES if name in rows.columns}
+    for name, where in missing.items():
+        what = "missing times" if name == "time" else "missing ones"
+        problem = rows.problem(where, f"a {name} for every check-in", what, **timed)
+        found += [(each, where) for each in (untimed if name == "time" and untimed else problem)]
     for name, limit in LIMITS.items():
-        column = checkins[name]
-        number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        finite = np.isfinite(number)
-        off = finite & (np.abs(number) > limit)
-        is_swapped = name == "latitude" and (np.abs(number[off]) <= 180).all()
-        way_out = "Latitude and longitude are probably swapped" if is_swapped else ""
+        finite = f"({name} IS NOT NULL AND isfinite({name}))"
+        off = f"{finite} AND abs({name}) > {limit}"
+        others = rows.problem(f"NOT {finite}", f"{name} as a number", values=name, **timed)
+        found += [(problem, f"NOT {finite}") for problem in others]
+        most = rows.one(f"SELECT max(abs({name})) FROM timed WHERE {off}")[0]
+        way_out = "Latitude and longitude are probably swapped" if name == "latitude" and most and most <= 180 else ""
         expected = f"{name} from {-limit} to {limit} degrees"
-        found += [(problem, ~finite) for problem in row_problems(column, ~finite, f"{name} as a number")]
-        off_globe = row_problems(pd.Series(number, column.index), off, expected, way_out=way_out)
-        found += [(problem, off) for problem in off_globe]
-    return found + _stray_times(checkins["local_time"], ~no_time)
+        found += [(problem, off) for problem in rows.problem(off, expected, way_out=way_out, values=name, **timed)]
+    return found + _stray_times(rows, f"NOT ({no_time})")
 
 
-def _stray_times(local: pd.Series, known: np.ndarray) -> list[tuple[Problem, np.ndarray]]:
+def _stray_times(rows: Rows, known: str) -> list[tuple[Problem, str]]:
     """A few rows years away from the others: their dates are wrong, and would stretch the time grid over the years."""
-    day = local.to_numpy("datetime64[D]").astype(np.int64)
-    days, n_rows = np.unique(day[known], return_counts=True)
+    query = f"SELECT {floored('local_s', DAY_S)}, count(*) FROM timed WHERE {known} GROUP BY 1 ORDER BY 1"
+    days, n_rows = np.array(rows.connection.execute(query).fetchall(), np.int64).reshape(-1, 2).T
     group = np.cumsum(np.diff(days, prepend=days[:1]) > MAX_EMPTY_DAYS)
     if not len(group) or not group[-1]:
         return []
@@ -182,10 +205,11 @@ def _stray_times(local: pd.Series, known: np.ndarray) -> list[tuple[Problem, np.
     n_stray = int(in_group.sum() - in_group.max())
     if n_stray > max(1, STRAY_SHARE * in_group.sum()) or n_stray >= in_group.max():
         return []
-    stray = known & ((day < most[0]) | (day > most[-1]))
-    first, span = np.flatnonzero(stray)[:N_EXAMPLES], " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
-    times = local.to_numpy("datetime64[s]")[first]
-    examples = tuple(f"{time} ({name})" for time, name in zip(times, row_names(local, first), strict=True))
+    stray = f"{known} AND (local_s < {most[0] * DAY_S} OR local_s >= {(most[-1] + 1) * DAY_S})"
+    first = f"SELECT row, local_s FROM timed WHERE {stray} ORDER BY row LIMIT {N_EXAMPLES}"
+    times = rows.connection.execute(first).fetchall()
+    examples = tuple(f"{np.datetime64(seconds, 's')} ({rows.name_of(row)})" for row, seconds in times)
+    span = " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
     way_out = Message("Correct them, or leave them out with ", Setting("drop_bad_rows", True))
     expected = f"times near those of the other rows, {span}"
     return [(Problem(expected, "a few years away", n_stray, examples, way_out), stray)]

@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 from annotated_types import Gt
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S, DAY_TYPES, N_WEEKDAYS, TimeGrid
+from ppmtf_jax.datasets.database import floored
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, MostVisited, Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
 
 MAX_INSTANTS = 10_000_000
+HOUR_S = 3600
 Period = Literal["day", "week"]
 SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
+
+
+class Visits(NamedTuple):
+    """Check-ins at places, of whole users in order; arrays of shape (rows,), times in seconds since 1970."""
+
+    user: np.ndarray
+    trace: np.ndarray
+    place: np.ndarray
+    local_s: np.ndarray
+    utc_s: np.ndarray
+
+    def take(self, rows: np.ndarray | slice) -> Visits:
+        """Some of the rows."""
+        return Visits(*(column[rows] for column in self))
+
+
+class PlacedVisits(NamedTuple):
+    """All check-ins at places.
+
+    `sorted_by` gives them in blocks, in the order of users, and then of what is given as SQL.
+    """
+
+    sorted_by: Callable[[str], Iterator[Visits]]
+    n_visits: int
+    first_s: int
+    last_s: int
 
 
 class TracedEvents(NamedTuple):
     """Check-ins that became events, with the number of each event's trace among the user's traces, and its instant.
 
-    `checkins` has the columns of `events_of`.
+    The first four are int32 arrays, shape (events,); `n_of_hour` counts the events in each hour of the day.
     """
 
-    checkins: pd.DataFrame
+    user: np.ndarray
     trace: np.ndarray
     instant: np.ndarray
+    place: np.ndarray
+    n_of_hour: np.ndarray
     time_grid: TimeGrid
     n_same_instant: int = 0
     step_for_most_s: int | None = None
@@ -167,41 +196,40 @@ class Discretization(Settings, subject="discretization"):
         slots = np.unique(slots, return_inverse=True)[1]
         return TimeGrid(start, step_s, slots, time_zone, period=min(period, n_instants))
 
-    def events_of(self, checkins: pd.DataFrame, time_zone: str) -> TracedEvents:
-        """The first check-in of each trace at each instant.
-
-        Parameters
-        ----------
-        checkins : DataFrame
-            Columns user, trace, place (codes), local (datetime64[s]) and utc_s; in any order.
-        """
-        local = checkins["local"].to_numpy()
-        grid = self.time_grid(local.min(), local.max(), time_zone)
-        # A user's traces follow each other in time.
-        begin_s = checkins.groupby(["user", "trace"])["utc_s"].transform("min")
-        order = np.lexsort((checkins["utc_s"], checkins["trace"], begin_s, checkins["user"]))
-        user, trace = (checkins[name].to_numpy()[order] for name in ("user", "trace"))
-        group = np.cumsum(run_begins(user, trace)) - 1
-        since_start_s = (local[order] - np.datetime64(grid.start)).astype(np.int64)
-        instant = since_start_s // grid.step_s
-        first = _is_first(group, instant)
-        kept = checkins.iloc[order[first]]
-        begins = run_begins(group[first])
-        if self.max_gap_s is not None:
-            begins[1:] |= np.diff(kept["utc_s"]) > self.max_gap_s
-        # The longest step that divides a day and the slots, and gives most check-ins their own instant.
-        step_for_most_s, n_most = None, MOST * len(first)
-        if len(kept) < n_most:
-            shorter = (step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0)
-            enough = (step_s for step_s in shorter if _is_first(group, since_start_s // step_s).sum() >= n_most)
-            step_for_most_s = next(enough, None)
-        numbers = trace_numbers(user[first], begins)
-        return TracedEvents(kept, numbers, instant[first], grid, len(first) - len(kept), step_for_most_s)
-
-
-def _is_first(group: np.ndarray, instant: np.ndarray) -> np.ndarray:
-    """Whether a row is the first of its group at its instant."""
-    return ~pd.Series(group * (instant.max() + 1) + instant).duplicated().to_numpy()
+    def events_of(self, visits: PlacedVisits, time_zone: str) -> TracedEvents:
+        """The first check-in of each trace at each instant."""
+        first, last = (np.datetime64(seconds, "s") for seconds in (visits.first_s, visits.last_s))
+        grid = self.time_grid(first, last, time_zone)
+        start_s = int(np.datetime64(grid.start, "s").astype(np.int64))
+        events, n_events = np.empty((4, visits.n_visits), np.int32), 0
+        n_of_hour = np.zeros(24, np.int64)
+        for block in visits.sorted_by(f"trace, {floored('local_s', grid.step_s)}, utc_s"):
+            instant = (block.local_s - start_s) // grid.step_s
+            is_first = run_begins(block.user, block.trace, instant)
+            kept, instant = block.take(is_first), instant[is_first]
+            if self.max_gap_s is not None:
+                # Where summer time ends, true times are not in the order of the instants.
+                order = np.lexsort((kept.utc_s, kept.trace, kept.user))
+                kept, instant = kept.take(order), instant[order]
+            begins = run_begins(kept.user, kept.trace)
+            if self.max_gap_s is not None:
+                begins[1:] |= np.diff(kept.utc_s) > self.max_gap_s
+            columns = (kept.user, trace_numbers(kept.user, begins), instant, kept.place)
+            for all_events, column in zip(events, columns, strict=True):
+                all_events[n_events : n_events + len(column)] = column
+            n_events += len(instant)
+            n_of_hour += np.bincount(kept.local_s // HOUR_S % 24, minlength=24)
+        n_most, enough = MOST * visits.n_visits, None
+        if n_events < n_most:
+            shorter = [step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0]
+            n_instants = np.zeros(len(shorter), np.int64)
+            for block in visits.sorted_by("trace, local_s") if shorter else ():
+                steps = (run_begins(block.user, block.trace, block.local_s // step_s) for step_s in shorter)
+                n_instants += [int(begins.sum()) for begins in steps]
+            # The longest step that divides a day and the slots, and gives most check-ins their own instant.
+            enough = next((step_s for step_s, n in zip(shorter, n_instants, strict=True) if n >= n_most), None)
+        user, trace, instant, place = events[:, :n_events]
+        return TracedEvents(user, trace, instant, place, n_of_hour, grid, visits.n_visits - n_events, enough)
 
 
 def trace_numbers(user: np.ndarray, begins: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from scipy.spatial import KDTree
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns
+from ppmtf_jax.datasets.database import Connection, number
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples
 from ppmtf_jax.settings import Count, Settings
@@ -106,6 +107,14 @@ class GridPlaces(Settings, subject="grid of places"):
         column = _bin(longitude, self.west, self._east(), self.n_columns)
         return np.where((row >= 0) & (column >= 0), row * self.n_columns + column, -1)
 
+    def cell(self) -> str:
+        """SQL of `place_of` the columns latitude and longitude."""
+        row = _bin_of("latitude", self.south, self.north, self.n_rows)
+        middle = (self.west + self._east()) / 2
+        longitude = f"(longitude - 360 * round_even((longitude - {number(middle)}) / 360, 0))"
+        column = _bin_of(longitude, self.west, self._east(), self.n_columns)
+        return f"coalesce({row} * {self.n_columns} + {column}, -1)"
+
     def table(self) -> PlaceTable:
         """The table of all cells, also of cells that nobody visits."""
         row, column = np.divmod(np.arange(self.n_rows * self.n_columns, dtype=np.int64), self.n_columns)
@@ -162,40 +171,88 @@ PlaceChoice = GridPlaces | MostVisited | GivenPlaces
 
 
 class Assigned(NamedTuple):
-    """The place of each check-in: index into the table, -1 where the check-in is left out; arrays of shape (rows,).
+    """The places, and what became of the check-ins.
 
-    `why` is 0 for a check-in at a place that is kept, otherwise `OUTSIDE` of the box, at a place of too `FEW` users, or
-    `BEYOND` the most visited or given places. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how
-    many places would keep most of the check-ins at places with enough users; None if the kept places already do so.
+    The table `placed` of the database has those at places that are kept: row, user, trace, place (index into the table
+    of places), local_s, utc_s. The table `goes` has for each code of `coded_places` the `place` that its check-ins go
+    to, -1 where they are left out, and `why`: 0 for a place that is kept, otherwise `OUTSIDE` of the box, of too `FEW`
+    users, or `BEYOND` the most visited or given places. `n_left_out` counts check-ins by these. `moved_km` are the
+    lengths of moves, with the check-ins of each. `n_for_most` is how many places would keep most of the check-ins at
+    places with enough users; None if the kept places already do so.
     """
 
-    place: np.ndarray
     places: PlaceTable
-    why: np.ndarray
-    moved_km: np.ndarray
-    n_for_most: int | None
+    n_left_out: np.ndarray
+    moved_km: tuple[np.ndarray, np.ndarray]
+    n_for_most: int | None = None
 
 
 def assign_places(
     checkins: CheckIns, choice: PlaceChoice, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
     """Find the place of each check-in; places with fewer than `min_users` users are not kept, but given places are."""
+    connection = checkins.rows.connection
+    code = choice.cell() if isinstance(choice, GridPlaces) else "place"
+    if isinstance(choice, GivenPlaces) and others == "nearest":
+        # Check-ins at other places count by their position.
+        connection.execute(
+            "CREATE OR REPLACE TABLE positions AS SELECT place AS own, latitude AS north, longitude AS east, "
+            "CAST(row_number() OVER (ORDER BY place, latitude, longitude) - 1 AS INTEGER) AS code "
+            "FROM (SELECT DISTINCT place, latitude, longitude FROM checkins)"
+        )
+        code = "(SELECT code FROM positions WHERE (own, north, east) = (place, latitude, longitude))"
+    connection.execute(f"CREATE OR REPLACE VIEW coded_places AS SELECT * REPLACE ({code} AS place) FROM checkins")
+    codes, n_visits = _columns(connection, "SELECT place, count(*) FROM coded_places GROUP BY place ORDER BY place")
+    codes, n_visits = codes.astype(np.int64), n_visits.astype(np.int64)
     if isinstance(choice, GivenPlaces):
-        return _assign_given(checkins, choice.table(), others)
-    rows, on_grid = checkins.rows, isinstance(choice, GridPlaces)
-    if isinstance(choice, GridPlaces):
-        code, own = choice.place_of(rows["latitude"], rows["longitude"]), choice.table()
-        by_id, n_kept = np.arange(len(own)), len(own)
+        places, goes = _goes_to_given(checkins, choice.table(), others, codes)
+        n_for_most = None
     else:
-        code, ids = rows["place"].to_numpy(), checkins.ids["place"]
-        own = PlaceTable(ids, *_middles(rows["latitude"].to_numpy(), rows["longitude"].to_numpy(), code))
-        by_id, n_kept = np.argsort(ids, kind="stable"), choice.n_places
-    visits = pd.DataFrame({"place": code, "user": rows["user"].to_numpy()})[code >= 0]
-    n_visits, n_users = (np.bincount(each["place"], minlength=len(own)) for each in (visits, visits.drop_duplicates()))
-    enough = n_users >= min_users
-    if len(visits) and not enough.any():
+        places, goes, n_for_most = _goes_to_chosen(checkins, choice, min_users, others, codes, n_visits)
+    connection.register("goes_to", pd.DataFrame({"code": codes} | goes._asdict()).astype({"place": np.int32}))
+    connection.execute("CREATE OR REPLACE TABLE goes AS SELECT * FROM goes_to")
+    connection.execute(
+        "CREATE OR REPLACE VIEW placed AS SELECT row, user, trace, goes.place, local_s, utc_s "
+        "FROM coded_places JOIN goes ON goes.code = coded_places.place WHERE goes.place >= 0"
+    )
+    is_out, is_moved = goes.place < 0, goes.moved_km > 0
+    n_left_out = np.bincount(goes.why[is_out], n_visits[is_out], minlength=BEYOND + 1).astype(np.int64)
+    return Assigned(places, n_left_out, (goes.moved_km[is_moved], n_visits[is_moved]), n_for_most)
+
+
+class _Goes(NamedTuple):
+    """For each code, where its check-ins go, why, and how far; arrays of shape (codes,)."""
+
+    place: np.ndarray
+    why: np.ndarray
+    moved_km: np.ndarray
+
+
+def _goes_to_chosen(
+    checkins: CheckIns,
+    choice: GridPlaces | MostVisited,
+    min_users: int,
+    others: OtherPlaces,
+    codes: np.ndarray,
+    visits: np.ndarray,
+) -> tuple[PlaceTable, _Goes, int | None]:
+    """The cells of a grid or the most visited places that have enough users."""
+    connection, on_grid = checkins.rows.connection, isinstance(choice, GridPlaces)
+    if isinstance(choice, GridPlaces):
+        own, n_kept = choice.table(), choice.n_rows * choice.n_columns
+    else:
+        own, n_kept = PlaceTable(checkins.ids["place"], *_middles(connection)), choice.n_places
+    inside = codes >= 0
+    n_visits, n_users = np.zeros((2, len(own)), np.int64)
+    n_visits[codes[inside]] = visits[inside]
+    if min_users > 1:
+        pairs = "SELECT DISTINCT place, user FROM coded_places WHERE place >= 0"
+        place, n = _columns(connection, f"SELECT place, count(*) FROM ({pairs}) GROUP BY place")
+        n_users[place.astype(np.int64)] = n
+    enough = n_users >= min_users if min_users > 1 else np.ones(len(own), bool)
+    if inside.any() and not enough.any():
         raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
-    ranked = by_id[np.argsort(-n_visits[by_id], kind="stable")]
+    ranked = np.argsort(-n_visits, kind="stable")
     ranked = ranked[enough[ranked]]
     chosen, total = ranked[:n_kept], np.cumsum(n_visits[ranked])
     n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
@@ -209,41 +266,48 @@ def assign_places(
         index = np.full(len(own) + 1, -1, np.int64)
         index[chosen] = np.arange(len(chosen))
         goes_to, category = index[goes_to], None
-        if "category" in rows:
-            here = kept[code]
-            label = np.append(checkins.ids["category"].astype(str), "")[rows["category"].to_numpy()[here]]
-            category = _most_frequent_category(label, index[code[here]], len(chosen))
+        if "category" in checkins.ids and "category" in checkins.rows.columns:
+            category = _most_frequent_category(checkins, index[:-1], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
     # The last entry is for check-ins outside of the box, whose code is -1.
-    goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
-    why = np.append(np.where(enough, np.where(kept, 0, BEYOND), FEW), OUTSIDE).astype(np.int8)
-    more = n_for_most if n_for_most > len(chosen) else None
-    return Assigned(goes_to[code], places, why[code], moved_km[code], more)
+    goes_to, moved_km = np.append(goes_to, -1)[codes], np.append(moved_km, 0.0)[codes]
+    why = np.append(np.where(enough, np.where(kept, 0, BEYOND), FEW), OUTSIDE)[codes]
+    return places, _Goes(goes_to, why, moved_km), n_for_most if n_for_most > len(chosen) else None
 
 
-def _assign_given(checkins: CheckIns, table: PlaceTable, others: OtherPlaces) -> Assigned:
-    """The place of each check-in in a given table: the place with its id or, if `others` says so, the nearest place.
+def _goes_to_given(
+    checkins: CheckIns, table: PlaceTable, others: OtherPlaces, codes: np.ndarray
+) -> tuple[PlaceTable, _Goes]:
+    """The places of a given table: a check-in goes to the one with its id or, if `others` says so, to the nearest one.
 
     For each place of the table, take the distance to its nearest neighbour in the table. A check-in is moved at most as
     far as the largest of these distances.
     """
-    rows, ids = checkins.rows, [str(each) for each in checkins.ids["place"]]
+    ids = [str(each) for each in checkins.ids["place"]]
     of_id = pd.Index([str(each) for each in table.ids]).get_indexer(pd.Index(ids, dtype="str"))
     # The last entry is for check-ins without an id, whose code is -1.
-    place, moved_km = np.append(of_id, -1)[rows["place"].to_numpy()], np.zeros(len(rows))
+    of_id, moved_km = np.append(of_id, -1), np.zeros(len(codes))
     if others == "nearest":
+        columns = _columns(checkins.rows.connection, "SELECT own, north, east FROM positions ORDER BY code")
+        place = of_id[columns[0].astype(np.int64)]
         unknown = np.flatnonzero(place < 0)
-        points = _points(rows["latitude"].to_numpy()[unknown], rows["longitude"].to_numpy()[unknown])
         tree = KDTree(own := _points(table.latitude, table.longitude))
-        chord, found = tree.query(points)
+        chord, found = tree.query(_points(columns[1][unknown], columns[2][unknown]))
         apart = tree.query(own, 2)[0][:, 1].max() if len(table) > 1 else np.inf
         place[unknown] = np.where(chord <= apart, found, -1)
         moved_km[unknown] = np.where(chord <= apart, _chord_km(chord), 0)
+    else:
+        place = of_id[codes]
     if (place < 0).all():
         way_out = Message("Or move check-ins to the nearest place: ", Setting("other_places", "nearest"))
         problem = Problem("check-ins at the places of the table", "none", 0, first_examples(ids[:5]), way_out)
         raise InputError("places", [problem])
-    return Assigned(place, table, np.where(place < 0, BEYOND, 0).astype(np.int8), moved_km, None)
+    return table, _Goes(place, np.where(place < 0, BEYOND, 0), moved_km)
+
+
+def _columns(connection: Connection, query: str) -> list[np.ndarray]:
+    """The columns that a query gives."""
+    return [np.asarray(column) for column in connection.sql(query).fetchnumpy().values()]
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -314,9 +378,11 @@ def keep_shared_places(
     >>> bool(train.users_per_place().min() >= 5), len(train.places) == len(test.places)
     (True, True)
     """
+    if min_users == 1:
+        return train, *others
     n_users = train.users_per_place()
     kept = n_users >= min_users
-    if min_users == 1 or kept.all():
+    if kept.all():
         return train, *others
     if not kept.any():
         raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
@@ -352,19 +418,46 @@ def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarra
     return np.where(inside, np.minimum(index, n_bins - 1), -1)
 
 
-def _middles(latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Medians of the coordinates of the check-ins at each place."""
+def _bin_of(value: str, low: Number, high: Number, n_bins: int) -> str:
+    """SQL of `_bin`; NULL outside."""
+    share = f"({value} - {number(low)}) / {number(high - low)}"
+    inside = f"{value} BETWEEN {number(low)} AND {number(high)}"
+    return f"CASE WHEN {inside} THEN least(CAST(floor({share} * {n_bins}) AS INTEGER), {n_bins - 1}) END"
+
+
+def _middles(connection: Connection) -> list[np.ndarray]:
+    """Medians of the latitudes and longitudes of the check-ins at each place, in the order of the codes."""
     # Longitudes are counted from the mean direction of a place's points, so that a place at the 180th meridian is one.
-    angle = np.radians(longitude)
-    mean = np.degrees(np.arctan2(np.bincount(place, np.sin(angle)), np.bincount(place, np.cos(angle))))
-    unbroken = longitude_near(longitude, mean[place])
-    median = pd.DataFrame({"latitude": latitude, "longitude": unbroken}).groupby(place).median()
-    return median["latitude"].to_numpy(), np.asarray(longitude_near(median["longitude"].to_numpy(), 0.0))
+    mean = "degrees(atan2(sum(n * sin(radians(longitude))), sum(n * cos(radians(longitude)))))"
+    # The database rounds halves away from zero and NumPy to even; a point opposite to the mean is either.
+    unbroken = "longitude - 360 * round_even((longitude - middle) / 360, 0)"
+    connection.execute(
+        "CREATE OR REPLACE TABLE spots AS SELECT place, latitude, longitude, count(*) AS n FROM checkins GROUP BY ALL"
+    )
+    middles = []
+    for value in ("latitude", unbroken):
+        query = f"""
+            WITH middles AS (SELECT place, {mean} AS middle FROM spots GROUP BY place),
+            each_value AS (
+                SELECT place, {value} AS value, sum(n) AS n FROM spots JOIN middles USING (place) GROUP BY ALL
+            ),
+            counted AS (
+                SELECT *, sum(n) OVER (PARTITION BY place ORDER BY value) AS upto,
+                    sum(n) OVER (PARTITION BY place) AS total FROM each_value
+            )
+            SELECT (min(value) + max(value)) / 2 FROM counted
+            WHERE 2 * upto >= total AND 2 * (upto - n) <= total GROUP BY place ORDER BY place
+        """
+        middles += _columns(connection, query)
+    return [middles[0], np.asarray(longitude_near(middles[1], 0.0))]
 
 
-def _most_frequent_category(label: np.ndarray, place: np.ndarray, n_places: int) -> np.ndarray:
+def _most_frequent_category(checkins: CheckIns, index: np.ndarray, n_places: int) -> np.ndarray:
     """Most frequent label of each place (ties: the first in alphabetical order), "" for a place without a label."""
-    labels = pd.DataFrame({"place": place, "label": label})
-    counts = labels[label != ""].value_counts().reset_index()
+    query = "SELECT place, category, count(*) FROM checkins WHERE category >= 0 GROUP BY place, category"
+    code, category, n = (column.astype(np.int64) for column in _columns(checkins.rows.connection, query))
+    label = checkins.ids["category"].astype(str)[category]
+    labels = pd.DataFrame({"place": index[code], "label": label, "count": n})
+    counts = labels[(labels["label"] != "") & (labels["place"] >= 0)]
     best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
     return best.set_index("place")["label"].reindex(range(n_places), fill_value="").to_numpy(object)

@@ -82,9 +82,11 @@ def split_users(
     else:
         sets = {"train": train, "test": test}
         if isinstance(report, ImportReport):
-            ids = [[each.places.ids[each.place] for each in pair] for pair in (split, (train, test))]
-            moved = zip(*ids, strict=True) if other_places == "nearest" else ()
-            report = report.after_split(train, test, sum(int((was != now).sum()) for was, now in moved))
+            n_moved = 0
+            if other_places == "nearest":
+                ids = [[each.places.ids[each.place] for each in pair] for pair in (split, (train, test))]
+                n_moved = sum(int((was != now).sum()) for was, now in zip(*ids, strict=True))
+            report = report.after_split(train, test, n_moved)
     if isinstance(report, str):
         return Imported(sets, report, refusal)
     return Imported(sets, report.text(), refusal, tuple(report.losses()))

@@ -143,6 +143,6 @@ def counts_of(sets: Sequence[Traces]) -> dict[str, int]:
         "n_places": sets[0].n_places,
         "n_traces": sum(len(traces.trace_table()[0]) for traces in sets),
         "n_events": sum(traces.n_events for traces in sets),
-        "n_transitions": sum(len(traces.transitions().event) for traces in sets),
+        "n_transitions": sum(int(traces.is_step().sum()) for traces in sets),
         "least_users": int(n_users_of_place[n_users_of_place > 0].min()),
     }

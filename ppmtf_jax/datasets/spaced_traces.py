@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import TracedEvents, trace_numbers
+from ppmtf_jax.datasets.discretization import HOUR_S, PlacedVisits, TracedEvents, Visits, trace_numbers
 from ppmtf_jax.datasets.places import Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
@@ -48,6 +47,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
 
     Examples
     --------
+    >>> import pandas as pd
     >>> from ppmtf_jax.datasets.checkins import read_checkins
     >>> hours = ["00:00", "00:20", "00:31", "01:40", "02:30"]
     >>> table = pd.DataFrame({"user": "ann", "time": [f"2024-01-01T{each}Z" for each in hours], "place": [*"abcde"]})
@@ -79,37 +79,38 @@ class SpacedTraces(Settings, subject="spaced traces"):
         """Seconds within which the order of check-ins does not count."""
         return self.min_gap_s
 
-    def events_of(self, checkins: pd.DataFrame, time_zone: str) -> TracedEvents:
+    def events_of(self, visits: PlacedVisits, time_zone: str) -> TracedEvents:
         """The events among check-ins at places, as of `Discretization`; an error if no user has enough of them."""
-        ordered = checkins.iloc[np.lexsort((checkins["utc_s"], checkins["user"]))]
-        spaced = ordered[is_spaced(ordered["user"].to_numpy(), ordered["utc_s"].to_numpy(), self.min_gap_s)]
-        needed, had = self.n_traces * self.trace_length, np.bincount(spaced["user"])
+        blocks = (block.take(is_spaced(block.user, block.utc_s, self.min_gap_s)) for block in visits.sorted_by("utc_s"))
+        spaced = Visits(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
+        needed, had = self.n_traces * self.trace_length, np.bincount(spaced.user)
         if had.max() < needed:
             expected = f"at least one user with {needed} check-ins more than {self.min_gap_s} s apart"
             way_out = "Ask for fewer or shorter traces, or choose a larger box or more places"
             raise InputError("spaced traces", [Problem(expected, f"at most {had.max()}", way_out=way_out)])
-        enough = spaced[had[spaced["user"]] >= needed]
-        user = enough["user"].to_numpy()
+        enough = spaced.take(had[spaced.user] >= needed)
+        user = enough.user
         rank = rank_in_run(user)
         if self.max_gap_s is None:
             begins, is_kept, why = rank % self.trace_length == 0, rank < needed, "beyond them"
         else:
             begins = run_begins(user)
-            begins[1:] |= np.diff(enough["utc_s"]) > self.max_gap_s
+            begins[1:] |= np.diff(enough.utc_s) > self.max_gap_s
             is_kept, why = ~(begins & np.append(begins[1:], True)), "alone in a trace"
-        kept, begins = enough[is_kept], begins[is_kept]
-        trace, instant = trace_numbers(user[is_kept], begins), rank_in_run(np.cumsum(begins))
+        kept, begins = enough.take(is_kept), begins[is_kept]
+        trace, instant = trace_numbers(kept.user, begins), rank_in_run(np.cumsum(begins))
         n_users, n_left_out = len(np.unique(user)), int(np.count_nonzero((had > 0) & (had < needed)))
         notes = [
-            f"check-ins left out: {len(checkins) - len(spaced):,} within {self.min_gap_s} s of the last one kept, "
-            f"{len(spaced) - len(enough):,} of {n_left_out:,} users with less than {needed}, "
-            f"{len(enough) - len(kept):,} of the {n_users:,} others {why}",
+            f"check-ins left out: {visits.n_visits - len(spaced.user):,} within {self.min_gap_s} s of the last one kept"
+            f", {len(spaced.user) - len(user):,} of {n_left_out:,} users with less than {needed}, "
+            f"{len(user) - len(kept.user):,} of the {n_users:,} others {why}",
             "instants number the places of a trace; they are not times",
         ]
-        first_day = checkins["local"].to_numpy().min().astype("datetime64[D]")
+        first_day = np.datetime64(visits.first_s, "s").astype("datetime64[D]")
         n_instants = int(instant.max(initial=0)) + 1
         grid = TimeGrid.each_instant(f"{first_day}T00:00:00", int(self.min_gap_s), n_instants, time_zone)
-        return TracedEvents(kept, trace, instant, grid, notes=notes)
+        n_of_hour = np.bincount(kept.local_s // HOUR_S % 24, minlength=24)
+        return TracedEvents(kept.user, trace, instant, kept.place, n_of_hour, grid, notes=notes)
 
 
 def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarray:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
 from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.datasets.tables import codes_of
+from ppmtf_jax.datasets.database import Connection
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Positive, Settings
@@ -88,7 +88,7 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     for name in ("user", "trace"):
         coded[name] = np.zeros(len(fixes), np.int32)
         if name in fixes:
-            coded[name], ids[name] = codes_of(fixes[name])
+            coded[name], ids[name] = pd.factorize(fixes[name])
     stays = _stays(pd.DataFrame(coded), settings)
     named = {name: values[coded[name][stays["fix"]]] for name, values in ids.items()}
     times = {name: stays[name].astype("datetime64[s]") for name in ("arrival", "departure")}
@@ -121,13 +121,14 @@ def _stays(fixes: pd.DataFrame, settings: StayPoints) -> dict[str, np.ndarray]:
 
 
 def stays_as_checkins(
-    fixes: pd.DataFrame, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
-) -> tuple[pd.DataFrame, str]:
-    """Stays among coded fixes as coded check-ins, and a note on them.
+    connection: Connection, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
+) -> str:
+    """Put the stays among the fixes of the table `checkins` into their place, as check-ins; a note on them.
 
     With `repeat_s`, a stay has a check-in in each instant of this many seconds, by the clocks of the zone, from the
     arrival to the departure. Without it, a stay has one check-in, at the arrival.
     """
+    fixes = connection.sql("SELECT * FROM checkins ORDER BY user, trace, utc_s, row").df()
     stays = _stays(fixes, settings)
     arrival, departure = stays["arrival"], stays["departure"]
     n_stays, what = len(arrival), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
@@ -149,8 +150,11 @@ def stays_as_checkins(
         once = ~pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
         stay, utc_s = stay[once], utc_s[once]
     means = {name: stays[name][stay] for name in ("latitude", "longitude")}
-    checkins = fixes.iloc[stays["fix"][stay]].assign(**means, local=local_of(utc_s), utc_s=utc_s)
-    return checkins, f"{len(fixes):,} fixes became {n_stays:,} stays of {what} at least"
+    local_s = local_of(utc_s).astype(np.int64)
+    found = fixes.iloc[stays["fix"][stay]].assign(**means, local_s=local_s, utc_s=utc_s, row=np.arange(len(stay)))
+    connection.register("found_stays", found)
+    connection.execute("CREATE OR REPLACE TABLE checkins AS SELECT * FROM found_stays")
+    return f"{len(fixes):,} fixes became {n_stays:,} stays of {what} at least"
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:

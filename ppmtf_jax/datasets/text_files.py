@@ -8,13 +8,12 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
@@ -25,6 +24,7 @@ UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, csv.Error, zlib.error
 DELIMITERS = "\t;|,"
 NAMES_OF_DELIMITERS = {"\t": "TABs", ";": "semicolons", "|": "pipes", ",": "commas"}
 HEAD_BYTES = 2**16
+BLOCK_BYTES = 2**24
 N_SAMPLE_LINES = 50
 ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
 OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
@@ -104,37 +104,45 @@ def encoding_of(head: bytes) -> str:
     raise ValueError("binary content")
 
 
-class CountedLines:
-    """A stream of UTF-8 that counts the lines that are read from it."""
+class ReadAgain(Exception):
+    """A file turned out to be written in another way than its first bytes said; it has to be read from its begin."""
 
-    def __init__(self, stream: Any):
-        self.stream, self.closed = stream, False
-        self.n_ends, self.last = 0, b""
 
-    def read(self, n_bytes: int = -1) -> bytes:
-        """The next bytes."""
-        part = self.stream.read(n_bytes)
-        self.n_ends += part.count(b"\n")
-        if b"\r" in part:
-            self.n_ends += part.count(b"\r") - part.count(b"\r\n")
-        self.n_ends -= self.last == b"\r" and part.startswith(b"\n")
-        self.last = part[-1:] or self.last
-        return part
+def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes, int]]:
+    """Blocks of whole rows as UTF-8, each with its number of lines.
 
-    def close(self) -> None:
-        """Nothing to do: the caller closes the stream."""
-
-    @property
-    def n_lines(self) -> int:
-        return self.n_ends + (self.last not in (b"\n", b"\r", b""))
+    `continued` are the lines that continue the row before them, sorted; None where every line should be a row.
+    """
+    n_before, data, at_end = 0, b"", False
+    with opened(text.path) as stream:
+        if text.encoding != "utf-8":
+            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
+        while not at_end:
+            more = stream.read(BLOCK_BYTES)
+            data, at_end = data + more, not more
+            end = len(data) if at_end else _end_of_line(data, len(data))
+            while end and not at_end:
+                n_lines = _count_lines(data, end)
+                before = _end_of_line(data, end - 1)
+                is_cut = bool(text.quote_char) and data.count(b'"', before, end) % 2 == 1
+                if continued is not None:
+                    at = np.searchsorted(continued, n_before + n_lines + 1)
+                    is_cut = at < len(continued) and continued[at] == n_before + n_lines + 1
+                if not is_cut:
+                    break
+                end = before
+            if end:
+                n_lines = _count_lines(data, end)
+                yield data[:end], n_lines
+                n_before, data = n_before + n_lines, data[end:]
 
 
 def parse(
-    text: TextFile, types: Mapping[int, pa.DataType], n_skipped: int
-) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
-    """Read the columns at some positions k as f"f{k}", the rows beginning after some lines.
+    block: bytes, text: TextFile, types: Mapping[int, pa.DataType], n_skipped: int, newlines_in_values: bool
+) -> tuple[pa.Table, list[arrow_csv.InvalidRow]]:
+    """The columns at some positions k as f"f{k}", and the rows that have not as many fields as the first line.
 
-    Returns the table, the number of each row, and the rows that do not have as many fields as the first line.
+    The numbers of these rows count the rows of the block from 1, with those that are skipped.
     """
     invalid: list[arrow_csv.InvalidRow] = []
 
@@ -142,81 +150,67 @@ def parse(
         invalid.append(row)
         return "skip"
 
-    try:
-        table, n_lines = _parse_once(text, types, n_skipped)
-    except pa.ArrowInvalid as error:
-        if "CSV parse error" not in str(error):
+    # Only one thread knows the numbers of invalid rows; without `skip`, they are an error.
+    for handler in (None, skip):
+        columns = {f"f{k}": kind for k, kind in types.items()}
+        names = [f"f{position}" for position in range(len(text.first_fields))]
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(block),
+                arrow_csv.ReadOptions(column_names=names, skip_rows=n_skipped, use_threads=handler is None),
+                arrow_csv.ParseOptions(
+                    delimiter=text.delimiter,
+                    quote_char=text.quote_char,
+                    newlines_in_values=newlines_in_values,
+                    # A blank line becomes a row with nothing in it, so that rows can be counted.
+                    ignore_empty_lines=False,
+                    invalid_row_handler=handler,
+                ),
+                arrow_csv.ConvertOptions(
+                    column_types=columns, include_columns=list(columns), null_values=[""], strings_can_be_null=True
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if handler is None and "CSV parse error" in str(error):
+                continue
             raise
-        table, n_lines = _parse_once(text, types, n_skipped, skip)
-    begin = n_skipped + 1
-    lines = pd.RangeIndex(begin, begin + len(table) + len(invalid))
-    if not text.quote_char or n_lines < lines.stop:
-        return table, np.setdiff1d(lines, [each.number for each in invalid]) if invalid else lines, invalid
-    # Some row has several lines: its text contains line breaks, or a quote is not closed, which is an error.
-    first_line = _first_lines_of_rows(text, n_skipped)
-    invalid.clear()
-    table, _ = _parse_once(text, types, n_skipped, skip, newlines_in_values=True)
-    index = [each.number - begin for each in invalid]
-    invalid = [each._replace(number=int(first_line[k])) for k, each in zip(index, invalid, strict=True)]
-    return table, np.delete(first_line, index), invalid
+        return table, invalid
+    raise AssertionError
 
 
-def _parse_once(
-    text: TextFile,
-    types: Mapping[int, pa.DataType],
-    n_skipped: int,
-    skip: Callable[[arrow_csv.InvalidRow], str] | None = None,
-    newlines_in_values: bool = False,
-) -> tuple[pa.Table, int]:
-    """The table and the number of lines; rows with too many or few fields go to `skip`, or are an error without it.
-
-    With `skip`, only one thread reads, because the numbers of invalid rows are known only then.
-    """
-    columns = {f"f{k}": kind for k, kind in types.items()}
-    with opened(text.path) as stream:
-        if text.encoding != "utf-8":
-            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
-        counted = CountedLines(stream)
-        table = arrow_csv.read_csv(
-            pa.PythonFile(counted, "r"),
-            arrow_csv.ReadOptions(
-                column_names=[f"f{position}" for position in range(len(text.first_fields))],
-                skip_rows=n_skipped,
-                use_threads=skip is None,
-            ),
-            arrow_csv.ParseOptions(
-                delimiter=text.delimiter,
-                quote_char=text.quote_char,
-                newlines_in_values=newlines_in_values,
-                # A blank line becomes a row with nothing in it, so that rows can be counted.
-                ignore_empty_lines=False,
-                invalid_row_handler=skip,
-            ),
-            arrow_csv.ConvertOptions(
-                column_types=columns, include_columns=list(columns), null_values=[""], strings_can_be_null=True
-            ),
-        )
-    return table, counted.n_lines
-
-
-def _first_lines_of_rows(text: TextFile, n_skipped: int) -> np.ndarray:
-    """The line at which each row begins, where quoted texts contain line breaks.
+def continued_lines(text: TextFile) -> np.ndarray:
+    """The lines that continue a quoted text of the line before them, from 1.
 
     A quote that is not closed is an error, since it would swallow the rows after it.
     """
-    first = [1]
+    continued, first = [], 1
     with opened(text.path) as stream:
         lines = io.TextIOWrapper(stream, text.encoding, newline="")
         reader = csv.reader(lines, delimiter=text.delimiter, strict=True)
         try:
             for _ in reader:
-                first.append(reader.line_num + 1)
+                continued += range(first + 1, reader.line_num + 1)
+                first = reader.line_num + 1
         except csv.Error as error:
-            found = f"a text that begins in row {first[-1]} and does not end"
+            found = f"a text that begins in row {first} and does not end"
             way_out = "Add or remove the quote in that row"
             problem = Problem('a closing quote for every quote (")', found, way_out=way_out)
             raise InputError(str(text.path), [problem]) from error
-    return np.array([line for line in first[:-1] if line > n_skipped])
+    return np.array(continued, np.int64)
+
+
+def _count_lines(data: bytes, stop: int) -> int:
+    n_ends = data.count(b"\n", 0, stop)
+    if data.find(b"\r", 0, stop) >= 0:
+        n_ends += data.count(b"\r", 0, stop) - data.count(b"\r\n", 0, stop)
+    return n_ends + (data[stop - 1 : stop] not in (b"\n", b"\r"))
+
+
+def _end_of_line(data: bytes, stop: int) -> int:
+    """Where the last line ends that ends before `stop`; 0 if none does."""
+    end = data.rfind(b"\n", 0, stop) + 1
+    # The last byte may be the first half of the two that end a line.
+    return end or data.rfind(b"\r", 0, min(stop, len(data) - 1)) + 1
 
 
 def _only_member(path: Path, archive: zipfile.ZipFile) -> str:

@@ -7,19 +7,21 @@ and all texts of a shape are read in the same way: nothing is guessed row by row
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ppmtf_jax.datasets.tables import row_examples
 from ppmtf_jax.errors import Message, Problem, Setting
 
 ROWS_AT_A_TIME = 2**20
 HOUR_S, MINUTE_S = 3_600, 60
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# Dates and times in digits alone.
+COMPACT = (b"99999999", b"99999999999999")
+# Stands for a date that is none if its month comes first.
+NO_TIME = np.datetime64(-(2**40), "s")
 NUMBER = re.compile(rb"\s*[+-]?9+(?:\.9*)?(?:e[+-]?99?)?\s*")
 
 _SPACE = rb"(?:\s|\xc2\xa0|\xe2\x80\xaf)"
@@ -91,46 +93,90 @@ class Shapes:
         return value
 
 
-class Written(NamedTuple):
-    """Times by the clock of the writer, and the offset of this clock from UTC in seconds; arrays of shape (rows,).
+class TimeTexts:
+    """What the texts of a column say, piece by piece: which shapes are times, and whether days or months come first."""
 
-    `wall` is datetime64[s], not-a-time where a value is no time; `offset_s` is float32, NaN where no offset is known.
-    `problems` concern the whole column, the `way_out` values that are no times. `dates_only`: no value has a time of
-    day. `is_count`: numbers were read as counts since 1970.
-    """
+    def __init__(self) -> None:
+        self.n_texts = self.n_counts = 0
+        self.n_of_order = {"day": 0, "month": 0, "either": 0}
+        self.first_of_order: dict[str, int] = {}
+        self.marks: set[str] = set()
+        # Whether a time of day was read, if days or else months come first.
+        self.has_clock = {True: False, False: False}
 
-    wall: np.ndarray
-    offset_s: np.ndarray
-    dates_only: bool = False
-    problems: Sequence[Problem] = ()
-    notes: Sequence[str] = ()
-    way_out: str = ""
-    is_count: bool = False
+    def add(self, row: np.ndarray, column: pd.Series) -> dict[str, np.ndarray]:
+        """Wall-clock times and offsets, and numbers, of some texts.
 
+        `wall` has the times if days come first; `swapped` those of dates that are written in the order of either day or
+        month: `NO_TIME` where it is none. `number` has the texts that are numbers.
+        """
+        shapes, n = Shapes(column), len(column)
+        counts = shapes.counts()
+        wall, offset_s = np.full(n, "NaT", "datetime64[s]"), np.full(n, np.nan, np.float32)
+        found = {"wall": wall, "offset_s": offset_s}
+        self.n_texts += int(counts.sum())
+        for shape, text in enumerate(shapes.shapes):
+            if NUMBER.fullmatch(text):
+                self.n_counts += int(counts[shape]) * (text.strip() not in COMPACT)
+                number = found.setdefault("number", np.full(n, np.nan))
+                for rows in shapes.rows(shape):
+                    number[rows] = pd.to_numeric(column.iloc[rows], errors="coerce")
+            match = _match(text)
+            if match is None:
+                continue
+            fields = match.groupdict()
+            has_order = "first" in fields
+            if has_order:
+                self.marks.add(fields["mark"].decode())
+                swapped = found.setdefault("swapped", np.full(n, "NaT", "datetime64[s]"))
+            for rows in shapes.rows(shape):
+                wall[rows], offset_s[rows] = _values(shapes, match, rows, True)
+                month_first = wall[rows]
+                if has_order:
+                    self._note_order(row, shapes, match, rows)
+                    month_first = _values(shapes, match, rows, False)[0]
+                    swapped[rows] = np.where(np.isnat(month_first), NO_TIME, month_first)
+                if fields.get("H") is not None:
+                    self.has_clock[True] |= not np.isnat(wall[rows]).all()
+                    self.has_clock[False] |= not np.isnat(month_first).all()
+        return found
 
-def read_time_texts(column: pd.Series, shapes: Shapes, day_first: bool | None = None) -> Written:
-    """Read every text that is a time; by default the whole column tells whether days or months come first."""
-    matches = {k: match for k, shape in enumerate(shapes.shapes) if (match := _match(shape)) is not None}
-    problems = []
-    if day_first is None:
-        day_first, problems = _is_day_first(column, shapes, matches)
-    wall, offset_s = np.full(len(shapes.code), "NaT", "datetime64[s]"), np.full(len(shapes.code), np.nan, np.float32)
-    layouts, has_clock = set(), False
-    for shape, match in matches.items():
-        fields = match.groupdict()
-        if "first" in fields:
-            layouts.add(fields["mark"].decode().join(["%d", "%m", "%Y"] if day_first else ["%m", "%d", "%Y"]))
-        for rows in shapes.rows(shape):
-            wall[rows], offset_s[rows] = _values(shapes, match, rows, day_first)
-            has_clock |= fields.get("H") is not None and not np.isnat(wall[rows]).all()
-    notes = [f"dates are read as {layout}" for layout in sorted(layouts)]
-    way_out = Message(
-        "Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are "
-        "written, such as ",
-        Setting("time_format", "%d.%m.%Y %H:%M"),
-    )
-    dates_only = not has_clock and not np.isnat(wall).all()
-    return Written(wall, offset_s, dates_only, problems, notes, way_out)
+    @property
+    def are_counts(self) -> bool:
+        """Whether most texts are counts since 1970."""
+        return self.n_counts > self.n_texts / 2
+
+    @property
+    def day_first(self) -> bool:
+        """Whether the day comes before the month in dates such as 13/4/2012."""
+        return self.n_of_order["day"] > 0
+
+    def problem_of_order(self, examples: Callable[[Sequence[int]], tuple[str, ...]]) -> list[Problem]:
+        """A problem if the column does not tell whether days come first; `examples` names rows with their values."""
+        n_day_first, n_month_first, n_either = self.n_of_order.values()
+        day, month = (Setting("time_format", word) for word in ("day-first", "month-first"))
+        way_out = Message("Tell which comes first: ", day, " or ", month)
+        first = list(self.first_of_order.values())
+        if n_day_first and n_month_first:
+            found = f"{n_day_first:,} with the day first and {n_month_first:,} with the month first"
+            return [Problem("dates all in one order", found, examples=examples(first), way_out=way_out)]
+        if n_either and not n_day_first and not n_month_first:
+            expected, found = "dates that tell day and month apart", "none after the 12th of a month"
+            return [Problem(expected, found, n_either, examples(first), way_out)]
+        return []
+
+    def _note_order(self, row: np.ndarray, shapes: Shapes, match: re.Match[bytes], rows: np.ndarray) -> None:
+        """Count the dates by their order; texts that are no date in either order are not counted."""
+        first, second = (shapes.number(rows, match.span(name)) for name in ("first", "second"))
+        kinds = {
+            "day": (first > 12) & (first <= 31) & (second <= 12),
+            "month": (second > 12) & (second <= 31) & (first <= 12),
+            "either": (first <= 12) & (second <= 12),
+        }
+        for name, kind in kinds.items():
+            self.n_of_order[name] += int(kind.sum())
+            if kind.any():
+                self.first_of_order.setdefault(name, int(row[rows[kind.argmax()]]))
 
 
 def _match(shape: bytes) -> re.Match[bytes] | None:
@@ -145,40 +191,6 @@ def _match(shape: bytes) -> re.Match[bytes] | None:
         if not is_hour_alone or shape[match.start("H") - 1 : match.start("H")].lower() == b"t":
             return match
     return None
-
-
-def _is_day_first(
-    column: pd.Series, shapes: Shapes, matches: Mapping[int, re.Match[bytes]]
-) -> tuple[bool, list[Problem]]:
-    """Whether the day comes before the month in dates such as 13/4/2012; a problem if the column does not tell.
-
-    Texts that are no date in either order are not counted.
-    """
-    n_rows, example = {"day": 0, "month": 0, "either": 0}, {}
-    for shape, match in matches.items():
-        for rows in shapes.rows(shape) if "first" in match.groupdict() else ():
-            first, second = (shapes.number(rows, match.span(name)) for name in ("first", "second"))
-            kinds = {
-                "day": (first > 12) & (first <= 31) & (second <= 12),
-                "month": (second > 12) & (second <= 31) & (first <= 12),
-                "either": (first <= 12) & (second <= 12),
-            }
-            for name, kind in kinds.items():
-                n_rows[name] += int(kind.sum())
-                if kind.any():
-                    example.setdefault(name, int(rows[kind.argmax()]))
-    n_day_first, n_month_first, n_either = n_rows.values()
-    way_out = Message(
-        "Tell which comes first: ", Setting("time_format", "day-first"), " or ", Setting("time_format", "month-first")
-    )
-    examples, problems = row_examples(column, np.array(list(example.values()), np.int64)), []
-    if n_day_first and n_month_first:
-        found = f"{n_day_first:,} with the day first and {n_month_first:,} with the month first"
-        problems = [Problem("dates all in one order", found, examples=examples, way_out=way_out)]
-    elif n_either and not n_day_first and not n_month_first:
-        expected, found = "dates that tell day and month apart", "none after the 12th of a month"
-        problems = [Problem(expected, found, n_either, examples, way_out)]
-    return n_day_first > 0, problems
 
 
 def _values(shapes: Shapes, match: re.Match[bytes], rows: np.ndarray, day_first: bool) -> tuple[np.ndarray, np.ndarray]:

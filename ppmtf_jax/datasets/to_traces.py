@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
-from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins
-from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.coded_checkins import CHECKIN_COLUMNS, Findings, code_checkins, rows_of_frame
+from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.discretization import Discretization, PlacedVisits, Visits
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
-from ppmtf_jax.errors import Message, Problem, Setting
+from ppmtf_jax.datasets.tables import Rows
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
 
+VISITS_AT_A_TIME = 2**20
 MakesTraces = Discretization | SpacedTraces
 """How check-ins become traces: by the clock, or by their order."""
 
@@ -86,6 +93,40 @@ def discretize(
     >>> traces.to_frame()["instant"].tolist(), report.n_transitions, report.n_same_instant
     ([8, 9], 1, 1)
     """
+    problems = missing_columns(checkins.columns, CHECKIN_COLUMNS)
+    if not len(checkins) and not problems:
+        problems = [Problem("at least one check-in", "none")]
+    if problems:
+        problems = [*dict.fromkeys([*findings.problems, *zone_problems(time_zone)]), *problems]
+        raise InputError(subject, [*findings.skipped, *problems])
+    with database() as connection:
+        return to_traces(
+            rows_of_frame(connection, checkins, subject),
+            discretization,
+            time_zone=time_zone,
+            friendships=friendships,
+            subject=subject,
+            findings=findings,
+            drop_repeated=drop_repeated,
+            drop_bad_rows=drop_bad_rows,
+            stay_points=stay_points,
+        )
+
+
+def to_traces(
+    rows: Rows,
+    discretization: MakesTraces,
+    *,
+    time_zone: str,
+    times: Mapping[str, str] = MappingProxyType({}),
+    friendships: pd.DataFrame | None = None,
+    subject: str,
+    findings: Findings,
+    drop_repeated: bool = False,
+    drop_bad_rows: bool = False,
+    stay_points: StayPoints | None = None,
+) -> tuple[Traces, ImportReport]:
+    """`discretize` of the rows in a database; `times` are the SQL of their local and utc times."""
     on_grid, given = (isinstance(discretization.places, kind) for kind in (GridPlaces, GivenPlaces))
     min_users, others = 1 if given else discretization.min_users_per_place, discretization.other_places
     needs_places = not (on_grid or (given and others == "nearest"))
@@ -94,69 +135,95 @@ def discretize(
         problem = Problem("a grid, since stay points have no place ids", "places with ids", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
     # Check and code the rows.
-    how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows}
-    coded = code_checkins(checkins, time_zone, subject=subject, findings=findings, **how)
-    user_ids, notes = coded.ids["user"], [*findings.notes, *coded.notes]
+    how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows} | dict(times)
+    coded = code_checkins(rows, time_zone, subject=subject, findings=findings, **how)
+    user_ids, notes, connection = coded.ids["user"], [*findings.notes, *coded.notes], rows.connection
     if stay_points is not None:
         repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
-        rows, stay_note = stays_as_checkins(coded.rows, stay_points, time_zone, repeat_s, subject)
-        coded = coded._replace(rows=rows)
-        notes.append(stay_note)
-    n_good, n_bad = len(coded.rows), coded.n_bad
-    if drop_repeated:
-        coded = coded._replace(rows=coded.rows.drop_duplicates())
-    n_duplicates = n_good - len(coded.rows)
+        notes.append(stays_as_checkins(connection, stay_points, time_zone, repeat_s, subject))
+    n_duplicates = _drop_repeated(rows) if drop_repeated else 0
     # Assign places.
     assigned = assign_places(coded, discretization.places, min_users, others)
-    notes += suspicions(coded.rows, discretization.places, assigned, time_zone, subject)
-    is_out, moved_km = assigned.place < 0, assigned.moved_km[assigned.moved_km > 0]
-    n_left_out = np.bincount(assigned.why[is_out], minlength=BEYOND + 1).tolist()
-    placed = coded.rows[["user", "trace", "local", "utc_s"]].assign(place=assigned.place)[~is_out]
-    places, n_for_most = assigned.places, assigned.n_for_most
-    del coded, assigned, is_out  # there may be tens of millions of rows
+    notes += suspicions(coded, discretization.places, assigned, time_zone, subject)
+    n_left_out, places = assigned.n_left_out.tolist(), assigned.places
     # Assign instants and traces.
-    events = discretization.events_of(placed, time_zone)
-    local, kept = placed["local"].to_numpy(), events.checkins
-    first, last = local.min(), local.max()
-    del placed, local
+    visits = _visits(rows)
+    events = discretization.events_of(visits, time_zone)
     notes += events.notes
-    if len(moved_km):
-        km = f"by {np.median(moved_km):.2g} km in the median, by {moved_km.max():.2g} km at most"
-        notes.append(f"check-ins moved to the nearest place: {km}")
-    user, place = (kept[name].to_numpy() for name in ("user", "place"))
+    km, n_moved = assigned.moved_km
+    if len(km):
+        middle, furthest = np.median(np.repeat(km, n_moved)), km.max()
+        km_text = f"by {middle:.2g} km in the median, by {furthest:.2g} km at most"
+        notes.append(f"check-ins moved to the nearest place: {km_text}")
     friends = friendships
     if friendships is not None:
-        users = user_ids[np.unique(user)]
+        users = user_ids[np.unique(events.user)]
         known = friendships["user"].isin(users) & friendships["friend"].isin(users)
         n_unknown, friends = int((~known).sum()), friendships[known]
         if n_unknown:
             notes.append(f"{n_unknown:,} of {len(known):,} friendship rows left out: a user has no event")
-    indices = user, events.trace, events.instant, place
+    indices = events.user, events.trace, events.instant, events.place
     traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
-    n_before, hour = traces.n_events, kept["local"].dt.hour
+    n_before = traces.n_events
     # Only the first of several check-ins at an instant is kept, so a place may now have too few users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
+    first, last = (np.datetime64(seconds, "s") for seconds in (visits.first_s, visits.last_s))
     report = ImportReport(
         subject=subject,
-        n_rows=len(checkins) + sum(problem.n_rows for problem in findings.skipped),
+        n_rows=coded.n_rows,
         n_users_read=len(user_ids),
-        n_bad_rows=n_bad,
+        n_bad_rows=coded.n_bad,
         n_duplicates=n_duplicates,
         n_outside_box=n_left_out[OUTSIDE],
         n_few_users=n_left_out[FEW] + n_before - traces.n_events,
         n_other_places=n_left_out[BEYOND],
         n_same_instant=events.n_same_instant,
-        n_moved=len(moved_km),
+        n_moved=int(n_moved.sum()),
         **counts_of([traces]),
         first_time=str(first),
         last_time=str(last),
-        quietest_hour=int(np.bincount(hour, minlength=24).argmin()),
+        quietest_hour=int(events.n_of_hour.argmin()),
         time_zone=time_zone,
         min_users_per_place=min_users,
         other_places=others,
         on_grid=on_grid,
-        n_places_for_most=n_for_most,
+        n_places_for_most=assigned.n_for_most,
         step_for_most_s=events.step_for_most_s,
         notes=tuple(notes),
     )
     return traces, report
+
+
+def _drop_repeated(rows: Rows) -> int:
+    """Leave out rows that repeat an earlier row entirely; their number."""
+    (n_rows,) = rows.one("SELECT count(*) FROM checkins")
+    rows.connection.execute(
+        "CREATE OR REPLACE TABLE checkins AS "
+        "SELECT min(row) AS row, COLUMNS(* EXCLUDE (row)) FROM checkins GROUP BY ALL"
+    )
+    return n_rows - rows.one("SELECT count(*) FROM checkins")[0]
+
+
+def _visits(rows: Rows) -> PlacedVisits:
+    """The check-ins at places; a user's traces follow each other in time."""
+    source = "SELECT * FROM placed"
+    if "trace" in rows.columns:
+        number = "row_number() OVER (PARTITION BY user ORDER BY min(utc_s), min(row))"
+        numbers = f"SELECT user, trace, {number} AS number FROM placed GROUP BY user, trace"
+        source = f"SELECT placed.* REPLACE (number AS trace) FROM placed JOIN ({numbers}) USING (user, trace)"
+
+    def sorted_by(order: str) -> Iterator[Visits]:
+        columns = ", ".join(Visits._fields)
+        query = f"SELECT {columns} FROM ({source}) ORDER BY user, {order}, row"
+        left: Visits | None = None
+        for batch in rows.connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
+            new = Visits(*(column.to_numpy() for column in batch.columns))
+            new = new if left is None else Visits(*map(np.concatenate, zip(left, new, strict=True)))
+            last = np.searchsorted(new.user, new.user[-1])  # more rows of the last user may follow
+            if last:
+                yield new.take(slice(None, last))
+            left = new.take(slice(last, None))
+        if left is not None:
+            yield left
+
+    return PlacedVisits(sorted_by, *rows.one("SELECT count(*), min(local_s), max(local_s) FROM placed"))

@@ -23,6 +23,9 @@ LONG_S = 3600.0
 """Work that takes more seconds than this is announced in a separate line."""
 
 
+_tellers: list[Callable[[str], None]] = []
+
+
 @contextmanager
 def progress_bar(
     title: str, total: int, *, show: bool, done: int = 0, waits_for: str = "compiling"
@@ -51,9 +54,21 @@ def progress_bar(
 def spinner(title: str, *, show: bool) -> Iterator[None]:
     """Show that work of unknown length goes on, and for how long already."""
     with _shown(show, SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
-        if bar is not None:
-            bar.add_task(title, total=None)
-        yield
+        if bar is None:
+            yield
+            return
+        task = bar.add_task(title, total=None)
+        _tellers.append(lambda text: bar.update(task, description=text))
+        try:
+            yield
+        finally:
+            _tellers.pop()
+
+
+def tell(text: str) -> None:
+    """Show how far the work has come, in place of the title of the spinner that is shown, if there is one."""
+    if _tellers:
+        _tellers[-1](text)
 
 
 @contextmanager

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.coded_checkins import code_checkins
+from ppmtf_jax.datasets.coded_checkins import code_checkins, rows_of_frame
+from ppmtf_jax.datasets.database import database
 from ppmtf_jax.datasets.places import (
     BEYOND,
     FEW,
     OUTSIDE,
-    Assigned,
     GivenPlaces,
     GridPlaces,
     MostVisited,
@@ -27,10 +29,29 @@ from ppmtf_jax.errors import InputError
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
 
 
-def assign(checkins: pd.DataFrame, *choice, needs_places: bool = True) -> Assigned:
+class AssignedRows(NamedTuple):
+    """Places, and what became of each check-in, in the order of the rows."""
+
+    places: PlaceTable
+    place: np.ndarray
+    why: np.ndarray
+    moved_km: np.ndarray
+    n_for_most: int | None
+
+
+def assign(checkins: pd.DataFrame, *choice, needs_places: bool = True) -> AssignedRows:
     """Places of check-ins, all at one time."""
     table = checkins.assign(local_time=(time := pd.Timestamp("2024-01-01")), utc_time=time)
-    return assign_places(code_checkins(table, "UTC", needs_places=needs_places), *choice)
+    with database() as connection:
+        rows = rows_of_frame(connection, table, "check-ins")
+        assigned = assign_places(code_checkins(rows, "UTC", needs_places=needs_places), *choice)
+        source = "coded_places JOIN goes ON goes.code = coded_places.place"
+        found = connection.sql(f"SELECT goes.place, why, moved_km FROM {source} ORDER BY row").df()
+        (n_placed,) = rows.one("SELECT count(*) FROM placed")
+    counts = np.bincount(found["why"][found["place"] < 0], minlength=BEYOND + 1)
+    assert (counts.tolist(), n_placed) == (assigned.n_left_out.tolist(), (found["place"] >= 0).sum())
+    place, why, moved_km = (found[name].to_numpy() for name in found)
+    return AssignedRows(assigned.places, place, why, moved_km, assigned.n_for_most)
 
 
 def test_centre_of_each_cell_is_in_that_cell():

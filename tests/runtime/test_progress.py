@@ -11,7 +11,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.runtime import progress
-from ppmtf_jax.runtime.progress import progress_bar, spinner
+from ppmtf_jax.runtime.progress import progress_bar, spinner, tell
 
 
 class Terminal(io.StringIO):
@@ -45,6 +45,15 @@ def work(show: bool) -> None:
 def test_shown_on_a_terminal(shown):
     text = shown(work, True)
     assert [part for part in ("sweeping", "4/10", "compiling", "7/10", "left", "evaluating") if part not in text] == []
+
+
+def test_a_spinner_tells_how_far_the_work_has_come(shown):
+    def read(show: bool) -> None:
+        with spinner("importing", show=show):
+            tell("importing: 5,000 rows read")
+
+    assert "5,000 rows read" in shown(read, True)
+    assert shown(tell, "after the work") == ""
 
 
 def test_what_is_not_compiled_does_not_say_so(shown):

@@ -1,0 +1,67 @@
+"""The database in which tables of any size are imported: it streams, uses all cores and spills to disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import duckdb
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.memory import available_bytes
+
+Connection = duckdb.DuckDBPyConnection
+FOLDER_START, OLD_S = "ppmtf-import-", 60
+# Beyond this memory DuckDB writes to disk; Arrow, NumPy and the result need as much again.
+MOST_BYTES, SHARE = 1_500_000_000, 4
+
+
+@contextmanager
+def database() -> Iterator[Connection]:
+    """An empty database; what does not fit into the memory goes to a folder that is removed at the end.
+
+    The folder is made where `tempfile` makes its files, so the variable TMPDIR moves it. The folder of a process that
+    was killed is removed by the next import.
+    """
+    from filelock import lock_descriptor
+
+    place = Path(tempfile.gettempdir())
+    for left in place.glob(f"{FOLDER_START}*/lock"):
+        with suppress(OSError):
+            lock = os.open(left, os.O_RDWR)
+            is_free = lock_descriptor(lock, blocking=False)
+            os.close(lock)
+            # A new folder may not be locked yet.
+            if is_free and time.time() - left.stat().st_mtime > OLD_S:
+                shutil.rmtree(left.parent)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_START, dir=place))
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock_descriptor(lock, blocking=True)
+    most = min(MOST_BYTES, (available_bytes() or SHARE * MOST_BYTES) // SHARE)
+    settings = {"memory_limit": f"{most >> 20}MiB", "temp_directory": str(folder), "preserve_insertion_order": False}
+    try:
+        with duckdb.connect(config=settings) as connection:
+            connection.execute("ATTACH ':memory:' AS import (COMPRESS); USE import")
+            yield connection
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        way_out = "Set the variable TMPDIR to a folder on a disk with more room"
+        problem = Problem("memory and disk for the rows", str(error), way_out=way_out)
+        raise InputError("import", [problem]) from error
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def floored(value: str, step: int) -> str:
+    """SQL of a whole number divided by a step and rounded down, also below 0."""
+    return f"CAST(floor(({value}) / {step}) AS BIGINT)"
+
+
+def number(value: float | int) -> str:
+    """SQL of a number; a bare decimal number would not be a floating-point one."""
+    return f"CAST('{float(value)!r}' AS DOUBLE)"

@@ -1,0 +1,185 @@
+"""Imports in pieces: however a file is cut, with little memory, on one core, and after a process was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.datasets import database as databases
+from ppmtf_jax.datasets import discretization, table_files, text_files, to_traces
+from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.database import database, floored
+from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+ROW = "u{},2024-01-{:02d}T{:02d}:00:00Z,48.86,2.36,p{}{}\n"
+
+BLOCKS = (61, 71, 83, 1000)
+
+
+def table(end: str = "\n", note: str = "", n_rows: int = 60) -> bytes:
+    """Rows with a note, which may have several lines, a blank line and a row of too few fields."""
+    rows = [ROW.format(k % 7, 1 + k % 28, k % 24, k % 5, f",{note if k % 3 == 0 else 'x'}") for k in range(n_rows)]
+    rows = [*rows[:20], "\n", *rows[20:40], "u1,noon\n", *rows[40:]]
+    return ("user,time,latitude,longitude,place,note\n" + "".join(rows)).replace("\n", end).encode()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("note", ["", '"two\nlines, and ""quotes"""', '5" wide', '"a\n\nb"'])
+def test_it_does_not_matter_where_a_file_is_cut(tmp_path, monkeypatch, end, note):
+    path = tmp_path / "table.csv"
+    path.write_bytes(table(end, note))
+    columns = {"user": "user", "place": "place", "note": "note"}
+    whole = read_columns(path, columns, subject="table")
+    assert len(whole.frame) == 60
+    assert whole.problems[0].n_rows == 1
+    for n_bytes in BLOCKS:
+        monkeypatch.setattr(text_files, "BLOCK_BYTES", n_bytes)
+        cut = read_columns(path, columns, subject="table")
+        pd.testing.assert_frame_equal(cut.frame, whole.frame)
+        assert cut.problems == whole.problems
+
+
+def test_a_cut_within_a_quoted_text_would_show(tmp_path, monkeypatch):
+    """A planted bug: no line is known to continue the row before it."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(table(note='"a\n\nb"'))
+    whole = read_columns(path, {"user": "user", "note": "note"}, subject="table")
+    monkeypatch.setattr(table_files, "continued_lines", lambda _: np.zeros(0, np.int64))
+    n_bad = []
+    for n_bytes in BLOCKS:
+        monkeypatch.setattr(text_files, "BLOCK_BYTES", n_bytes)
+        n_bad.append(read_columns(path, {"user": "user", "note": "note"}, subject="table").problems[0].n_rows)
+    assert max(n_bad) > whole.problems[0].n_rows
+
+
+def test_lines_are_numbered_as_in_the_file(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(table(note='"two\nlines"'))
+    frame, problems, *_ = read_columns(path, {"user": "user"}, subject="table")
+    # Each third note adds a line; row 20 is followed by a blank line, row 40 by one of two fields.
+    expected = [2 + k + -(-k // 3) + (k >= 20) + (k >= 40) for k in range(60)]
+    assert frame.index.tolist() == expected
+    assert f"'u1,noon' (row {expected[40] - 1})" in problems[0].examples
+
+
+def big_table(path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    n_rows = 200_000
+    seconds = np.datetime64("2024-03-01") + generator.integers(0, 60 * 86_400, n_rows).astype("timedelta64[s]")
+    place = generator.integers(0, 300, n_rows)
+    frame = pd.DataFrame({"user": generator.integers(0, 5000, n_rows), "time": seconds, "place": place})
+    frame.assign(latitude=48 + place / 1000, longitude=2.3).to_parquet(path)
+    return path
+
+
+def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
+    """The same bits with a hundredth of the memory, with one core, and with blocks of few rows."""
+    path = big_table(tmp_path / "big.parquet")
+    settings = {"time_zone": "Europe/Paris", "discretization": every_place()}
+    traces, report = read_checkins(path, **settings)
+    frame = pd.read_parquet(path)
+    local = frame["time"].dt.tz_localize("Europe/Paris", ambiguous=True, nonexistent="shift_forward")
+    hour = frame["time"].dt.floor("h")
+    assert traces.n_events == len(frame.assign(hour=hour).drop_duplicates(["user", "hour"]))
+    assert report.n_rows == len(frame) == len(local)
+    monkeypatch.setattr(databases, "MOST_BYTES", 30_000_000)
+    monkeypatch.setattr(to_traces, "VISITS_AT_A_TIME", 5000)
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda config: connect(config=config | {"threads": 1}))
+    again, same_report = read_checkins(path, **settings)
+    assert again.digest == traces.digest
+    assert same_report == report
+
+
+def test_an_order_of_the_rows_that_ends_with_ties_is_that_of_the_file():
+    """Without the number of the row, the place of equal times would depend on the threads."""
+    n_rows = 50_000
+    rows = np.arange(n_rows)
+    frame = pd.DataFrame({"user": rows % 2, "time": "2024-01-01T08:00:00Z", "place": rows})
+    frame = frame.assign(latitude=0.3, longitude=6.7)
+    traces, _ = read_checkins(frame, time_zone="UTC", discretization=every_place(discretization.MostVisited(n_rows)))
+    assert traces.to_frame()["place"].tolist() == [0, 1]
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_killed_process_is_removed(tmp_path, monkeypatch):
+    code = (
+        "from ppmtf_jax.datasets.database import database\nwith database() as c:\n    print('x', flush=True); input()"
+    )
+    where = os.environ | {"TMPDIR": str(tmp_path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], env=where, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with database():
+            assert len(list(tmp_path.iterdir())) == 2  # the other one is in use
+        process.send_signal(signal.SIGKILL)
+    (left,) = tmp_path.iterdir()
+    os.utime(left / "lock", (0, 0))
+    with database():
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do():
+    def sort() -> None:
+        with database() as connection:
+            connection.execute("SET max_temp_directory_size = '1MB'; SET memory_limit = '20MB'")
+            connection.execute("CREATE TABLE x AS SELECT random() AS a FROM range(5000000) ORDER BY a")
+
+    with pytest.raises(InputError, match=r"memory and disk for the rows; found(.|\n)*TMPDIR"):
+        sort()
+
+
+def test_division_is_rounded_down():
+    with database() as connection:
+        values = connection.execute(f"SELECT {floored('a', 7)} FROM (VALUES (-8), (-7), (-1), (0), (6), (7)) AS t(a)")
+        assert [row for (row,) in values.fetchall()] == [-2, -1, -1, 0, 0, 1]
+
+
+SQL = Path(__file__).parents[2].joinpath("docs/scaling.md").read_text().split("```sql\n")[1].split("```")[0]
+
+
+def test_the_sql_of_the_docs_gives_the_same_events(tmp_path, monkeypatch):
+    path = big_table(tmp_path / "big.parquet")
+    pd.read_parquet(path).drop_duplicates(["user", "time"]).to_parquet(path)
+    direct, _ = read_checkins(path, time_zone="Europe/Paris", times_in="UTC", n_places=200)
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'Asia/Tokyo'")
+        read = "SELECT * REPLACE (timezone('UTC', time) AS time) FROM read_parquet('big.parquet')"
+        connection.execute(f"CREATE TABLE checkins AS {read}")
+        connection.execute(SQL.replace("1000", "200"))
+    prepared, report = read_checkins(tmp_path / "hourly.parquet", time_zone="Europe/Paris")
+    pd.testing.assert_frame_equal(prepared.to_frame(), direct.to_frame())
+    assert report.n_same_instant == 0
+    for column in ("latitude", "longitude"):
+        of_place = [
+            dict(zip(each.places.ids, getattr(each.places, column), strict=True)) for each in (prepared, direct)
+        ]
+        assert of_place[0] == of_place[1]
+
+
+def test_files_with_numbers_of_several_types_go_together(tmp_path):
+    """A column that is whole in the first file must not be rounded in the second."""
+    frame = pd.DataFrame({"user": [1, 2], "place": [5, 6]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.assign(user=[1.5, None], place=["x", "y"]).to_parquet(tmp_path / "b.parquet")
+    paths = [tmp_path / name for name in ("a.parquet", "b.parquet")]
+    users = read_columns(paths, {"user": "user"}, subject="both").frame["user"]
+    assert users[:3].tolist() == [1, 2, 1.5]
+    assert users.index.tolist() == ["1 of a.parquet", "2 of a.parquet", "1 of b.parquet", "2 of b.parquet"]
+    with pytest.raises(InputError, match="columns of the same types in all files"):
+        read_columns(paths, {"place": "place"}, subject="both")
