@@ -25,6 +25,9 @@ FLOOR = 1e-8
 # is at most 1e36. A step that is less probable than 1e-38 is never drawn, and its log-probability is -inf.
 SMALLEST_FLOOR = 1e-12
 LARGEST_FACTOR = 1e6
+# Blocks of places have this number of entries (places times users), so that they stay in the cache of a core.
+BLOCK = 200 * 64
+PARTS = 8
 # Factors of the visits that may be those of the transitions, which are then stored once.
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
 
@@ -40,6 +43,15 @@ class UserTables(NamedTuple):
     # Sum of each row of the floored transitions: the normalizers of the personal proposal.
     row_sum: Float[Array, "place *user"]
     visits: Float[Array, "slot place *user"]  # floored visits: the target of each slot up to its normalizer
+
+
+def in_blocks(array: Float[Array, "place *rest"], rows: Float[Array, "rank user"]) -> Float[Array, "block some *rest"]:
+    """An array of places in equal blocks whose size suits the users of `rows`; padded with zeros."""
+    n_places, n_users = len(array), rows.shape[1]
+    n_blocks = max(1, -(-n_places * n_users // BLOCK))
+    size = PARTS * -(-n_places // (n_blocks * PARTS))
+    padding = [(0, n_blocks * size - n_places), *[(0, 0)] * (array.ndim - 1)]
+    return jnp.pad(array, padding).reshape(n_blocks, size, *array.shape[1:])
 
 
 @jax.tree_util.register_dataclass
@@ -96,11 +108,22 @@ class MetropolisHastings(ScoredTraceModel):
     def user_cache(self, users: Int[Array, " user"]) -> UserTables:
         """Row sums and targets; the cost is O(places^2 rank) for each user."""
         rows, visit_rows = self.user[users].T, self.visit_user[users]
-        ones = jnp.ones(len(self.next_place), rows.dtype)
-        # A product with ones is faster than a sum along an axis.
-        row_sum = jax.lax.map(lambda place_row: ones @ self._floored((self.next_place * place_row) @ rows), self.place)
         visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
-        return UserTables(rows, row_sum, self._floored_visits(visits))
+        return UserTables(rows, self._row_sums(rows), self._floored_visits(visits))
+
+    def _row_sums(self, rows: Float[Array, "rank user"]) -> Float[Array, "place user"]:
+        """Sum of each row of the floored transitions."""
+        blocks = in_blocks(jnp.ones(len(self.place), rows.dtype), rows), in_blocks(self.next_place, rows)
+
+        def of_place(place_row: Array) -> Array:
+            def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
+                inside, factors = block
+                # A product with ones is faster than a sum along an axis.
+                return total + inside @ self._floored((factors * place_row) @ rows), None
+
+            return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), blocks)[0]
+
+        return jax.lax.map(of_place, self.place)
 
     def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[0]]
@@ -142,33 +165,65 @@ class MetropolisHastings(ScoredTraceModel):
     def log_stays(
         self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
-        """Compute place by place: two rows of the proposal are enough for all slots of a place."""
+        return jnp.log(self._proposal(cache, places, places) + self.refused(cache, instants, places)[0])
+
+    def refused(
+        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"], rounding: float = 0
+    ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
+        """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
+
+        The second result is a bound of the error that comes from rounding the transitions, see `StepBounds`; 0 if
+        `rounding` is 0.
+        """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
+        result = jnp.zeros((len(places), n_users), rows.dtype), jnp.zeros((n_places, n_users), rows.dtype)
         if not len(places):  # JAX cannot index an empty array
-            return jnp.zeros((0, n_users), rows.dtype)
+            return result
         slots = self.slot_of_instant[instants]
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
+        n_distinct = jnp.sum(distinct < n_places)
         begin, end = (jnp.searchsorted(places, distinct, side=side) for side in ("left", "right"))
-        # Here the places are contiguous in memory, because a product with ones sums over them.
-        ones = jnp.ones(n_places, rows.dtype)
-        factors, row_sums, targets = rows.T, row_sum.T, visits.swapaxes(1, 2)
+        to_here, length = 1 / visits[slots, places], jnp.linalg.norm(rows, axis=0)
+        # The places are cut into blocks, so that the targets of a block stay in the cache of a core.
+        inside, share = in_blocks(jnp.ones((n_places, 1), rows.dtype), rows), in_blocks(1 / row_sum, rows)
+        leave, arrive = in_blocks(self.place, rows), in_blocks(self.next_place, rows)
+        n_blocks, size, _ = leave.shape
+        # Adding some parts before the product with ones is faster still.
+        parts, ones = (PARTS, size // PARTS, n_users), jnp.ones(size // PARTS, rows.dtype)
+        targets = jax.vmap(in_blocks, (0, None), 1)(visits, rows).reshape(n_blocks, len(visits), *parts)
 
-        def of_place(number: Array, result: Array) -> Array:
-            place = distinct[number]
-            out = self._floored((factors * self.place[place]) @ self.next_place.T) / row_sums[:, place, None]
-            back = self._floored((factors * self.next_place[place]) @ self.place.T) / row_sums
-            out, back = self._mixed(out, (place,)), self._mixed(back, (slice(None), place))
+        def of_block(block: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
+            others, of_slots = block * size + jnp.arange(size), targets[block]
 
-            def of_slot(step: Array, result: Array) -> Array:
-                target = targets[slots[step]]
-                refused = jnp.maximum(out - back * (target * (1 / target[:, place])[:, None]), 0) @ ones
-                return result.at[step].set(jnp.log(out[:, place] + refused))
+            def of_place(number: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
+                place, (refused, error) = distinct[number], result
+                forth_design, back_design = self.place[place] * arrive[block], leave[block] * self.next_place[place]
+                forth, back = self._floored(forth_design @ rows), self._floored(back_design @ rows)
+                out = inside[block] * self._mixed(forth / row_sum[place], (place, others, None))
+                if rounding:
+                    forth_error, back_error = (
+                        rounding * jnp.linalg.norm(design, axis=1)[:, None] * length
+                        for design in (forth_design, back_design)
+                    )
+                    relative = jnp.where(back + back_error > self.floor, jnp.minimum(back_error / back, 1), 0)
+                    of_entries = inside[block] * (2 * forth_error / row_sum[place]) + relative * out
+                    error = error.at[place].add(inside[block, :, 0] @ of_entries)
+                back = self._mixed(back * share[block], (others, place, None)).reshape(parts)
+                # Without the barrier XLA computes both rows again for every step.
+                out, back = jax.lax.optimization_barrier((out.reshape(parts), back))
 
-            return jax.lax.fori_loop(begin[number], end[number], of_slot, result)
+                def of_step(step: Array, refused: Array) -> Array:
+                    slot, scale = slots[step], to_here[step]
+                    excess = (out[i] - back[i] * (of_slots[slot, i] * scale) for i in range(PARTS))
+                    some = sum(jnp.maximum(each, 0) for each in excess)
+                    return jax.lax.dynamic_update_index_in_dim(refused, refused[step] + ones @ some, step, 0)
 
-        empty = jnp.zeros((len(places), n_users), rows.dtype)
-        return jax.lax.fori_loop(0, jnp.sum(distinct < n_places), of_place, empty)
+                return jax.lax.fori_loop(begin[number], end[number], of_step, refused), error
+
+            return jax.lax.fori_loop(0, n_distinct, of_place, result)
+
+        return jax.lax.fori_loop(0, n_blocks, of_block, result)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All factors; those of the visits only where they are others than those of the transitions."""
