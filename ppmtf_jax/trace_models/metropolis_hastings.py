@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.metropolis_hastings_bounds import MetropolisHastingsBounds
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
@@ -119,7 +120,7 @@ class MetropolisHastings(ScoredTraceModel):
             def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
                 inside, factors = block
                 # A product with ones is faster than a sum along an axis.
-                return total + inside @ self._floored((factors * place_row) @ rows), None
+                return total + inside @ self.floored((factors * place_row) @ rows), None
 
             return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), blocks)[0]
 
@@ -144,9 +145,9 @@ class MetropolisHastings(ScoredTraceModel):
         non-negative rejections keeps the digits that 1 - (sum of moves) would lose.
         """
         row = cache.transition_row
-        out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
-        back = self._mixed(
-            self._floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
+        out = self.mixed(self.floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
+        back = self.mixed(
+            self.floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
         )
         # A product with ones is vectorized; a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
@@ -172,14 +173,14 @@ class MetropolisHastings(ScoredTraceModel):
     ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
         """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
 
-        The second result is a bound of the error that comes from rounding the transitions, see `StepBounds`; 0 if
-        `rounding` is 0.
+        The second result is the part of its error at each place that comes from the error of the transitions, see
+        `metropolis_hastings_bounds`; 0 if `rounding` is 0.
         """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
-        result = jnp.zeros((len(places), n_users), rows.dtype), jnp.zeros((n_places, n_users), rows.dtype)
+        refused, error = jnp.zeros((len(places), n_users), rows.dtype), jnp.zeros_like(row_sum)
         if not len(places):  # JAX cannot index an empty array
-            return result
+            return refused, error
         slots = self.slot_of_instant[instants]
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
         n_distinct = jnp.sum(distinct < n_places)
@@ -199,17 +200,18 @@ class MetropolisHastings(ScoredTraceModel):
             def of_place(number: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
                 place, (refused, error) = distinct[number], result
                 forth_design, back_design = self.place[place] * arrive[block], leave[block] * self.next_place[place]
-                forth, back = self._floored(forth_design @ rows), self._floored(back_design @ rows)
-                out = inside[block] * self._mixed(forth / row_sum[place], (place, others, None))
+                raw = back_design @ rows
+                forth, back = self.floored(forth_design @ rows), self.floored(raw)
+                out = inside[block] * self.mixed(forth / row_sum[place], (place, others, None))
                 if rounding:
                     forth_error, back_error = (
                         rounding * jnp.linalg.norm(design, axis=1)[:, None] * length
                         for design in (forth_design, back_design)
                     )
-                    relative = jnp.where(back + back_error > self.floor, jnp.minimum(back_error / back, 1), 0)
-                    of_entries = inside[block] * (2 * forth_error / row_sum[place]) + relative * out
+                    relative = jnp.where(raw + back_error > self.floor, jnp.minimum(back_error / back, 1), 0)
+                    of_entries = inside[block] * (forth_error / row_sum[place]) + relative * out
                     error = error.at[place].add(inside[block, :, 0] @ of_entries)
-                back = self._mixed(back * share[block], (others, place, None)).reshape(parts)
+                back = self.mixed(back * share[block], (others, place, None)).reshape(parts)
                 # Without the barrier XLA computes both rows again for every step.
                 out, back = jax.lax.optimization_barrier((out.reshape(parts), back))
 
@@ -223,7 +225,14 @@ class MetropolisHastings(ScoredTraceModel):
 
             return jax.lax.fori_loop(0, n_distinct, of_place, result)
 
-        return jax.lax.fori_loop(0, n_blocks, of_block, result)
+        if rounding:
+            # Each term is in this many sums: of the parts, of a block, and of the blocks.
+            error = error + jnp.finfo(rows.dtype).eps * (PARTS + size // PARTS + n_blocks)
+        return jax.lax.fori_loop(0, n_blocks, of_block, (refused, error))
+
+    def bounds(self) -> MetropolisHastingsBounds | None:
+        """Bounds in single precision, for a model in double precision."""
+        return MetropolisHastingsBounds.of(self) if self.user.dtype == jnp.float64 else None
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All factors; those of the visits only where they are others than those of the transitions."""
@@ -241,10 +250,10 @@ class MetropolisHastings(ScoredTraceModel):
         # One copy in memory serves both tensors.
         return replace(model, **{name: getattr(model, other) for name, other in shared.items()})
 
-    def _floored(self, transitions: Array) -> Array:
+    def floored(self, transitions: Array) -> Array:
         return jnp.maximum(transitions, self.floor)
 
-    def _mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
+    def mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
         """Mix entries of the personal proposal with the same entries of the population's, if there is one."""
         if self.population is None:
             return personal
@@ -252,17 +261,17 @@ class MetropolisHastings(ScoredTraceModel):
 
     def _proposal_from(self, user_row: Float[Array, " rank"], place: Int[Array, ""]) -> Float[Array, " place"]:
         """A row of the proposal; not normalized if there is no population."""
-        row = self._floored(self.next_place @ (user_row * self.place[place]))
-        return row if self.population is None else self._mixed(row / row.sum(), (place,))
+        row = self.floored(self.next_place @ (user_row * self.place[place]))
+        return row if self.population is None else self.mixed(row / row.sum(), (place,))
 
     def _proposal(
         self, cache: UserTables, place: Int[Array, "*step"], next_place: Int[Array, "*step"]
     ) -> Float[Array, "*step_and_user"]:
         """The proposal of one step of one user, or of many steps of all users of the cache."""
         design = self.place[place] * self.next_place[next_place]
-        personal = self._floored(design @ cache.transition_row) / cache.row_sum[place]
+        personal = self.floored(design @ cache.transition_row) / cache.row_sum[place]
         each_user = (None,) * (personal.ndim - place.ndim)
-        return self._mixed(personal, (place, next_place, *each_user))
+        return self.mixed(personal, (place, next_place, *each_user))
 
     def _visits(
         self, user: Int[Array, ""], slot: Int[Array, ""], places: slice | Int[Array, " some"] = slice(None)
