@@ -15,32 +15,35 @@ from jaxtyping import Array, Bool, Float, Int
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel
+from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel, StepBounds
 from ppmtf_jax.trace_models.likelihoods import (
     Moves,
     StepModel,
     Steps,
-    Table,
     distinct_steps,
     empty_step_table,
+    firsts_and_stays,
     padded_size,
     representatives,
     step_log_probabilities,
     sum_of_rows,
+    upper,
     write_moves,
-    write_stays,
 )
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
 # Traces are tested in groups with this total number of events.
 EVENTS_TESTED_TOGETHER = 6 << 20
-# Number of classes in a table of steps, by the type of its numbers (lower and upper bounds in single precision).
+# Number of classes in a table of steps, by the type of its numbers.
 CLASSES_AT_A_TIME = {"float32": 64, "float64": 32}
-STEP_BYTES = 64 * 4 * 2
-# Log-likelihoods are summed for a tile of traces. A table has the moves of a batch of tiles, so that it stays small.
+STEP_BYTES = 64 * 4
+# Log-likelihoods are summed for a tile of traces. A table has the moves of a batch of tiles.
 TRACES_AT_A_TIME = 512
-BATCH_OF_TILES = 8
-# Maximum number of open pairs of a trace and a class that are computed together.
+TILES_OF_A_TABLE = 128
+# Pairs of a trace and a class that the upper bounds leave open are computed in groups of pairs of one class.
+PAIRS_OF_A_GROUP = 64
+GROUPS_AT_A_TIME = 256
+# Maximum number of pairs that are computed together in double precision.
 PAIRS_AT_A_TIME = 2**18
 # Maximum number of log-probabilities of traces of persons that are computed together.
 NUMBERS_AT_A_TIME = 2**22
@@ -144,8 +147,8 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
                 if len(active):
                     if collected is None or len(active) < COLLECT_ANEW * len(collected):
                         collected = active
-                        under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active])
-                    found = under_test.count(in_round, eta)
+                        under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active], eta)
+                    found = under_test.count(in_round)
                     count[active] += found[np.isin(collected, active, assume_unique=True)]
                     asked[active] += in_round.n_verifiers.sum()
                     active = active[count[active] < stop_at[active]]
@@ -155,106 +158,178 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
 class _TracesUnderTest:
     """Traces on the devices, which are compared with one block of classes after the other."""
 
-    def __init__(self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
-        self._model, self._places, self._own_bin = model, places, own_bin
-        size = min(padded_size(len(places)), TRACES_AT_A_TIME)
-        batch = size * BATCH_OF_TILES
-        steps, rows = distinct_steps(model, places, batch)
-        # The last tile and the last batch are padded with traces that are counted for nobody.
-        shape = (-(-len(places) // batch), -(-min(len(places), batch) // size), size)
-        tiles = (
-            np.resize(array, (math.prod(shape), *array.shape[1:])).reshape(*shape, *array.shape[1:])
-            for array in (rows, own_bin, own_class)
-        )
-        bounds = model.bounds()
-        self._local_copy = on_each_device((bounds or model, jax.tree.map(jnp.asarray, (steps, tuple(tiles)))))
-        self._n_classes = CLASSES_AT_A_TIME["float64" if bounds is None and own_bin.dtype == np.float64 else "float32"]
+    def __init__(
+        self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray, eta: float
+    ) -> None:
+        self._exact, self._places, self._own_bin, self._eta = model, places, own_bin, eta
+        n_traces, bounds = len(places), model.bounds()
+        size = min(padded_size(n_traces), TRACES_AT_A_TIME)
+        n_batches = -(-n_traces // (TILES_OF_A_TABLE * size))
+        n_tiles = -(-n_traces // (n_batches * size))
+        steps, rows = distinct_steps(model, places, n_tiles * size)
+        columns = places, rows, own_class, own_bin
+        shape = n_batches, n_tiles, size
+        # The last tile and the last batch are padded with traces whose counts are left out.
+        tiles = (np.resize(each, (math.prod(shape), *each.shape[1:])).reshape(*shape, *each.shape[1:]) for each in columns)
+        self._local_copy = on_each_device((bounds or model, jax.tree.map(jnp.asarray, (steps, _Tiles(*tiles)))))
+        self._n_classes = CLASSES_AT_A_TIME["float32" if bounds else own_bin.dtype.name]
         # Tables of steps that no block uses at the moment. Each device has one table for each block in progress.
-        self._spare: defaultdict[Any, list[Table]] = defaultdict(list)
+        self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
-    def count(self, classes: Classes, eta: float) -> np.ndarray:
+    def count(self, classes: Classes) -> np.ndarray:
         """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin."""
         cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
-        blocks = list(map(Classes, *(np.split(column, cuts) for column in classes)))
-        total, open_pairs = np.zeros(len(self._places), np.int64), []
-        for block, (count, trace, number) in zip(
-            blocks, map_in_threads(lambda block: self._count_of_block(block, eta), blocks), strict=True
-        ):
-            total += count
-            open_pairs.append((trace, block.user[number], block.n_verifiers[number]))
-        trace, user, n_verifiers = map(np.concatenate, zip(*open_pairs, strict=True))
+        blocks = map(Classes, *(np.split(column, cuts) for column in classes))
+        counts, open_pairs = zip(*map_in_threads(self._count_of_block, blocks), strict=True)
+        total, (trace, user, n_verifiers) = sum(counts), (np.concatenate(each) for each in zip(*open_pairs, strict=True))
         for some in np.split(np.arange(len(trace)), np.arange(PAIRS_AT_A_TIME, len(trace), PAIRS_AT_A_TIME)):
             if len(some):
                 rows = trace[some]
-                exact = np.cumsum(step_log_probabilities(self._model, user[some], self._places[rows]), axis=1)[:, -1]
-                same_bin = np.asarray(likelihood_bin(exact, eta)) == self._own_bin[rows]
+                exact = np.cumsum(step_log_probabilities(self._exact, user[some], self._places[rows]), axis=1)[:, -1]
+                same_bin = np.asarray(likelihood_bin(exact, self._eta)) == self._own_bin[rows]
                 np.add.at(total, rows, same_bin * n_verifiers[some])
         return total
 
-    def _count_of_block(self, classes: Classes, eta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Number of verifiers for certain of each trace, and the pairs of a trace and a class that are open."""
-        model, (steps, tiles) = self._local_copy()
+    def _count_of_block(self, classes: Classes) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The certain part of `count`, and the pairs of a trace and a class whose bounds leave the question open.
+
+        Of each pair: the trace, the user of the class, and the number of its verifiers.
+        """
+        model, (steps, batches) = self._local_copy()
         padding = (0, self._n_classes - len(classes.user))
         # Padded classes have no verifiers, so they change no count.
         padded = jax.tree.map(lambda column: jnp.asarray(np.pad(column, padding)), classes)
         (device,) = padded.user.devices()
         spare = self._spare[device]
         table = spare.pop() if spare else empty_step_table(model, self._n_classes, steps)
-        cache, table = _write_stays(model, padded.user, steps, table)
-        counts, undecided = [], []
-        for number in range(len(tiles[0])):
-            moves, of_batch = jax.tree.map(lambda column, n=number: column[n], (steps.moves, tiles))
-            count, unknown, table = _count_in_bin(model, cache, padded, moves, *of_batch, eta, table)
-            counts.append(np.asarray(count).ravel())
-            undecided.append(np.asarray(unknown).reshape(-1, self._n_classes))
+        cache, stays, table = _write_stays(model, padded.user, steps, table)
+        found, pairs = [], []
+        for number in range(len(batches.rows)):
+            moves, tiles = jax.tree.map(lambda column, n=number: column[n], (steps.moves, batches))
+            result, table = _compare_batch(model, cache, padded, moves, tiles, self._eta, table)
+            found.append(np.asarray(result).reshape(-1, *result.shape[2:]))
+            if isinstance(stays, Bounds):
+                begin = sum(map(len, found[:-1]))
+                class_number, trace = np.nonzero(found[-1][: len(self._places) - begin].T)
+                pairs.append((begin + trace, class_number, *_bounds_of_pairs(model, cache, stays, tiles, class_number, trace)))
         spare.append(table)
-        n_traces = len(self._places)
-        return np.concatenate(counts)[:n_traces], *np.nonzero(np.concatenate(undecided)[:n_traces])
+        if not isinstance(stays, Bounds):
+            nobody = np.zeros(0, int)
+            return np.concatenate(found)[: len(self._places)], (nobody, nobody, nobody)
+        trace, class_number, lower, upper = map(np.concatenate, zip(*pairs, strict=True))
+        inside, outside = self._compared(trace, lower, upper)
+        n_verifiers = classes.n_verifiers[class_number]
+        count = np.bincount(trace[inside], n_verifiers[inside], len(self._places)).astype(np.int64)
+        is_open = ~inside & ~outside
+        return count, (trace[is_open], classes.user[class_number[is_open]], n_verifiers[is_open])
+
+    def _compared(self, trace: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether log-likelihoods with these bounds are in the bins of the traces, and whether they are not."""
+        begin, end = self._own_bin[trace] * self._eta, (self._own_bin[trace] + 1) * self._eta
+        # Far more than the rounding of the edges and of exact log-likelihoods.
+        slack = 1e-10 * (1 + np.abs(end))
+        return (-upper > begin + slack) & (-lower < end - slack), (-upper > end + slack) | (-lower < begin - slack)
+
+
+class _Tiles(NamedTuple):
+    """Traces in tiles."""
+
+    places: Int[Array, "*tile trace instant"]
+    rows: Int[Array, "*tile trace instant"]
+    own_class: Int[Array, "*tile trace"]
+    own_bin: Float[Array, "*tile trace"]
 
 
 @partial(jax.jit, donate_argnames="table")
-def _write_stays(model: StepModel, users: Int[Array, " class"], steps: Steps, table: Table) -> tuple[Any, Table]:
+def _write_stays(
+    model: StepModel, users: Int[Array, " class"], steps: Steps, table: Float[Array, "row class"]
+) -> tuple[Any, Float[Array, "some class"] | Bounds, Float[Array, "row class"]]:
     cache = model.user_cache(users)
-    return cache, write_stays(model, cache, steps, table)
+    stays = firsts_and_stays(model, cache, steps)
+    return cache, stays, jax.lax.dynamic_update_slice_in_dim(table, upper(stays).astype(table.dtype), 0, 0)
 
 
 @partial(jax.jit, donate_argnames="table")
-def _count_in_bin(
+def _compare_batch(
     model: StepModel,
     cache: Any,
     classes: Classes,
     moves: Moves,
-    rows: Int[Array, "tile trace instant"],
-    own_bin: Float[Array, "tile trace"],
-    own_class: Int[Array, "tile trace"],
+    tiles: _Tiles,
     eta: float | Float[Array, ""],
-    table: Table,
-) -> tuple[Int[Array, "tile trace"], Bool[Array, "tile trace class"], Table]:
+    table: Float[Array, "row class"],
+) -> tuple[Int[Array, "tile trace"] | Bool[Array, "tile trace class"], Float[Array, "row class"]]:
+    """Count the verifiers who put each trace into its bin; with upper bounds, tell who may do so."""
     table = write_moves(model, cache, moves, table)
 
-    def of_tile(tile: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        rows, own_bin, own_class = tile
-        inside, outside = _compared(sum_of_rows(table, rows), own_bin[:, None], eta, rows.shape[1])
-        others = (classes.user != own_class[:, None]) & (classes.n_verifiers > 0)
-        return jnp.sum(jnp.where(inside & others, classes.n_verifiers, 0), axis=1), others & ~inside & ~outside
+    def of_tile(tile: _Tiles) -> Array:
+        found = sum_of_rows(table, tile.rows)
+        others = (classes.user != tile.own_class[:, None]) & (classes.n_verifiers > 0)
+        if isinstance(model, StepBounds) and not isinstance(model, ScoredTraceModel):
+            # The sum of n numbers of one sign has a relative error below n units, and the edge one below one unit.
+            unit, end = jnp.finfo(found.dtype).eps, ((tile.own_bin + 1) * eta).astype(found.dtype)
+            end = end + unit * jnp.abs(end)
+            return others & ~(found * (tile.rows.shape[1] * unit - 1) > end[:, None])
+        same_bin = likelihood_bin(found, eta) == tile.own_bin[:, None]
+        return jnp.sum(jnp.where(same_bin & others, classes.n_verifiers, 0), axis=1)
 
-    return *jax.lax.map(of_tile, (rows, own_bin, own_class)), table
+    return jax.lax.map(of_tile, tiles), table
 
 
-def _compared(
-    log_likelihood: Table, own_bin: Float[Array, "trace 1"], eta: float | Float[Array, ""], n_steps: int
-) -> tuple[Bool[Array, "trace class"], Bool[Array, "trace class"]]:
-    """Whether log-likelihoods are in the traces' bins for certain, and whether they are not for certain."""
-    if not isinstance(log_likelihood, Bounds):
-        inside = likelihood_bin(log_likelihood, eta) == own_bin
-        return inside, ~inside
-    unit = jnp.finfo(log_likelihood.lower.dtype).eps
-    # The sum of n numbers of one sign has a relative error of at most n units, and an edge of the bin one of a unit.
-    least, greatest = (-each for each in (log_likelihood.upper, log_likelihood.lower))
-    least, greatest = least * (1 - n_steps * unit), greatest * (1 + n_steps * unit)
-    edges = (own_bin * eta).astype(least.dtype), ((own_bin + 1) * eta).astype(least.dtype)
-    (begin_low, begin_high), (end_low, end_high) = ((e - unit * jnp.abs(e), e + unit * jnp.abs(e)) for e in edges)
-    return (least > begin_high) & (greatest < end_low), (least > end_high) | (greatest < begin_low)
+def _bounds_of_pairs(
+    model: StepModel,
+    cache: Any,
+    stays: Bounds,
+    tiles: _Tiles,
+    class_number: Int[np.ndarray, " pair"],
+    trace: Int[np.ndarray, " pair"],
+) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+    """Bounds of the log-likelihoods of some traces of a batch, each under one class; classes rise."""
+    # Groups of pairs of one class.
+    n_pairs = np.bincount(class_number)
+    within = np.arange(len(trace)) - (np.cumsum(n_pairs) - n_pairs)[class_number]
+    n_groups = -(-n_pairs // PAIRS_OF_A_GROUP)
+    group, place_in_group = (np.cumsum(n_groups) - n_groups)[class_number] + within // PAIRS_OF_A_GROUP, within % PAIRS_OF_A_GROUP
+    lower, upper = np.empty(len(trace)), np.empty(len(trace))
+    for begin in range(0, int(n_groups.sum()), GROUPS_AT_A_TIME):
+        here = np.flatnonzero((group >= begin) & (group < begin + GROUPS_AT_A_TIME))
+        at = group[here] - begin, place_in_group[here]
+        traces, of_group = np.zeros((GROUPS_AT_A_TIME, PAIRS_OF_A_GROUP), np.int32), np.zeros(GROUPS_AT_A_TIME, np.int32)
+        traces[at], of_group[at[0]] = trace[here], class_number[here]
+        found = _bounds_of_groups(model, cache, stays, tiles, of_group, traces, int(at[0][-1]) + 1)
+        lower[here], upper[here] = (np.asarray(each)[at] for each in found)
+    return lower, upper
+
+
+@jax.jit
+def _bounds_of_groups(
+    model: StepModel,
+    cache: Any,
+    stays: Bounds,
+    tiles: _Tiles,
+    class_number: Int[Array, " group"],
+    traces: Int[Array, "group trace"],
+    n_groups: int | Int[Array, ""],
+) -> Bounds:
+    places, rows = (column.reshape(-1, column.shape[-1]) for column in (tiles.places, tiles.rows))
+
+    def of_group(group: Array, result: Bounds) -> Bounds:
+        number, trace = class_number[group], traces[group]
+        of_class = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, number, 1, leaf.ndim - 1), cache)
+        before, after, row = places[trace, :-1], places[trace, 1:], rows[trace]
+        instant = jnp.broadcast_to(jnp.arange(1, places.shape[1]), after.shape)
+        moves = model.log_moves(of_class, instant.ravel(), before.ravel(), after.ravel())
+
+        def total(result: Array, stays: Array, moves: Array) -> Array:
+            steps = stays[row, number].at[:, 1:].set(
+                jnp.where(before == after, stays[row[:, 1:], number], moves.reshape(after.shape))
+            )
+            return result.at[group].set(steps.astype(result.dtype).sum(axis=1))
+
+        return jax.tree.map(total, result, stays, moves)
+
+    empty = jnp.zeros(traces.shape, jnp.float64)
+    return jax.lax.fori_loop(0, n_groups, of_group, Bounds(empty, empty))
 
 
 def likelihood_bin(

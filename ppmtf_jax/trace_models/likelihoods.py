@@ -22,8 +22,6 @@ CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
 TRACES_AT_A_TIME = 16 * USERS_AT_A_TIME
 
-Table = Float[Array, "_row _user"] | Bounds
-"""Log-probabilities, or bounds of them, with users along the last axis."""
 StepModel = ScoredTraceModel | StepBounds
 
 
@@ -119,57 +117,55 @@ def distinct_steps(
     return Steps(distinct[0].astype(np.int32), stay_instant.astype(np.int32), stay_place.astype(np.int32), moves), rows
 
 
-def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Table:
+def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
     """An empty table with a row for each first place, stay and move of one batch.
 
     Its rows are overwritten, because allocating a large table takes longer than filling it.
     """
     n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
     first = jax.eval_shape(
-        lambda users: _log_firsts(model, model.user_cache(users), steps), jnp.zeros(n_users, jnp.int32)
+        lambda users: upper(_log_firsts(model, model.user_cache(users), steps)), jnp.zeros(n_users, jnp.int32)
     )
-    return jax.tree.map(lambda each: jnp.zeros((n_rows, n_users), each.dtype), first)
+    return jnp.zeros((n_rows, n_users), first.dtype)
 
 
-def write_stays(model: StepModel, cache: Any, steps: Steps, table: Table) -> Table:
-    """Write the log-probabilities of all first places and stays under the users of the cache."""
-    firsts, stays = _log_firsts(model, cache, steps), model.log_stays(cache, steps.stay_instant, steps.stay_place)
-    return _write(_write(table, firsts, 0), stays, len(steps.first_place))
+def firsts_and_stays(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "row user"] | Bounds:
+    """Log-probabilities, or their bounds, of all first places and then of all stays under the users of the cache."""
+    of_both = _log_firsts(model, cache, steps), model.log_stays(cache, steps.stay_instant, steps.stay_place)
+    return jax.tree.map(lambda *each: jnp.concatenate(each), *of_both)
 
 
-def write_moves(model: StepModel, cache: Any, moves: Moves, table: Table) -> Table:
-    """Write the log-probabilities of the moves of one batch, at the end of the table."""
-    n_moves, n_rows = len(moves.place), len(jax.tree.leaves(table)[0])
+def write_moves(model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"]) -> Float[Array, "row user"]:
+    """Write the log-probabilities of the moves of one batch, or their upper bounds, at the end of the table."""
+    n_moves = len(moves.place)
     if not n_moves:
         return table
     # Moves are computed in chunks, so that intermediate arrays stay in the cache; writing each chunk in place saves a
     # copy.
     chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
 
-    def write(number: Array, table: Table) -> Table:
+    def write(number: Array, table: Array) -> Array:
         of_chunk = (jax.lax.dynamic_slice_in_dim(column, number * chunk, chunk) for column in moves)
-        return _write(table, model.log_moves(cache, *of_chunk), n_rows - n_moves + number * chunk)
+        rows = upper(model.log_moves(cache, *of_chunk)).astype(table.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(table, rows, len(table) - n_moves + number * chunk, 0)
 
     return jax.lax.fori_loop(0, n_moves // chunk, write, table)
 
 
-def _write(table: Table, rows: Table, begin: int | Array) -> Table:
-    return jax.tree.map(
-        lambda all_rows, some: jax.lax.dynamic_update_slice_in_dim(all_rows, some.astype(all_rows.dtype), begin, 0),
-        table,
-        rows,
-    )
+def upper(log_probability: Array | Bounds) -> Array:
+    """Upper bounds of log-probabilities, or these themselves."""
+    return log_probability.upper if isinstance(log_probability, Bounds) else log_probability
 
 
-def _log_firsts(model: StepModel, cache: Any, steps: Steps) -> Table:
+def _log_firsts(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "step user"] | Bounds:
     return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(cache, steps.first_place)
 
 
-def sum_of_rows(table: Table, rows: Int[Array, "trace instant"]) -> Table:
-    """Log-likelihood of traces from the table of their steps, summed in the order of time; shape (traces, users)."""
-    total = jax.tree.map(lambda each: each[rows[:, 0]], table)
+def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
+    """Log-likelihood of traces from the table of their steps, summed in the order of time."""
+    total = table[rows[:, 0]]
     for instant in range(1, rows.shape[1]):
-        total = jax.tree.map(lambda sum_, each, row=rows[:, instant]: sum_ + each[row], total, table)
+        total = total + table[rows[:, instant]]
     return total
 
 
@@ -189,8 +185,9 @@ def pairwise_log_likelihood(
 
 @jax.jit
 def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
-    cache = model.user_cache(users)
-    table = write_stays(model, cache, steps, empty_step_table(model, len(users), steps))
+    cache, table = model.user_cache(users), empty_step_table(model, len(users), steps)
+    stays = firsts_and_stays(model, cache, steps)
+    table = table.at[: len(stays)].set(stays)
     (moves,) = (Moves(*columns) for columns in zip(*steps.moves, strict=True))
     return sum_of_rows(write_moves(model, cache, moves, table), rows)
 
