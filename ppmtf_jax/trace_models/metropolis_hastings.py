@@ -173,8 +173,8 @@ class MetropolisHastings(ScoredTraceModel):
     ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
         """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
 
-        The second result is the part of its error at each place that comes from the error of the transitions, see
-        `metropolis_hastings_bounds`; 0 if `rounding` is 0.
+        The second result is the part of its error at each place that comes from the sums and from the transitions back
+        to the place, see `metropolis_hastings_bounds`; 0 if `rounding` is 0.
         """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
@@ -199,18 +199,15 @@ class MetropolisHastings(ScoredTraceModel):
 
             def of_place(number: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
                 place, (refused, error) = distinct[number], result
-                forth_design, back_design = self.place[place] * arrive[block], leave[block] * self.next_place[place]
+                back_design = leave[block] * self.next_place[place]
                 raw = back_design @ rows
-                forth, back = self.floored(forth_design @ rows), self.floored(raw)
+                forth, back = self.floored((self.place[place] * arrive[block]) @ rows), self.floored(raw)
                 out = inside[block] * self.mixed(forth / row_sum[place], (place, others, None))
                 if rounding:
-                    forth_error, back_error = (
-                        rounding * jnp.linalg.norm(design, axis=1)[:, None] * length
-                        for design in (forth_design, back_design)
-                    )
-                    relative = jnp.where(raw + back_error > self.floor, jnp.minimum(back_error / back, 1), 0)
-                    of_entries = inside[block] * (forth_error / row_sum[place]) + relative * out
-                    error = error.at[place].add(inside[block, :, 0] @ of_entries)
+                    change = rounding * jnp.linalg.norm(back_design, axis=1)[:, None] * length
+                    relative = jnp.where(raw + change > self.floor, jnp.minimum(change / back, 1), 0)
+                    of_parts = jnp.sum((relative * out).reshape(parts), axis=0)
+                    error = jax.lax.dynamic_update_index_in_dim(error, error[place] + ones @ of_parts, place, 0)
                 back = self.mixed(back * share[block], (others, place, None)).reshape(parts)
                 # Without the barrier XLA computes both rows again for every step.
                 out, back = jax.lax.optimization_barrier((out.reshape(parts), back))

@@ -90,7 +90,10 @@ class MetropolisHastingsBounds:
         same = self._proposal(cache, places, places)
         with jax.default_matmul_precision("highest"):
             refused, error = self.single.refused(cache.tables, instants, places, self._rounding)
-        error = (1.01 * error + ROUNDINGS * UNIT)[places]
+        # Cauchy and Schwarz again: the sum of |B * C| over all next places is at most sqrt(n sum |B * C|^2).
+        squares = self.single.place**2 @ jnp.sum(self.single.next_place**2, axis=0)
+        of_all = self._rounding * jnp.sqrt(len(squares) * squares)[:, None] * cache.length / cache.tables.row_sum
+        error = (1.01 * (error + of_all) + ROUNDINGS * UNIT)[places]
         return _log(jnp.maximum(same.lower + refused - error, 0), same.upper + refused + error)
 
     def _proposal(self, cache: BoundTables, places: Int[Array, " step"], next_places: Int[Array, " step"]) -> Bounds:
