@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel, StepBounds
+from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import (
     Moves,
     StepModel,
@@ -43,8 +44,8 @@ TILES_OF_A_TABLE = 128
 # Pairs of a trace and a class that the upper bounds leave open are computed in groups of pairs of one class.
 PAIRS_OF_A_GROUP = 64
 GROUPS_AT_A_TIME = 256
-# Maximum number of pairs that are computed together in double precision.
-PAIRS_AT_A_TIME = 2**18
+# More open pairs than these are not kept: their log-likelihoods are computed.
+PAIRS_AT_A_TIME = 2**15
 # Maximum number of log-probabilities of traces of persons that are computed together.
 NUMBERS_AT_A_TIME = 2**22
 # Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
@@ -140,19 +141,47 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
     rounds = list(map(Classes, *(np.split(column, cuts) for column in classes)))
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
     groups = np.split(np.arange(len(own_class)), np.arange(size, len(own_class), size))
+
+    def settle(pairs: _Pairs) -> None:
+        """Compute the log-likelihoods of open pairs, if the outcome for their trace can still change."""
+        trace, user, n_verifiers = (column[count[pairs.trace] < stop_at[pairs.trace]] for column in pairs)
+        if len(trace):
+            # Summed as the log-likelihoods under the input users, so that equal users get equal sums.
+            exact = np.cumsum(step_log_probabilities(model, user, places[trace]), axis=1)[:, -1]
+            np.add.at(count, trace, n_verifiers * (np.asarray(likelihood_bin(exact, eta)) == own_bin[trace]))
+
     with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
         for group in groups:
-            active, collected = group[count[group] < stop_at[group]], None
+            active, collected, open_pairs = group[count[group] < stop_at[group]], None, _Pairs.join([])
             for in_round in rounds:
                 if len(active):
                     if collected is None or len(active) < COLLECT_ANEW * len(collected):
                         collected = active
                         under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active], eta)
-                    found = under_test.count(in_round)
+                    found, pairs = under_test.count(in_round)
                     count[active] += found[np.isin(collected, active, assume_unique=True)]
                     asked[active] += in_round.n_verifiers.sum()
+                    open_pairs = _Pairs.join([open_pairs, pairs._replace(trace=collected[pairs.trace])])
+                    if len(open_pairs.trace) > PAIRS_AT_A_TIME:
+                        settle(open_pairs)
+                        open_pairs = _Pairs.join([])
                     active = active[count[active] < stop_at[active]]
                 advance(len(in_round.user))
+            settle(open_pairs)
+
+
+class _Pairs(NamedTuple):
+    """Pairs of a trace and a class whose bounds do not tell whether they are in the same bin."""
+
+    trace: Int[np.ndarray, " pair"]
+    user: Int[np.ndarray, " pair"]  # who represents the class
+    n_verifiers: Int[np.ndarray, " pair"]
+
+    @classmethod
+    def join(cls, parts: Sequence[_Pairs]) -> _Pairs:
+        """The pairs of all parts."""
+        nothing = cls(*np.zeros((3, 0), int))
+        return cls(*map(np.concatenate, zip(nothing, *parts, strict=True)))
 
 
 class _TracesUnderTest:
@@ -161,40 +190,35 @@ class _TracesUnderTest:
     def __init__(
         self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray, eta: float
     ) -> None:
-        self._exact, self._places, self._own_bin, self._eta = model, places, own_bin, eta
+        self._places, self._own_bin, self._eta = places, own_bin, eta
         n_traces, bounds = len(places), model.bounds()
         size = min(padded_size(n_traces), TRACES_AT_A_TIME)
         n_batches = -(-n_traces // (TILES_OF_A_TABLE * size))
-        n_tiles = -(-n_traces // (n_batches * size))
+        n_tiles = padded_size(-(-n_traces // (n_batches * size)), least=1)
+        n_batches = -(-n_traces // (n_tiles * size))
         steps, rows = distinct_steps(model, places, n_tiles * size)
         columns = places, rows, own_class, own_bin
         shape = n_batches, n_tiles, size
         # The last tile and the last batch are padded with traces whose counts are left out.
-        tiles = (np.resize(each, (math.prod(shape), *each.shape[1:])).reshape(*shape, *each.shape[1:]) for each in columns)
+        tiles = (
+            np.resize(each, (math.prod(shape), *each.shape[1:])).reshape(*shape, *each.shape[1:]) for each in columns
+        )
         self._local_copy = on_each_device((bounds or model, jax.tree.map(jnp.asarray, (steps, _Tiles(*tiles)))))
         self._n_classes = CLASSES_AT_A_TIME["float32" if bounds else own_bin.dtype.name]
         # Tables of steps that no block uses at the moment. Each device has one table for each block in progress.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
-    def count(self, classes: Classes) -> np.ndarray:
-        """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin."""
+    def count(self, classes: Classes) -> tuple[np.ndarray, _Pairs]:
+        """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin.
+
+        The open pairs are left out, and are the second result.
+        """
         cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
         blocks = map(Classes, *(np.split(column, cuts) for column in classes))
-        counts, open_pairs = zip(*map_in_threads(self._count_of_block, blocks), strict=True)
-        total, (trace, user, n_verifiers) = sum(counts), (np.concatenate(each) for each in zip(*open_pairs, strict=True))
-        for some in np.split(np.arange(len(trace)), np.arange(PAIRS_AT_A_TIME, len(trace), PAIRS_AT_A_TIME)):
-            if len(some):
-                rows = trace[some]
-                exact = np.cumsum(step_log_probabilities(self._exact, user[some], self._places[rows]), axis=1)[:, -1]
-                same_bin = np.asarray(likelihood_bin(exact, self._eta)) == self._own_bin[rows]
-                np.add.at(total, rows, same_bin * n_verifiers[some])
-        return total
+        counts, pairs = zip(*map_in_threads(self._count_of_block, blocks), strict=True)
+        return np.sum(counts, axis=0), _Pairs.join(pairs)
 
-    def _count_of_block(self, classes: Classes) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """The certain part of `count`, and the pairs of a trace and a class whose bounds leave the question open.
-
-        Of each pair: the trace, the user of the class, and the number of its verifiers.
-        """
+    def _count_of_block(self, classes: Classes) -> tuple[np.ndarray, _Pairs]:
         model, (steps, batches) = self._local_copy()
         padding = (0, self._n_classes - len(classes.user))
         # Padded classes have no verifiers, so they change no count.
@@ -211,17 +235,18 @@ class _TracesUnderTest:
             if isinstance(stays, Bounds):
                 begin = sum(map(len, found[:-1]))
                 class_number, trace = np.nonzero(found[-1][: len(self._places) - begin].T)
-                pairs.append((begin + trace, class_number, *_bounds_of_pairs(model, cache, stays, tiles, class_number, trace)))
+                pairs.append(
+                    (begin + trace, class_number, *_bounds_of_pairs(model, cache, stays, tiles, class_number, trace))
+                )
         spare.append(table)
         if not isinstance(stays, Bounds):
-            nobody = np.zeros(0, int)
-            return np.concatenate(found)[: len(self._places)], (nobody, nobody, nobody)
+            return np.concatenate(found)[: len(self._places)], _Pairs.join([])
         trace, class_number, lower, upper = map(np.concatenate, zip(*pairs, strict=True))
         inside, outside = self._compared(trace, lower, upper)
         n_verifiers = classes.n_verifiers[class_number]
         count = np.bincount(trace[inside], n_verifiers[inside], len(self._places)).astype(np.int64)
         is_open = ~inside & ~outside
-        return count, (trace[is_open], classes.user[class_number[is_open]], n_verifiers[is_open])
+        return count, _Pairs(trace[is_open], classes.user[class_number[is_open]], n_verifiers[is_open])
 
     def _compared(self, trace: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether log-likelihoods with these bounds are in the bins of the traces, and whether they are not."""
@@ -265,7 +290,7 @@ def _compare_batch(
     def of_tile(tile: _Tiles) -> Array:
         found = sum_of_rows(table, tile.rows)
         others = (classes.user != tile.own_class[:, None]) & (classes.n_verifiers > 0)
-        if isinstance(model, StepBounds) and not isinstance(model, ScoredTraceModel):
+        if not isinstance(model, ScoredTraceModel):
             # The sum of n numbers of one sign has a relative error below n units, and the edge one below one unit.
             unit, end = jnp.finfo(found.dtype).eps, ((tile.own_bin + 1) * eta).astype(found.dtype)
             end = end + unit * jnp.abs(end)
@@ -289,12 +314,18 @@ def _bounds_of_pairs(
     n_pairs = np.bincount(class_number)
     within = np.arange(len(trace)) - (np.cumsum(n_pairs) - n_pairs)[class_number]
     n_groups = -(-n_pairs // PAIRS_OF_A_GROUP)
-    group, place_in_group = (np.cumsum(n_groups) - n_groups)[class_number] + within // PAIRS_OF_A_GROUP, within % PAIRS_OF_A_GROUP
+    group, place_in_group = (
+        (np.cumsum(n_groups) - n_groups)[class_number] + within // PAIRS_OF_A_GROUP,
+        within % PAIRS_OF_A_GROUP,
+    )
     lower, upper = np.empty(len(trace)), np.empty(len(trace))
     for begin in range(0, int(n_groups.sum()), GROUPS_AT_A_TIME):
         here = np.flatnonzero((group >= begin) & (group < begin + GROUPS_AT_A_TIME))
         at = group[here] - begin, place_in_group[here]
-        traces, of_group = np.zeros((GROUPS_AT_A_TIME, PAIRS_OF_A_GROUP), np.int32), np.zeros(GROUPS_AT_A_TIME, np.int32)
+        traces, of_group = (
+            np.zeros((GROUPS_AT_A_TIME, PAIRS_OF_A_GROUP), np.int32),
+            np.zeros(GROUPS_AT_A_TIME, np.int32),
+        )
         traces[at], of_group[at[0]] = trace[here], class_number[here]
         found = _bounds_of_groups(model, cache, stays, tiles, of_group, traces, int(at[0][-1]) + 1)
         lower[here], upper[here] = (np.asarray(each)[at] for each in found)
@@ -321,8 +352,10 @@ def _bounds_of_groups(
         moves = model.log_moves(of_class, instant.ravel(), before.ravel(), after.ravel())
 
         def total(result: Array, stays: Array, moves: Array) -> Array:
-            steps = stays[row, number].at[:, 1:].set(
-                jnp.where(before == after, stays[row[:, 1:], number], moves.reshape(after.shape))
+            steps = (
+                stays[row, number]
+                .at[:, 1:]
+                .set(jnp.where(before == after, stays[row[:, 1:], number], moves.reshape(after.shape)))
             )
             return result.at[group].set(steps.astype(result.dtype).sum(axis=1))
 

@@ -215,18 +215,32 @@ class Bounds(NamedTuple):
 
 @runtime_checkable
 class StepBounds(Protocol):
-    """The methods of a `ScoredTraceModel` with bounds in place of log-probabilities. It is a JAX pytree too."""
+    """The methods of a `ScoredTraceModel`, with bounds in place of log-probabilities.
 
-    def user_cache(self, users: Int[Array, " user"]) -> Any: ...
-    def log_first(self, cache: Any, place: Int[Array, ""]) -> Bounds: ...
+    An instance is a JAX pytree, as a trace model is.
+    """
+
+    def user_cache(self, users: Int[Array, " user"]) -> Any:
+        """See `ScoredTraceModel.user_cache`."""
+        ...
+
+    def log_first(self, cache: Any, place: Int[Array, ""]) -> Bounds:
+        """See `ScoredTraceModel.log_first`."""
+        ...
+
     def log_moves(
         self,
         cache: Any,
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
-    ) -> Bounds: ...
-    def log_stays(self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds: ...
+    ) -> Bounds:
+        """See `ScoredTraceModel.log_moves`."""
+        ...
+
+    def log_stays(self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
+        """See `ScoredTraceModel.log_stays`."""
+        ...
 
 
 def array_problems(

@@ -135,7 +135,9 @@ def firsts_and_stays(model: StepModel, cache: Any, steps: Steps) -> Float[Array,
     return jax.tree.map(lambda *each: jnp.concatenate(each), *of_both)
 
 
-def write_moves(model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"]) -> Float[Array, "row user"]:
+def write_moves(
+    model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"]
+) -> Float[Array, "row user"]:
     """Write the log-probabilities of the moves of one batch, or their upper bounds, at the end of the table."""
     n_moves = len(moves.place)
     if not n_moves:
@@ -210,12 +212,12 @@ def _own_steps(
     return jax.lax.map(one, (which, places))
 
 
-def padded_size(size: int) -> int:
-    """Round up to 0, 16, 24, 32, 48, 64, 96, ...: few sizes, and above 16 at most 1.5 times the needed size."""
+def padded_size(size: int, least: int = 16) -> int:
+    """Round up to 0, `least`, or 2^n or 3 * 2^n above it: few sizes, and at most 1.5 times the needed size."""
     if not size:
         return 0
-    power = 1 << max(4, (size - 1).bit_length())
-    return power * 3 // 4 if size <= power * 3 // 4 and power > 16 else power
+    power = max(least, 1 << (size - 1).bit_length())
+    return power * 3 // 4 if size <= power * 3 // 4 and power > least else power
 
 
 def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:

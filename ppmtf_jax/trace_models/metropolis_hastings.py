@@ -248,6 +248,7 @@ class MetropolisHastings(ScoredTraceModel):
         return replace(model, **{name: getattr(model, other) for name, other in shared.items()})
 
     def floored(self, transitions: Array) -> Array:
+        """Transitions, at least the floor."""
         return jnp.maximum(transitions, self.floor)
 
     def mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:

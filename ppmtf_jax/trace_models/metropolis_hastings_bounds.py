@@ -23,7 +23,7 @@ are larger than needed, for the errors of the bounds themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,14 +31,11 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.trace_models.base import Bounds
 
-if TYPE_CHECKING:
-    from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings, UserTables
-
 UNIT = 2.0**-24
 ROUNDINGS = 24
 LOG_ERROR = 8 * UNIT
-# Below these numbers, single precision loses digits. Probabilities are raised to the first for an upper bound. Of a user
-# with a smaller number of visits than the second, nothing is known.
+# Below these numbers, single precision loses digits. Upper bounds of probabilities are raised to the first. Nothing is
+# known of a user who has a smaller number of visits than the second.
 SMALLEST, SMALLEST_VISITS = 1e-37, 1e-30
 
 
@@ -46,23 +43,26 @@ class BoundTables(NamedTuple):
     """Precomputed arrays for the bounds of some users, or of one user."""
 
     first: Bounds  # of each place
-    tables: UserTables  # in single precision
+    tables: Any  # the `UserTables` in single precision
     length: Float[Array, "*user"]  # |A|
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class MetropolisHastingsBounds:
-    """The steps of a `ScoredTraceModel` with bounds; see the module."""
+    """Bounds of the steps of `MetropolisHastings`, see the module."""
 
-    exact: MetropolisHastings
-    single: MetropolisHastings
+    # The model in double precision and in single precision. Its module imports this one.
+    exact: Any
+    single: Any
 
     @classmethod
-    def of(cls, exact: MetropolisHastings) -> MetropolisHastingsBounds:
+    def of(cls, exact: Any) -> MetropolisHastingsBounds:
+        """Bounds of a model in double precision."""
         return cls(exact, jax.tree.map(_single, exact))
 
     def user_cache(self, users: Int[Array, " user"]) -> BoundTables:
+        """Row sums and targets, in double precision and then rounded."""
         exact = self.exact.user_cache(users)
         first = jax.vmap(jax.vmap(self.exact.log_first, (-1, None)), (None, 0))(exact, jnp.arange(len(exact.row_sum)))
         known = exact.visits.min(axis=(0, 1)) > SMALLEST_VISITS
@@ -72,6 +72,7 @@ class MetropolisHastingsBounds:
         return BoundTables(first, *jax.tree.map(_single, (exact, length)))
 
     def log_first(self, cache: BoundTables, place: Int[Array, ""]) -> Bounds:
+        """Infinite bounds of a user of whom nothing is known, so that the sums of her bounds are infinite."""
         return Bounds(*(each[place] for each in cache.first))
 
     def log_moves(
@@ -81,12 +82,14 @@ class MetropolisHastingsBounds:
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Bounds:
+        """The same products as in `MetropolisHastings.log_moves`, of the smallest and of the largest transitions."""
         slots, visits = self.single.slot_of_instant[instants], cache.tables.visits
         forth, back = self._proposal(cache, places, next_places), self._proposal(cache, next_places, places)
         ratio = visits[slots, next_places] / visits[slots, places]
         return _log(*(jnp.minimum(each, other * ratio) for each, other in zip(forth, back, strict=True)))
 
     def log_stays(self, cache: BoundTables, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
+        """One sum for both bounds, and its error."""
         same = self._proposal(cache, places, places)
         with jax.default_matmul_precision("highest"):
             refused, error = self.single.refused(cache.tables, instants, places, self._rounding)

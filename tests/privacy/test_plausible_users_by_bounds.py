@@ -1,0 +1,129 @@
+"""Counting by bounds against a double loop over exact likelihoods, where bounds are bad or bins are hard to tell."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppmtf_jax.privacy import plausible_users as tested
+from ppmtf_jax.privacy.plausible_users import count_plausible_users
+from ppmtf_jax.trace_models import metropolis_hastings_bounds
+from ppmtf_jax.trace_models.base import Bounds
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from tests.privacy.examples import use_small_blocks
+
+USERS, RANK, SLOTS, TRACES = 24, 4, 2, 50
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def chains(rng: np.random.Generator, n_places: int, n_instants: int, shared: bool) -> MetropolisHastings:
+    """Every second user equals the user before her, or nearly."""
+    user, visit_user = (rng.normal(0.3, 0.4, (USERS, RANK)) for _ in range(2))
+    for factor in (user, visit_user):
+        factor[1::2] = factor[::2] * (
+            1 + 1e-7 * rng.normal(size=(USERS // 2, 1)) * rng.integers(2, size=(USERS // 2, 1))
+        )
+    place, next_place, visit_place = (rng.normal(0.3, 0.4, (n_places, RANK)) for _ in range(3))
+    of_visits = (user, place) if shared else (visit_user, visit_place)
+    factors = user, place, next_place, *of_visits, rng.normal(0.3, 0.4, (SLOTS, RANK))
+    return MetropolisHastings(*map(jnp.asarray, factors), jnp.asarray(rng.integers(SLOTS, size=n_instants), jnp.int32))
+
+
+def traces(rng: np.random.Generator, model: MetropolisHastings, n_instants: int) -> tuple[np.ndarray, np.ndarray]:
+    """Drawn from the model, so that they are probable for several users."""
+    users = rng.integers(USERS, size=TRACES)
+    draw = jax.jit(jax.vmap(lambda key, user: model.sample_trace(key, user, n_instants)))
+    return users, np.asarray(draw(jax.random.split(jax.random.key(int(rng.integers(99))), TRACES), users))
+
+
+def double_loop(model: MetropolisHastings, users: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Exact log-likelihood of each trace under each user."""
+    trace, user = (each.ravel() for each in np.indices((len(places), USERS)))
+    return np.cumsum(step_log_probabilities(model, user, places[trace]), axis=1)[:, -1].reshape(len(places), USERS)
+
+
+def counts(exact: np.ndarray, users: np.ndarray, eta: float) -> np.ndarray:
+    bins = np.floor(-exact / eta)
+    return (bins == bins[np.arange(len(users)), users][:, None]).sum(axis=1)
+
+
+# The tables of transitions and of visits have the same factors, or each its own.
+CASES = [
+    pytest.param(9, 6, False, id="few"),
+    pytest.param(9, 6, True, id="shared factors", marks=pytest.mark.slow),
+    pytest.param(1, 6, True, id="one place", marks=pytest.mark.slow),
+    pytest.param(2, 1, True, id="one instant", marks=pytest.mark.slow),
+    pytest.param(5, 400, True, id="many instants", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("n_places", "n_instants", "shared"), CASES)
+def test_counts_are_those_of_a_double_loop(n_places, n_instants, shared, monkeypatch):
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(tested, "CLASSES_AT_A_TIME", {"float32": 5})
+    rng = np.random.default_rng(n_places * n_instants)
+    model = chains(rng, n_places, n_instants, shared)
+    users, places = traces(rng, model, n_instants)
+    exact = double_loop(model, users, places)
+    own, every = exact[np.arange(TRACES), users], np.arange(USERS)
+    # The last two put verifiers at an edge of a bin, or next to it.
+    for eta in (1.0, 0.01, 1e-6, float(-exact[0, 3] / 7) or 1.0, float(-exact[1, 8] / 5 * (1 + 1e-9)) or 1.0):
+        eta = abs(eta)
+        expected = counts(exact, users, eta)
+        found, asked = count_plausible_users(model, every, users, places, own, eta)
+        np.testing.assert_array_equal(found, expected)
+        assert (asked == USERS).all()
+    stop_at, expected = np.arange(TRACES) % 5, counts(exact, users, 1.0)
+    found, asked = count_plausible_users(model, every, users, places, own, 1.0, stop_at)
+    np.testing.assert_array_equal(found, np.minimum(expected, np.maximum(stop_at, 1)))
+
+
+def test_the_order_of_the_verifiers_changes_no_verdict(monkeypatch):
+    use_small_blocks(monkeypatch)
+    rng = np.random.default_rng(3)
+    model = chains(rng, 9, 6, True)
+    users, places = traces(rng, model, 6)
+    own = double_loop(model, users, places)[np.arange(TRACES), users]
+    stop_at = np.full(TRACES, 4)
+    first, _ = count_plausible_users(model, np.arange(USERS), users, places, own, 1.0, stop_at)
+    # The same users under other numbers.
+    order = rng.permutation(USERS)
+    other = jax.tree.map(lambda leaf: leaf[order] if leaf.shape[:1] == (USERS,) else leaf, model)
+    found, _ = count_plausible_users(other, np.arange(USERS), np.argsort(order)[users], places, own, 1.0, stop_at)
+    np.testing.assert_array_equal(found, first)
+    assert 1 < len(set(first)) < TRACES
+
+
+def test_most_pairs_are_closed_by_bounds(monkeypatch):
+    rng = np.random.default_rng(4)
+    model = chains(rng, 9, 6, True)
+    users, places = traces(rng, model, 6)
+    own = double_loop(model, users, places)[np.arange(TRACES), users]
+    computed = mock.Mock(side_effect=step_log_probabilities)
+    monkeypatch.setattr(tested, "step_log_probabilities", computed)
+    count_plausible_users(model, np.arange(USERS), users, places, own, 1.0)
+    assert sum(len(call.args[1]) for call in computed.mock_calls) < 0.1 * TRACES * USERS
+
+
+def test_a_bound_that_is_too_tight_is_caught(monkeypatch):
+    """By a thousandth: pairs of equal users are then outside of narrow bins."""
+    right = metropolis_hastings_bounds._widened
+
+    def wrong(lower, upper):
+        lower, upper = right(lower, upper)
+        return Bounds(lower + 1e-3, upper - 1e-3)
+
+    monkeypatch.setattr(metropolis_hastings_bounds, "_widened", wrong)
+    # Other sizes than in all other tests, so that JAX compiles the bug.
+    rng = np.random.default_rng(5)
+    model = chains(rng, 7, 5, True)
+    users, places = traces(rng, model, 5)
+    exact = double_loop(model, users, places)
+    own = exact[np.arange(TRACES), users]
+    found, _ = count_plausible_users(model, np.arange(USERS), users, places, own, 1e-3)
+    assert (found < counts(exact, users, 1e-3)).any()
