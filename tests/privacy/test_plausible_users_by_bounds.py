@@ -52,41 +52,51 @@ def counts(exact: np.ndarray, users: np.ndarray, eta: float) -> np.ndarray:
     return (bins == bins[np.arange(len(users)), users][:, None]).sum(axis=1)
 
 
-# The tables of transitions and of visits have the same factors, or each its own.
-CASES = [
-    pytest.param(9, 6, False, id="few"),
-    pytest.param(9, 6, True, id="shared factors", marks=pytest.mark.slow),
-    pytest.param(1, 6, True, id="one place", marks=pytest.mark.slow),
-    pytest.param(2, 1, True, id="one instant", marks=pytest.mark.slow),
-    pytest.param(5, 400, True, id="many instants", marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("n_places", "n_instants", "shared"), CASES)
-def test_counts_are_those_of_a_double_loop(n_places, n_instants, shared, monkeypatch):
-    use_small_blocks(monkeypatch)
-    monkeypatch.setattr(tested, "CLASSES_AT_A_TIME", {"float32": 5})
-    rng = np.random.default_rng(n_places * n_instants)
-    model = chains(rng, n_places, n_instants, shared)
-    users, places = traces(rng, model, n_instants)
+def check_counts(model: MetropolisHastings, users: np.ndarray, places: np.ndarray, etas: list[float]) -> None:
+    """`etas` and two more, with which verifiers are at an edge of a bin, or next to it."""
     exact = double_loop(model, users, places)
     own, every = exact[np.arange(TRACES), users], np.arange(USERS)
-    # The last two put verifiers at an edge of a bin, or next to it.
-    for eta in (1.0, 0.01, 1e-6, float(-exact[0, 3] / 7) or 1.0, float(-exact[1, 8] / 5 * (1 + 1e-9)) or 1.0):
-        eta = abs(eta)
-        expected = counts(exact, users, eta)
+    for eta in (*etas, -exact[0, 3] / 7, -exact[1, 8] / 5 * (1 + 1e-9)):
+        # A trace of one event at the only place has the probability 1.
+        eta = float(eta) or 1.0
         found, asked = count_plausible_users(model, every, users, places, own, eta)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(found, counts(exact, users, eta))
         assert (asked == USERS).all()
-    stop_at, expected = np.arange(TRACES) % 5, counts(exact, users, 1.0)
+    expected, stop_at = counts(exact, users, 1.0), np.arange(TRACES) % 5
     found, asked = count_plausible_users(model, every, users, places, own, 1.0, stop_at)
     np.testing.assert_array_equal(found, np.minimum(expected, np.maximum(stop_at, 1)))
 
 
+def test_counts_are_those_of_a_double_loop_and_few_pairs_are_open(monkeypatch):
+    """Half of the users are equal or nearly equal to others, so some of their pairs must be open."""
+    use_small_blocks(monkeypatch)
+    rng = np.random.default_rng(0)
+    model = chains(rng, 9, 6, shared=False)
+    users, places = traces(rng, model, 6)
+    check_counts(model, users, places, [])
+    computed = mock.Mock(side_effect=step_log_probabilities)
+    monkeypatch.setattr(tested, "step_log_probabilities", computed)
+    check_counts(model, users, places, [1.0])
+    n_open = sum(len(call.args[1]) for call in computed.mock_calls)
+    assert 0 < n_open < 4 * 0.1 * TRACES * USERS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_places", "n_instants"), [(9, 6), (1, 6), (2, 1), (5, 400)])
+def test_counts_of_shared_factors(n_places, n_instants, monkeypatch):
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(tested, "CLASSES_AT_A_TIME", {"float32": 5})
+    rng = np.random.default_rng(n_places * n_instants)
+    model = chains(rng, n_places, n_instants, shared=True)
+    users, places = traces(rng, model, n_instants)
+    check_counts(model, users, places, [1.0, 0.01, 1e-6])
+
+
+@pytest.mark.slow
 def test_the_order_of_the_verifiers_changes_no_verdict(monkeypatch):
     use_small_blocks(monkeypatch)
     rng = np.random.default_rng(3)
-    model = chains(rng, 9, 6, True)
+    model = chains(rng, 9, 6, shared=True)
     users, places = traces(rng, model, 6)
     own = double_loop(model, users, places)[np.arange(TRACES), users]
     stop_at = np.full(TRACES, 4)
@@ -97,17 +107,6 @@ def test_the_order_of_the_verifiers_changes_no_verdict(monkeypatch):
     found, _ = count_plausible_users(other, np.arange(USERS), np.argsort(order)[users], places, own, 1.0, stop_at)
     np.testing.assert_array_equal(found, first)
     assert 1 < len(set(first)) < TRACES
-
-
-def test_most_pairs_are_closed_by_bounds(monkeypatch):
-    rng = np.random.default_rng(4)
-    model = chains(rng, 9, 6, True)
-    users, places = traces(rng, model, 6)
-    own = double_loop(model, users, places)[np.arange(TRACES), users]
-    computed = mock.Mock(side_effect=step_log_probabilities)
-    monkeypatch.setattr(tested, "step_log_probabilities", computed)
-    count_plausible_users(model, np.arange(USERS), users, places, own, 1.0)
-    assert sum(len(call.args[1]) for call in computed.mock_calls) < 0.1 * TRACES * USERS
 
 
 def test_a_bound_that_is_too_tight_is_caught(monkeypatch):
