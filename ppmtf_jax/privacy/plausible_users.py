@@ -28,7 +28,7 @@ from ppmtf_jax.trace_models.likelihoods import (
     representatives,
     step_log_probabilities,
     sum_of_rows,
-    upper,
+    the_bound,
     write_moves,
 )
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
@@ -44,6 +44,8 @@ TILES_OF_A_TABLE = 128
 # Pairs of a trace and a class that the upper bounds leave open are computed in groups of pairs of one class.
 PAIRS_OF_A_GROUP = 64
 GROUPS_AT_A_TIME = 256
+# If more than this share of the pairs is open, computing the bounds of all pairs is faster.
+DENSE = 0.03
 # More open pairs than these are not kept: their log-likelihoods are computed.
 PAIRS_AT_A_TIME = 2**15
 # Maximum number of log-probabilities of traces of persons that are computed together.
@@ -235,9 +237,12 @@ class _TracesUnderTest:
             if isinstance(stays, Bounds):
                 begin = sum(map(len, found[:-1]))
                 class_number, trace = np.nonzero(found[-1][: len(self._places) - begin].T)
-                pairs.append(
-                    (begin + trace, class_number, *_bounds_of_pairs(model, cache, stays, tiles, class_number, trace))
-                )
+                if len(trace) < DENSE * found[-1].size:
+                    bounds = _bounds_of_pairs(model, cache, stays, tiles, class_number, trace)
+                else:
+                    bounds, table = _bounds_of_all(model, cache, stays, moves, tiles, table)
+                    bounds = (np.asarray(each)[trace, class_number].astype(float) for each in bounds)
+                pairs.append((begin + trace, class_number, *bounds))
         spare.append(table)
         if not isinstance(stays, Bounds):
             return np.concatenate(found)[: len(self._places)], _Pairs.join([])
@@ -271,7 +276,7 @@ def _write_stays(
 ) -> tuple[Any, Float[Array, "some class"] | Bounds, Float[Array, "row class"]]:
     cache = model.user_cache(users)
     stays = firsts_and_stays(model, cache, steps)
-    return cache, stays, jax.lax.dynamic_update_slice_in_dim(table, upper(stays).astype(table.dtype), 0, 0)
+    return cache, stays, jax.lax.dynamic_update_slice_in_dim(table, the_bound(stays).astype(table.dtype), 0, 0)
 
 
 @partial(jax.jit, donate_argnames="table")
@@ -314,22 +319,34 @@ def _bounds_of_pairs(
     n_pairs = np.bincount(class_number)
     within = np.arange(len(trace)) - (np.cumsum(n_pairs) - n_pairs)[class_number]
     n_groups = -(-n_pairs // PAIRS_OF_A_GROUP)
-    group, place_in_group = (
-        (np.cumsum(n_groups) - n_groups)[class_number] + within // PAIRS_OF_A_GROUP,
-        within % PAIRS_OF_A_GROUP,
-    )
+    group = (np.cumsum(n_groups) - n_groups)[class_number] + within // PAIRS_OF_A_GROUP
+    place_in_group = within % PAIRS_OF_A_GROUP
     lower, upper = np.empty(len(trace)), np.empty(len(trace))
     for begin in range(0, int(n_groups.sum()), GROUPS_AT_A_TIME):
-        here = np.flatnonzero((group >= begin) & (group < begin + GROUPS_AT_A_TIME))
+        here = slice(*np.searchsorted(group, [begin, begin + GROUPS_AT_A_TIME]))
         at = group[here] - begin, place_in_group[here]
-        traces, of_group = (
-            np.zeros((GROUPS_AT_A_TIME, PAIRS_OF_A_GROUP), np.int32),
-            np.zeros(GROUPS_AT_A_TIME, np.int32),
-        )
+        traces = np.zeros((GROUPS_AT_A_TIME, PAIRS_OF_A_GROUP), np.int32)
+        of_group = np.zeros(GROUPS_AT_A_TIME, np.int32)
         traces[at], of_group[at[0]] = trace[here], class_number[here]
         found = _bounds_of_groups(model, cache, stays, tiles, of_group, traces, int(at[0][-1]) + 1)
         lower[here], upper[here] = (np.asarray(each)[at] for each in found)
     return lower, upper
+
+
+@partial(jax.jit, donate_argnames="table")
+def _bounds_of_all(
+    model: StepModel, cache: Any, stays: Bounds, moves: Moves, tiles: _Tiles, table: Float[Array, "row class"]
+) -> tuple[Bounds, Float[Array, "row class"]]:
+    """Bounds of the log-likelihoods of all traces of a batch under all classes; shape (traces, classes)."""
+    sums, error = [], tiles.rows.shape[-1] * jnp.finfo(table.dtype).eps
+    # The table has the upper bounds again at the end, as at the beginning.
+    for bound in Bounds._fields:
+        table = jax.lax.dynamic_update_slice_in_dim(table, the_bound(stays, bound), 0, 0)
+        table = write_moves(model, cache, moves, table, bound)
+        found = jax.lax.map(lambda rows, table=table: sum_of_rows(table, rows), tiles.rows)
+        sums.append(found.reshape(-1, found.shape[-1]))
+    lower, upper = sums
+    return Bounds(lower + error * lower, upper - error * upper), table
 
 
 @jax.jit

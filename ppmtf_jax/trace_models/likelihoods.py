@@ -124,7 +124,7 @@ def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Float[Arra
     """
     n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
     first = jax.eval_shape(
-        lambda users: upper(_log_firsts(model, model.user_cache(users), steps)), jnp.zeros(n_users, jnp.int32)
+        lambda users: the_bound(_log_firsts(model, model.user_cache(users), steps)), jnp.zeros(n_users, jnp.int32)
     )
     return jnp.zeros((n_rows, n_users), first.dtype)
 
@@ -136,9 +136,9 @@ def firsts_and_stays(model: StepModel, cache: Any, steps: Steps) -> Float[Array,
 
 
 def write_moves(
-    model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"]
+    model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"], bound: str = "upper"
 ) -> Float[Array, "row user"]:
-    """Write the log-probabilities of the moves of one batch, or their upper bounds, at the end of the table."""
+    """Write the log-probabilities of the moves of one batch, or bounds of them, at the end of the table."""
     n_moves = len(moves.place)
     if not n_moves:
         return table
@@ -148,15 +148,15 @@ def write_moves(
 
     def write(number: Array, table: Array) -> Array:
         of_chunk = (jax.lax.dynamic_slice_in_dim(column, number * chunk, chunk) for column in moves)
-        rows = upper(model.log_moves(cache, *of_chunk)).astype(table.dtype)
+        rows = the_bound(model.log_moves(cache, *of_chunk), bound).astype(table.dtype)
         return jax.lax.dynamic_update_slice_in_dim(table, rows, len(table) - n_moves + number * chunk, 0)
 
     return jax.lax.fori_loop(0, n_moves // chunk, write, table)
 
 
-def upper(log_probability: Array | Bounds) -> Array:
-    """Upper bounds of log-probabilities, or these themselves."""
-    return log_probability.upper if isinstance(log_probability, Bounds) else log_probability
+def the_bound(log_probability: Array | Bounds, bound: str = "upper") -> Array:
+    """Bounds of log-probabilities, or these themselves."""
+    return getattr(log_probability, bound) if isinstance(log_probability, Bounds) else log_probability
 
 
 def _log_firsts(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "step user"] | Bounds:

@@ -73,7 +73,9 @@ def test_counts_are_those_of_a_double_loop_and_few_pairs_are_open(monkeypatch):
     rng = np.random.default_rng(0)
     model = chains(rng, 9, 6, shared=False)
     users, places = traces(rng, model, 6)
+    monkeypatch.setattr(tested, "DENSE", 0)
     check_counts(model, users, places, [])
+    monkeypatch.setattr(tested, "DENSE", 1)
     computed = mock.Mock(side_effect=step_log_probabilities)
     monkeypatch.setattr(tested, "step_log_probabilities", computed)
     check_counts(model, users, places, [1.0])
@@ -86,6 +88,7 @@ def test_counts_are_those_of_a_double_loop_and_few_pairs_are_open(monkeypatch):
 def test_counts_of_shared_factors(n_places, n_instants, monkeypatch):
     use_small_blocks(monkeypatch)
     monkeypatch.setattr(tested, "CLASSES_AT_A_TIME", {"float32": 5})
+    monkeypatch.setattr(tested, "DENSE", 0.3)
     rng = np.random.default_rng(n_places * n_instants)
     model = chains(rng, n_places, n_instants, shared=True)
     users, places = traces(rng, model, n_instants)
