@@ -87,6 +87,11 @@ def count_plausible_users(
     of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
     trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
     classes come first. A model of persons is compared with all classes in one round.
+
+    The first result does not depend on the order of the verifiers: a trace leaves the test when the plausible users
+    found so far are at least `stop_at`, and then it gets `stop_at`; else all verifiers were compared. So it is the
+    smaller of `stop_at` and the number of all plausible users. The second result depends on the order. A pair that the
+    bounds of a model leave open counts when it is computed, so a trace may leave in a later round.
     """
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
     n_users, of_persons = int(max(verifiers.max(), users.max())) + 1, isinstance(model, PersonModel)
@@ -134,9 +139,11 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
 
     No array of size traces x classes is stored. For each block of classes, the log-probabilities of the distinct steps
     of the remaining traces are computed and summed along each trace. The verifiers of a class count if this sum lies in
-    the trace's bin. If the model has `bounds`, they are summed in place of log-probabilities, and the exact
-    log-likelihood is only computed for the few pairs of a trace and a class whose bounds are on both sides of an edge
-    of the bin. So the counts are those of exact log-likelihoods in any case.
+    the trace's bin.
+
+    If the model has `bounds`, upper bounds are summed in place of log-probabilities. Most sums are below the bin of the
+    trace. For the other pairs of a trace and a class, lower bounds are summed too. Only where an edge of the bin is
+    between both sums, the exact log-likelihood is computed. So the counts are those of exact log-likelihoods.
     """
     own_bin, (own_class, places, _, stop_at, count, asked) = np.asarray(likelihood_bin(traces.own, eta)), traces
     cuts = np.arange(CLASSES_IN_A_ROUND, len(classes.user), CLASSES_IN_A_ROUND)
