@@ -15,12 +15,12 @@ from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel, StepBounds
 
 # Maximum number of users whose cache is computed together: matrix products are faster for many users. Of users whose
 # likelihoods are computed for all traces, fewer are taken together, because they need a table of all steps.
-USERS_AT_A_TIME = 256
+USERS_AT_A_TIME = 128
 PAIRED_USERS = 64
 # Number of moves that are scored together: intermediate arrays fit the cache of a core.
 CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
-TRACES_AT_A_TIME = 16 * USERS_AT_A_TIME
+TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
 
 StepModel = ScoredTraceModel | StepBounds
 
