@@ -30,8 +30,13 @@ def chains(rng: np.random.Generator, n_places: int, n_instants: int, shared: boo
         )
     place, next_place, visit_place = (rng.normal(0.3, 0.4, (n_places, RANK)) for _ in range(3))
     of_visits = (user, place) if shared else (visit_user, visit_place)
-    factors = user, place, next_place, *of_visits, rng.normal(0.3, 0.4, (SLOTS, RANK))
-    return MetropolisHastings(*map(jnp.asarray, factors), jnp.asarray(rng.integers(SLOTS, size=n_instants), jnp.int32))
+    slot, slots = rng.normal(0.3, 0.4, (SLOTS, RANK)), rng.integers(SLOTS, size=n_instants).astype(np.int32)
+    arrays = (
+        *map(jnp.asarray, (user, place, next_place)),
+        *map(jnp.asarray, of_visits),
+        *map(jnp.asarray, (slot, slots)),
+    )
+    return MetropolisHastings(*arrays)
 
 
 def traces(rng: np.random.Generator, model: MetropolisHastings, n_instants: int) -> tuple[np.ndarray, np.ndarray]:

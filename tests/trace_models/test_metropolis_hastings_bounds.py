@@ -161,4 +161,6 @@ def test_of_visits_outside_of_single_precision_nothing_is_known():
 
 def test_a_model_in_single_precision_has_no_bounds():
     model = chains(usual(np.random.default_rng(0)), 1e-8, 0.0)
-    assert model.bounds().single.bounds() is None
+    bounds = model.bounds()
+    assert bounds is not None
+    assert bounds.single.bounds() is None
