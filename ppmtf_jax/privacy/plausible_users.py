@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import (
+    Moves,
+    StepModel,
     Steps,
     distinct_steps,
     empty_step_table,
-    log_step_table,
+    firsts_and_stays,
     padded_size,
     representatives,
+    step_log_probabilities,
     sum_of_rows,
+    the_bound,
+    write_moves,
 )
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
-# Traces are tested in groups with this total number of events. For each group, every thread makes a table of the
-# distinct steps, which has at most one row for each event.
+# Traces are tested in groups with this total number of events.
 EVENTS_TESTED_TOGETHER = 6 << 20
+# Number of classes in a table of steps, by the type of its numbers.
+CLASSES_AT_A_TIME = {"float32": 64, "float64": 32}
 STEP_BYTES = 64 * 4
-# Number of classes in a table of steps.
-CLASSES_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
+# Log-likelihoods are summed for a tile of traces. A table has the moves of a batch of tiles.
 TRACES_AT_A_TIME = 512
+TILES_OF_A_TABLE = 128
+# Pairs of a trace and a class that the upper bounds leave open are computed in groups of pairs of one class.
+PAIRS_OF_A_GROUP = 64
+GROUPS_AT_A_TIME = 256
+# If more than this share of the pairs is open, computing the bounds of all pairs is faster.
+DENSE = 0.03
+# More open pairs than these are not kept: their log-likelihoods are computed.
+PAIRS_AT_A_TIME = 2**15
 # Maximum number of log-probabilities of traces of persons that are computed together.
 NUMBERS_AT_A_TIME = 2**22
 # Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
@@ -72,6 +87,11 @@ def count_plausible_users(
     of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
     trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
     classes come first. A model of persons is compared with all classes in one round.
+
+    The first result does not depend on the order of the verifiers: a trace leaves the test when the plausible users
+    found so far are at least `stop_at`, and then it gets `stop_at`; else all verifiers were compared. So it is the
+    smaller of `stop_at` and the number of all plausible users. The second result depends on the order. A pair that the
+    bounds of a model leave open counts when it is computed, so a trace may leave in a later round.
     """
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
     n_users, of_persons = int(max(verifiers.max(), users.max())) + 1, isinstance(model, PersonModel)
@@ -117,85 +137,256 @@ def _compare_persons(model: PersonModel, classes: Classes, traces: _Traces, eta:
 def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, eta: float, progress: bool) -> None:
     """Compare traces with other classes in rounds.
 
-    No array of size traces x classes is stored. For each block of classes, the log-probabilities of all distinct steps
+    No array of size traces x classes is stored. For each block of classes, the log-probabilities of the distinct steps
     of the remaining traces are computed and summed along each trace. The verifiers of a class count if this sum lies in
     the trace's bin.
+
+    If the model has `bounds`, upper bounds are summed in place of log-probabilities. Most sums are below the bin of the
+    trace. For the other pairs of a trace and a class, lower bounds are summed too. Only where an edge of the bin is
+    between both sums, the exact log-likelihood is computed. So the counts are those of exact log-likelihoods.
     """
     own_bin, (own_class, places, _, stop_at, count, asked) = np.asarray(likelihood_bin(traces.own, eta)), traces
     cuts = np.arange(CLASSES_IN_A_ROUND, len(classes.user), CLASSES_IN_A_ROUND)
     rounds = list(map(Classes, *(np.split(column, cuts) for column in classes)))
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
     groups = np.split(np.arange(len(own_class)), np.arange(size, len(own_class), size))
+
+    def settle(pairs: _Pairs) -> None:
+        """Compute the log-likelihoods of open pairs, if the outcome for their trace can still change."""
+        trace, user, n_verifiers = (column[count[pairs.trace] < stop_at[pairs.trace]] for column in pairs)
+        if len(trace):
+            # Summed as the log-likelihoods under the input users, so that equal users get equal sums.
+            exact = np.cumsum(step_log_probabilities(model, user, places[trace]), axis=1)[:, -1]
+            np.add.at(count, trace, n_verifiers * (np.asarray(likelihood_bin(exact, eta)) == own_bin[trace]))
+
     with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
         for group in groups:
-            active, collected = group[count[group] < stop_at[group]], None
+            active, collected, open_pairs = group[count[group] < stop_at[group]], None, _Pairs.join([])
             for in_round in rounds:
                 if len(active):
                     if collected is None or len(active) < COLLECT_ANEW * len(collected):
                         collected = active
-                        under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active])
-                    found = under_test.count(in_round, eta)[: len(collected)]
+                        under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active], eta)
+                    found, pairs = under_test.count(in_round)
                     count[active] += found[np.isin(collected, active, assume_unique=True)]
                     asked[active] += in_round.n_verifiers.sum()
+                    open_pairs = _Pairs.join([open_pairs, pairs._replace(trace=collected[pairs.trace])])
+                    if len(open_pairs.trace) > PAIRS_AT_A_TIME:
+                        settle(open_pairs)
+                        open_pairs = _Pairs.join([])
                     active = active[count[active] < stop_at[active]]
                 advance(len(in_round.user))
+            settle(open_pairs)
+
+
+class _Pairs(NamedTuple):
+    """Pairs of a trace and a class whose bounds do not tell whether they are in the same bin."""
+
+    trace: Int[np.ndarray, " pair"]
+    user: Int[np.ndarray, " pair"]  # who represents the class
+    n_verifiers: Int[np.ndarray, " pair"]
+
+    @classmethod
+    def join(cls, parts: Sequence[_Pairs]) -> _Pairs:
+        """The pairs of all parts."""
+        nothing = cls(*np.zeros((3, 0), int))
+        return cls(*map(np.concatenate, zip(nothing, *parts, strict=True)))
 
 
 class _TracesUnderTest:
     """Traces on the devices, which are compared with one block of classes after the other."""
 
-    def __init__(self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
-        steps, rows = distinct_steps(model, places)
-        size = padded_size(len(own_class))
-        size = -(-size // TRACES_AT_A_TIME) * TRACES_AT_A_TIME if size > TRACES_AT_A_TIME else size
+    def __init__(
+        self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray, eta: float
+    ) -> None:
+        self._places, self._own_bin, self._eta = places, own_bin, eta
+        n_traces, bounds = len(places), model.bounds()
+        size = min(padded_size(n_traces), TRACES_AT_A_TIME)
+        n_batches = -(-n_traces // (TILES_OF_A_TABLE * size))
+        n_tiles = padded_size(-(-n_traces // (n_batches * size)), least=1)
+        n_batches = -(-n_traces // (n_tiles * size))
+        steps, rows = distinct_steps(model, places, n_tiles * size)
+        columns = places, rows, own_class, own_bin
+        shape = n_batches, n_tiles, size
+        # The last tile and the last batch are padded with traces whose counts are left out.
         tiles = (
-            np.resize(array, (size, *array.shape[1:])).reshape(-1, min(size, TRACES_AT_A_TIME), *array.shape[1:])
-            for array in (rows, own_bin, own_class)
+            np.resize(each, (math.prod(shape), *each.shape[1:])).reshape(*shape, *each.shape[1:]) for each in columns
         )
-        self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
-        self._n_classes = CLASSES_AT_A_TIME[own_bin.dtype.name]
+        self._local_copy = on_each_device((bounds or model, jax.tree.map(jnp.asarray, (steps, _Tiles(*tiles)))))
+        self._n_classes = CLASSES_AT_A_TIME["float32" if bounds else own_bin.dtype.name]
         # Tables of steps that no block uses at the moment. Each device has one table for each block in progress.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
-    def count(self, classes: Classes, eta: float) -> np.ndarray:
-        """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin."""
+    def count(self, classes: Classes) -> tuple[np.ndarray, _Pairs]:
+        """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin.
+
+        The open pairs are left out, and are the second result.
+        """
         cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
         blocks = map(Classes, *(np.split(column, cuts) for column in classes))
-        return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))
+        counts, pairs = zip(*map_in_threads(self._count_of_block, blocks), strict=True)
+        return np.sum(counts, axis=0), _Pairs.join(pairs)
 
-    def _count_of_block(self, classes: Classes, eta: float) -> np.ndarray:
-        model, about = self._local_copy()
+    def _count_of_block(self, classes: Classes) -> tuple[np.ndarray, _Pairs]:
+        model, (steps, batches) = self._local_copy()
         padding = (0, self._n_classes - len(classes.user))
         # Padded classes have no verifiers, so they change no count.
         padded = jax.tree.map(lambda column: jnp.asarray(np.pad(column, padding)), classes)
         (device,) = padded.user.devices()
         spare = self._spare[device]
-        table = spare.pop() if spare else empty_step_table(model, self._n_classes, about[0])
-        count, table = _count_in_bin(model, padded, *about, eta, table)
+        table = spare.pop() if spare else empty_step_table(model, self._n_classes, steps)
+        cache, stays, table = _write_stays(model, padded.user, steps, table)
+        found, pairs = [], []
+        for number in range(len(batches.rows)):
+            moves, tiles = jax.tree.map(lambda column, n=number: column[n], (steps.moves, batches))
+            result, table = _compare_batch(model, cache, padded, moves, tiles, self._eta, table)
+            found.append(np.asarray(result).reshape(-1, *result.shape[2:]))
+            if isinstance(stays, Bounds):
+                begin = sum(map(len, found[:-1]))
+                class_number, trace = np.nonzero(found[-1][: len(self._places) - begin].T)
+                if len(trace) < DENSE * found[-1].size:
+                    bounds = _bounds_of_pairs(model, cache, stays, tiles, class_number, trace)
+                else:
+                    bounds, table = _bounds_of_all(model, cache, stays, moves, tiles, table)
+                    bounds = (np.asarray(each)[trace, class_number].astype(float) for each in bounds)
+                pairs.append((begin + trace, class_number, *bounds))
         spare.append(table)
-        return np.asarray(count).ravel()
+        if not isinstance(stays, Bounds):
+            return np.concatenate(found)[: len(self._places)], _Pairs.join([])
+        trace, class_number, lower, upper = map(np.concatenate, zip(*pairs, strict=True))
+        inside, outside = self._compared(trace, lower, upper)
+        n_verifiers = classes.n_verifiers[class_number]
+        count = np.bincount(trace[inside], n_verifiers[inside], len(self._places)).astype(np.int64)
+        is_open = ~inside & ~outside
+        return count, _Pairs(trace[is_open], classes.user[class_number[is_open]], n_verifiers[is_open])
+
+    def _compared(self, trace: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether log-likelihoods with these bounds are in the bins of the traces, and whether they are not."""
+        begin, end = self._own_bin[trace] * self._eta, (self._own_bin[trace] + 1) * self._eta
+        # Far more than the rounding of the edges and of exact log-likelihoods.
+        slack = 1e-10 * (1 + np.abs(end))
+        return (-upper > begin + slack) & (-lower < end - slack), (-upper > end + slack) | (-lower < begin - slack)
+
+
+class _Tiles(NamedTuple):
+    """Traces in tiles."""
+
+    places: Int[Array, "*tile trace instant"]
+    rows: Int[Array, "*tile trace instant"]
+    own_class: Int[Array, "*tile trace"]
+    own_bin: Float[Array, "*tile trace"]
 
 
 @partial(jax.jit, donate_argnames="table")
-def _count_in_bin(
-    model: ScoredTraceModel,
+def _write_stays(
+    model: StepModel, users: Int[Array, " class"], steps: Steps, table: Float[Array, "row class"]
+) -> tuple[Any, Float[Array, "some class"] | Bounds, Float[Array, "row class"]]:
+    cache = model.user_cache(users)
+    stays = firsts_and_stays(model, cache, steps)
+    return cache, stays, jax.lax.dynamic_update_slice_in_dim(table, the_bound(stays).astype(table.dtype), 0, 0)
+
+
+@partial(jax.jit, donate_argnames="table")
+def _compare_batch(
+    model: StepModel,
+    cache: Any,
     classes: Classes,
-    steps: Steps,
-    rows: Int[Array, "tile trace instant"],
-    own_bin: Float[Array, "tile trace"],
-    own_class: Int[Array, "tile trace"],
+    moves: Moves,
+    tiles: _Tiles,
     eta: float | Float[Array, ""],
     table: Float[Array, "row class"],
-) -> tuple[Int[Array, "tile trace"], Float[Array, "row class"]]:
-    table = log_step_table(model, classes.user, steps, table)
+) -> tuple[Int[Array, "tile trace"] | Bool[Array, "tile trace class"], Float[Array, "row class"]]:
+    """Count the verifiers who put each trace into its bin; with upper bounds, tell who may do so."""
+    table = write_moves(model, cache, moves, table)
 
-    def of_tile(tile: tuple[Array, Array, Array]) -> Array:
-        rows, own_bin, own_class = tile
-        same_bin = likelihood_bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
-        others = same_bin & (classes.user != own_class[:, None])
-        return jnp.sum(jnp.where(others, classes.n_verifiers, 0), axis=1)
+    def of_tile(tile: _Tiles) -> Array:
+        found = sum_of_rows(table, tile.rows)
+        others = (classes.user != tile.own_class[:, None]) & (classes.n_verifiers > 0)
+        if not isinstance(model, ScoredTraceModel):
+            # The sum of n numbers of one sign has a relative error below n units, and the edge one below one unit.
+            unit, end = jnp.finfo(found.dtype).eps, ((tile.own_bin + 1) * eta).astype(found.dtype)
+            end = end + unit * jnp.abs(end)
+            return others & ~(found * (tile.rows.shape[1] * unit - 1) > end[:, None])
+        same_bin = likelihood_bin(found, eta) == tile.own_bin[:, None]
+        return jnp.sum(jnp.where(same_bin & others, classes.n_verifiers, 0), axis=1)
 
-    return jax.lax.map(of_tile, (rows, own_bin, own_class)), table
+    return jax.lax.map(of_tile, tiles), table
+
+
+def _bounds_of_pairs(
+    model: StepModel,
+    cache: Any,
+    stays: Bounds,
+    tiles: _Tiles,
+    class_number: Int[np.ndarray, " pair"],
+    trace: Int[np.ndarray, " pair"],
+) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+    """Bounds of the log-likelihoods of some traces of a batch, each under one class; classes rise."""
+    # Groups of pairs of one class.
+    n_pairs = np.bincount(class_number)
+    within = np.arange(len(trace)) - (np.cumsum(n_pairs) - n_pairs)[class_number]
+    n_groups = -(-n_pairs // PAIRS_OF_A_GROUP)
+    group = (np.cumsum(n_groups) - n_groups)[class_number] + within // PAIRS_OF_A_GROUP
+    place_in_group = within % PAIRS_OF_A_GROUP
+    lower, upper = np.empty(len(trace)), np.empty(len(trace))
+    for begin in range(0, int(n_groups.sum()), GROUPS_AT_A_TIME):
+        here = slice(*np.searchsorted(group, [begin, begin + GROUPS_AT_A_TIME]))
+        at = group[here] - begin, place_in_group[here]
+        traces = np.zeros((GROUPS_AT_A_TIME, PAIRS_OF_A_GROUP), np.int32)
+        of_group = np.zeros(GROUPS_AT_A_TIME, np.int32)
+        traces[at], of_group[at[0]] = trace[here], class_number[here]
+        found = _bounds_of_groups(model, cache, stays, tiles, of_group, traces, int(at[0][-1]) + 1)
+        lower[here], upper[here] = (np.asarray(each)[at] for each in found)
+    return lower, upper
+
+
+@partial(jax.jit, donate_argnames="table")
+def _bounds_of_all(
+    model: StepModel, cache: Any, stays: Bounds, moves: Moves, tiles: _Tiles, table: Float[Array, "row class"]
+) -> tuple[Bounds, Float[Array, "row class"]]:
+    """Bounds of the log-likelihoods of all traces of a batch under all classes; shape (traces, classes)."""
+    sums, error = [], tiles.rows.shape[-1] * jnp.finfo(table.dtype).eps
+    # The table has the upper bounds again at the end, as at the beginning.
+    for bound in Bounds._fields:
+        table = jax.lax.dynamic_update_slice_in_dim(table, the_bound(stays, bound), 0, 0)
+        table = write_moves(model, cache, moves, table, bound)
+        found = jax.lax.map(lambda rows, table=table: sum_of_rows(table, rows), tiles.rows)
+        sums.append(found.reshape(-1, found.shape[-1]))
+    lower, upper = sums
+    return Bounds(lower + error * lower, upper - error * upper), table
+
+
+@jax.jit
+def _bounds_of_groups(
+    model: StepModel,
+    cache: Any,
+    stays: Bounds,
+    tiles: _Tiles,
+    class_number: Int[Array, " group"],
+    traces: Int[Array, "group trace"],
+    n_groups: int | Int[Array, ""],
+) -> Bounds:
+    places, rows = (column.reshape(-1, column.shape[-1]) for column in (tiles.places, tiles.rows))
+
+    def of_group(group: Array, result: Bounds) -> Bounds:
+        number, trace = class_number[group], traces[group]
+        of_class = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, number, 1, leaf.ndim - 1), cache)
+        before, after, row = places[trace, :-1], places[trace, 1:], rows[trace]
+        instant = jnp.broadcast_to(jnp.arange(1, places.shape[1]), after.shape)
+        moves = model.log_moves(of_class, instant.ravel(), before.ravel(), after.ravel())
+
+        def total(result: Array, stays: Array, moves: Array) -> Array:
+            steps = (
+                stays[row, number]
+                .at[:, 1:]
+                .set(jnp.where(before == after, stays[row[:, 1:], number], moves.reshape(after.shape)))
+            )
+            return result.at[group].set(steps.astype(result.dtype).sum(axis=1))
+
+        return jax.tree.map(total, result, stays, moves)
+
+    empty = jnp.zeros(traces.shape, jnp.float64)
+    return jax.lax.fori_loop(0, n_groups, of_group, Bounds(empty, empty))
 
 
 def likelihood_bin(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -203,6 +203,50 @@ class ScoredTraceModel(MarkovModel):
     ) -> Float[Array, "step user"]:
         """`log_next` of many steps that stay, sorted by place, for all users of the cache."""
         return self.log_moves(cache, instants, places, places)
+
+    def bounds(self) -> StepBounds | None:
+        """Bounds of the log-probabilities that are computed faster than these; None if there are none.
+
+        The plausible-deniability test computes the log-probabilities only where the bounds leave a question open.
+        """
+        return None
+
+
+class Bounds(NamedTuple):
+    """Lower and upper bounds of log-probabilities, in single precision; minus and plus infinity are always bounds."""
+
+    lower: Float[Array, "*step"]
+    upper: Float[Array, "*step"]
+
+
+@runtime_checkable
+class StepBounds(Protocol):
+    """The methods of a `ScoredTraceModel`, with bounds in place of log-probabilities.
+
+    An instance is a JAX pytree, as a trace model is.
+    """
+
+    def user_cache(self, users: Int[Array, " user"]) -> Any:
+        """See `ScoredTraceModel.user_cache`."""
+        ...
+
+    def log_first(self, cache: Any, place: Int[Array, ""]) -> Bounds:
+        """See `ScoredTraceModel.log_first`."""
+        ...
+
+    def log_moves(
+        self,
+        cache: Any,
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Bounds:
+        """See `ScoredTraceModel.log_moves`."""
+        ...
+
+    def log_stays(self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
+        """See `ScoredTraceModel.log_stays`."""
+        ...
 
 
 def array_problems(

@@ -11,14 +11,18 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel, StepBounds
 
-# Number of users whose cache is computed together, and of steps that are scored together: intermediate arrays fit the
-# cache of a core.
-USERS_AT_A_TIME = 64
+# Maximum number of users whose cache is computed together: matrix products are faster for many users. Of users whose
+# likelihoods are computed for all traces, fewer are taken together, because they need a table of all steps.
+USERS_AT_A_TIME = 128
+PAIRED_USERS = 64
+# Number of moves that are scored together: intermediate arrays fit the cache of a core.
 CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
-TRACES_AT_A_TIME = 64 * USERS_AT_A_TIME
+TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
+
+StepModel = ScoredTraceModel | StepBounds
 
 
 def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
@@ -41,12 +45,13 @@ def step_log_probabilities(
     blocks = [block for of_tile in of_tiles for block in _parts(of_tile, TRACES_AT_A_TIME)]
     # All blocks have the same size, so that only one program is compiled.
     size = padded_size(max(map(len, blocks)))
+    n_cached = min(USERS_AT_A_TIME, padded_size(len(distinct)))
     local_copy = on_each_device(model)
 
     def of_block(block: np.ndarray) -> np.ndarray:
         padded = np.resize(block, size)
         first = number[block[0]] // USERS_AT_A_TIME * USERS_AT_A_TIME
-        ids = np.resize(distinct[first : first + USERS_AT_A_TIME], USERS_AT_A_TIME)
+        ids = np.resize(distinct[first : first + USERS_AT_A_TIME], n_cached)
         which = number[padded] - first
         steps = _own_steps(local_copy(), jnp.asarray(ids), jnp.asarray(which), jnp.asarray(places[padded]))
         return np.asarray(steps)[: len(block)]
@@ -59,81 +64,102 @@ def step_log_probabilities(
     return np.concatenate(computed)[np.argsort(order)]
 
 
+class Moves(NamedTuple):
+    """Distinct moves of some traces, or of each batch of traces."""
+
+    instant: Int[np.ndarray, "*batch step"]
+    place: Int[np.ndarray, "*batch step"]
+    next_place: Int[np.ndarray, "*batch step"]
+
+
 class Steps(NamedTuple):
-    """The distinct steps of some traces: first places, stays (sorted by place), moves."""
+    """The distinct first places and stays (sorted by place) of all traces, and the distinct moves of each batch."""
 
     first_place: np.ndarray
     stay_instant: np.ndarray
     stay_place: np.ndarray
-    move_instant: np.ndarray
-    move_place: np.ndarray
-    move_next_place: np.ndarray
+    moves: Moves
 
 
-def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
+def distinct_steps(
+    model: ScoredTraceModel, places: Int[np.ndarray, "trace instant"], batch: int
+) -> tuple[Steps, Int[np.ndarray, "trace instant"]]:
     """The distinct steps of complete traces, padded to one of few sizes, and the index of each event's step.
 
-    The index counts first places, then stays, then moves. Few sizes mean few compiled programs.
+    Each `batch` traces have moves of their own, because traces share most of their stays, but few of their moves. The
+    index counts first places, then stays, then the moves of the batch. Few sizes mean few compiled programs.
     """
     n_places, n_instants = int(places.max()) + 1, places.shape[1]
     # Each class of instants (phase) is represented by its first instant.
     _, representative, phase = np.unique(model.instant_classes(n_instants)[1:], return_index=True, return_inverse=True)
     instant = (representative + 1)[phase]
     before, after = places[:, :-1].astype(np.int64), places[:, 1:]
-    stays = before == after
+    stays, number = before == after, np.arange(len(places))[:, None] // batch
     rows, n_rows, distinct = np.empty(places.shape, np.int32), 0, []
     for of_rows, which, keys in (
         (rows[:, :1], slice(None), places[:, :1]),
         (rows[:, 1:], stays, before * n_instants + instant),
-        (rows[:, 1:], ~stays, (instant * n_places + before) * n_places + after),
     ):
         found, row = np.unique(keys[which], return_inverse=True)
         of_rows[which] = n_rows + row.reshape(of_rows[which].shape)
         n_rows += padded_size(len(found))
         distinct.append(np.pad(found, (0, padded_size(len(found)) - len(found)), mode="edge") if len(found) else found)
-    first, stay, move = distinct
-    stay_place, stay_instant = np.divmod(stay, n_instants)
-    move_instant, place, next_place = np.unravel_index(move, (n_instants, n_places, n_places))
-    columns = (first, stay_instant, stay_place, move_instant, place, next_place)
-    return Steps(*(column.astype(np.int32) for column in columns)), rows
+    shape = (int(number[-1, 0]) + 1, n_instants, n_places, n_places)
+    found, row = np.unique(np.ravel_multi_index((number, instant, before, after), shape)[~stays], return_inverse=True)
+    of_batch, *columns = np.unravel_index(found, shape)
+    begin = np.searchsorted(of_batch, np.arange(shape[0] + 1))
+    at = np.arange(len(found)) - begin[of_batch]
+    rows[:, 1:][~stays] = n_rows + at[row]
+    moves = Moves(*np.zeros((3, shape[0], padded_size(int(np.diff(begin).max()))), np.int32))
+    for column, values in zip(moves, columns, strict=True):
+        column[of_batch, at] = values
+    stay_place, stay_instant = np.divmod(distinct[1], n_instants)
+    return Steps(distinct[0].astype(np.int32), stay_instant.astype(np.int32), stay_place.astype(np.int32), moves), rows
 
 
-def log_step_table(
-    model: ScoredTraceModel, users: Int[Array, " user"], steps: Steps, table: Float[Array, "row user"]
-) -> Float[Array, "row user"]:
-    """Log-probability of every step under every user, in the order of `distinct_steps`.
+def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
+    """An empty table with a row for each first place, stay and move of one batch.
 
-    The result overwrites `table`, which comes from `empty_step_table`, because allocating a large table takes longer
-    than filling it.
+    Its rows are overwritten, because allocating a large table takes longer than filling it.
     """
-    cache = model.user_cache(users)
-    first = _log_firsts(model, cache, steps)
-    stays = model.log_stays(cache, steps.stay_instant, steps.stay_place)
-    n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
-    table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
+    n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
+    first = jax.eval_shape(
+        lambda users: the_bound(_log_firsts(model, model.user_cache(users), steps)), jnp.zeros(n_users, jnp.int32)
+    )
+    return jnp.zeros((n_rows, n_users), first.dtype)
+
+
+def firsts_and_stays(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "row user"] | Bounds:
+    """Log-probabilities, or their bounds, of all first places and then of all stays under the users of the cache."""
+    of_both = _log_firsts(model, cache, steps), model.log_stays(cache, steps.stay_instant, steps.stay_place)
+    return jax.tree.map(lambda *each: jnp.concatenate(each), *of_both)
+
+
+def write_moves(
+    model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"], bound: str = "upper"
+) -> Float[Array, "row user"]:
+    """Write the log-probabilities of the moves of one batch, or bounds of them, at the end of the table."""
+    n_moves = len(moves.place)
+    if not n_moves:
+        return table
     # Moves are computed in chunks, so that intermediate arrays stay in the cache; writing each chunk in place saves a
     # copy.
     chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
 
     def write(number: Array, table: Array) -> Array:
-        begin = number * chunk
-        of_chunk = (jax.lax.dynamic_slice_in_dim(column, begin, chunk) for column in steps[3:])
-        rows = model.log_moves(cache, *of_chunk).astype(table.dtype)
-        return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
+        of_chunk = (jax.lax.dynamic_slice_in_dim(column, number * chunk, chunk) for column in moves)
+        rows = the_bound(model.log_moves(cache, *of_chunk), bound).astype(table.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(table, rows, len(table) - n_moves + number * chunk, 0)
 
-    return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
-
-
-def empty_step_table(model: ScoredTraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
-    """An empty table for `log_step_table`."""
-    n_rows = len(steps.first_place) + len(steps.stay_place) + len(steps.move_place)
-    first = jax.eval_shape(
-        lambda users: _log_firsts(model, model.user_cache(users), steps), jnp.zeros(n_users, jnp.int32)
-    )
-    return jnp.zeros((n_rows, n_users), first.dtype)
+    return jax.lax.fori_loop(0, n_moves // chunk, write, table)
 
 
-def _log_firsts(model: ScoredTraceModel, cache: Any, steps: Steps) -> Float[Array, "step user"]:
+def the_bound(log_probability: Array | Bounds, bound: str = "upper") -> Array:
+    """Bounds of log-probabilities, or these themselves."""
+    return getattr(log_probability, bound) if isinstance(log_probability, Bounds) else log_probability
+
+
+def _log_firsts(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "step user"] | Bounds:
     return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(cache, steps.first_place)
 
 
@@ -149,20 +175,23 @@ def pairwise_log_likelihood(
     model: ScoredTraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
 ) -> Float[np.ndarray, "trace user"]:
     """Log-likelihood of each complete trace under each of the users."""
-    local_copy = on_each_device((model, *distinct_steps(model, places)))
+    local_copy = on_each_device((model, *distinct_steps(model, places, len(places))))
 
     def of_block(block: np.ndarray) -> np.ndarray:
         model, steps, rows = local_copy()
-        padded = jnp.asarray(np.resize(block, USERS_AT_A_TIME))
+        padded = jnp.asarray(np.resize(block, PAIRED_USERS))
         return np.asarray(_log_likelihoods(model, padded, steps, rows))[:, : len(block)]
 
-    return np.concatenate(list(map_in_threads(of_block, _parts(users, USERS_AT_A_TIME))), axis=1)
+    return np.concatenate(list(map_in_threads(of_block, _parts(users, PAIRED_USERS))), axis=1)
 
 
 @jax.jit
 def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
-    table = empty_step_table(model, len(users), steps)
-    return sum_of_rows(log_step_table(model, users, steps, table), rows)
+    cache, table = model.user_cache(users), empty_step_table(model, len(users), steps)
+    stays = firsts_and_stays(model, cache, steps)
+    table = table.at[: len(stays)].set(stays)
+    (moves,) = (Moves(*columns) for columns in zip(*steps.moves, strict=True))
+    return sum_of_rows(write_moves(model, cache, moves, table), rows)
 
 
 @jax.jit
@@ -183,12 +212,12 @@ def _own_steps(
     return jax.lax.map(one, (which, places))
 
 
-def padded_size(size: int) -> int:
-    """Round up to 0, 16, 24, 32, 48, 64, 96, ...: few sizes, and above 16 at most 1.5 times the needed size."""
+def padded_size(size: int, least: int = 16) -> int:
+    """Round up to 0, `least`, or 2^n or 3 * 2^n above it: few sizes, and at most 1.5 times the needed size."""
     if not size:
         return 0
-    power = 1 << max(4, (size - 1).bit_length())
-    return power * 3 // 4 if size <= power * 3 // 4 and power > 16 else power
+    power = max(least, 1 << (size - 1).bit_length())
+    return power * 3 // 4 if size <= power * 3 // 4 and power > least else power
 
 
 def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.metropolis_hastings_bounds import MetropolisHastingsBounds
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
@@ -25,6 +26,9 @@ FLOOR = 1e-8
 # is at most 1e36. A step that is less probable than 1e-38 is never drawn, and its log-probability is -inf.
 SMALLEST_FLOOR = 1e-12
 LARGEST_FACTOR = 1e6
+# Blocks of places have this number of entries (places times users), so that they stay in the cache of a core.
+BLOCK = 200 * 64
+PARTS = 8
 # Factors of the visits that may be those of the transitions, which are then stored once.
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
 
@@ -40,6 +44,15 @@ class UserTables(NamedTuple):
     # Sum of each row of the floored transitions: the normalizers of the personal proposal.
     row_sum: Float[Array, "place *user"]
     visits: Float[Array, "slot place *user"]  # floored visits: the target of each slot up to its normalizer
+
+
+def in_blocks(array: Float[Array, "place *rest"], rows: Float[Array, "rank user"]) -> Float[Array, "block some *rest"]:
+    """An array of places in equal blocks whose size suits the users of `rows`; padded with zeros."""
+    n_places, n_users = len(array), rows.shape[1]
+    n_blocks = max(1, -(-n_places * n_users // BLOCK))
+    size = PARTS * -(-n_places // (n_blocks * PARTS))
+    padding = [(0, n_blocks * size - n_places), *[(0, 0)] * (array.ndim - 1)]
+    return jnp.pad(array, padding).reshape(n_blocks, size, *array.shape[1:])
 
 
 @jax.tree_util.register_dataclass
@@ -96,11 +109,22 @@ class MetropolisHastings(ScoredTraceModel):
     def user_cache(self, users: Int[Array, " user"]) -> UserTables:
         """Row sums and targets; the cost is O(places^2 rank) for each user."""
         rows, visit_rows = self.user[users].T, self.visit_user[users]
-        ones = jnp.ones(len(self.next_place), rows.dtype)
-        # A product with ones is faster than a sum along an axis.
-        row_sum = jax.lax.map(lambda place_row: ones @ self._floored((self.next_place * place_row) @ rows), self.place)
         visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
-        return UserTables(rows, row_sum, self._floored_visits(visits))
+        return UserTables(rows, self._row_sums(rows), self._floored_visits(visits))
+
+    def _row_sums(self, rows: Float[Array, "rank user"]) -> Float[Array, "place user"]:
+        """Sum of each row of the floored transitions."""
+        blocks = in_blocks(jnp.ones(len(self.place), rows.dtype), rows), in_blocks(self.next_place, rows)
+
+        def of_place(place_row: Array) -> Array:
+            def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
+                inside, factors = block
+                # A product with ones is faster than a sum along an axis.
+                return total + inside @ self.floored((factors * place_row) @ rows), None
+
+            return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), blocks)[0]
+
+        return jax.lax.map(of_place, self.place)
 
     def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[0]]
@@ -121,9 +145,9 @@ class MetropolisHastings(ScoredTraceModel):
         non-negative rejections keeps the digits that 1 - (sum of moves) would lose.
         """
         row = cache.transition_row
-        out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
-        back = self._mixed(
-            self._floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
+        out = self.mixed(self.floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
+        back = self.mixed(
+            self.floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
         )
         # A product with ones is vectorized; a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
@@ -142,33 +166,70 @@ class MetropolisHastings(ScoredTraceModel):
     def log_stays(
         self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
-        """Compute place by place: two rows of the proposal are enough for all slots of a place."""
+        return jnp.log(self._proposal(cache, places, places) + self.refused(cache, instants, places)[0])
+
+    def refused(
+        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"], rounding: float = 0
+    ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
+        """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
+
+        The second result is the part of its error at each place that comes from the sums and from the transitions back
+        to the place, see `metropolis_hastings_bounds`; 0 if `rounding` is 0.
+        """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
+        refused, error = jnp.zeros((len(places), n_users), rows.dtype), jnp.zeros_like(row_sum)
         if not len(places):  # JAX cannot index an empty array
-            return jnp.zeros((0, n_users), rows.dtype)
+            return refused, error
         slots = self.slot_of_instant[instants]
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
+        n_distinct = jnp.sum(distinct < n_places)
         begin, end = (jnp.searchsorted(places, distinct, side=side) for side in ("left", "right"))
-        # Here the places are contiguous in memory, because a product with ones sums over them.
-        ones = jnp.ones(n_places, rows.dtype)
-        factors, row_sums, targets = rows.T, row_sum.T, visits.swapaxes(1, 2)
+        to_here, length = 1 / visits[slots, places], jnp.linalg.norm(rows, axis=0)
+        # The places are cut into blocks, so that the targets of a block stay in the cache of a core.
+        inside, share = in_blocks(jnp.ones((n_places, 1), rows.dtype), rows), in_blocks(1 / row_sum, rows)
+        leave, arrive = in_blocks(self.place, rows), in_blocks(self.next_place, rows)
+        n_blocks, size, _ = leave.shape
+        # Adding some parts before the product with ones is faster still.
+        parts, ones = (PARTS, size // PARTS, n_users), jnp.ones(size // PARTS, rows.dtype)
+        targets = jax.vmap(in_blocks, (0, None), 1)(visits, rows).reshape(n_blocks, len(visits), *parts)
 
-        def of_place(number: Array, result: Array) -> Array:
-            place = distinct[number]
-            out = self._floored((factors * self.place[place]) @ self.next_place.T) / row_sums[:, place, None]
-            back = self._floored((factors * self.next_place[place]) @ self.place.T) / row_sums
-            out, back = self._mixed(out, (place,)), self._mixed(back, (slice(None), place))
+        def of_block(block: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
+            others, of_slots = block * size + jnp.arange(size), targets[block]
 
-            def of_slot(step: Array, result: Array) -> Array:
-                target = targets[slots[step]]
-                refused = jnp.maximum(out - back * (target * (1 / target[:, place])[:, None]), 0) @ ones
-                return result.at[step].set(jnp.log(out[:, place] + refused))
+            def of_place(number: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
+                place, (refused, error) = distinct[number], result
+                back_design = leave[block] * self.next_place[place]
+                raw = back_design @ rows
+                forth, back = self.floored((self.place[place] * arrive[block]) @ rows), self.floored(raw)
+                out = inside[block] * self.mixed(forth / row_sum[place], (place, others, None))
+                if rounding:
+                    change = rounding * jnp.linalg.norm(back_design, axis=1)[:, None] * length
+                    relative = jnp.where(raw + change > self.floor, jnp.minimum(change / back, 1), 0)
+                    of_parts = jnp.sum((relative * out).reshape(parts), axis=0)
+                    error = jax.lax.dynamic_update_index_in_dim(error, error[place] + ones @ of_parts, place, 0)
+                back = self.mixed(back * share[block], (others, place, None)).reshape(parts)
+                # Without the barrier XLA computes both rows again for every step.
+                out, back = jax.lax.optimization_barrier((out.reshape(parts), back))
 
-            return jax.lax.fori_loop(begin[number], end[number], of_slot, result)
+                def of_step(step: Array, refused: Array) -> Array:
+                    slot, scale = slots[step], to_here[step]
+                    excess = (out[i] - back[i] * (of_slots[slot, i] * scale) for i in range(PARTS))
+                    some = sum(jnp.maximum(each, 0) for each in excess)
+                    return jax.lax.dynamic_update_index_in_dim(refused, refused[step] + ones @ some, step, 0)
 
-        empty = jnp.zeros((len(places), n_users), rows.dtype)
-        return jax.lax.fori_loop(0, jnp.sum(distinct < n_places), of_place, empty)
+                return jax.lax.fori_loop(begin[number], end[number], of_step, refused), error
+
+            return jax.lax.fori_loop(0, n_distinct, of_place, result)
+
+        if rounding:
+            # Each term is in this many sums: of the parts, of a block, and of the blocks.
+            error = error + jnp.finfo(rows.dtype).eps * (PARTS + size // PARTS + n_blocks)
+        return jax.lax.fori_loop(0, n_blocks, of_block, (refused, error))
+
+    def bounds(self) -> MetropolisHastingsBounds | None:
+        """Bounds in single precision, for a model in double precision."""
+        return MetropolisHastingsBounds.of(self) if self.user.dtype == jnp.float64 else None
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All factors; those of the visits only where they are others than those of the transitions."""
@@ -186,10 +247,11 @@ class MetropolisHastings(ScoredTraceModel):
         # One copy in memory serves both tensors.
         return replace(model, **{name: getattr(model, other) for name, other in shared.items()})
 
-    def _floored(self, transitions: Array) -> Array:
+    def floored(self, transitions: Array) -> Array:
+        """Transitions, at least the floor."""
         return jnp.maximum(transitions, self.floor)
 
-    def _mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
+    def mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
         """Mix entries of the personal proposal with the same entries of the population's, if there is one."""
         if self.population is None:
             return personal
@@ -197,17 +259,17 @@ class MetropolisHastings(ScoredTraceModel):
 
     def _proposal_from(self, user_row: Float[Array, " rank"], place: Int[Array, ""]) -> Float[Array, " place"]:
         """A row of the proposal; not normalized if there is no population."""
-        row = self._floored(self.next_place @ (user_row * self.place[place]))
-        return row if self.population is None else self._mixed(row / row.sum(), (place,))
+        row = self.floored(self.next_place @ (user_row * self.place[place]))
+        return row if self.population is None else self.mixed(row / row.sum(), (place,))
 
     def _proposal(
         self, cache: UserTables, place: Int[Array, "*step"], next_place: Int[Array, "*step"]
     ) -> Float[Array, "*step_and_user"]:
         """The proposal of one step of one user, or of many steps of all users of the cache."""
         design = self.place[place] * self.next_place[next_place]
-        personal = self._floored(design @ cache.transition_row) / cache.row_sum[place]
+        personal = self.floored(design @ cache.transition_row) / cache.row_sum[place]
         each_user = (None,) * (personal.ndim - place.ndim)
-        return self._mixed(personal, (place, next_place, *each_user))
+        return self.mixed(personal, (place, next_place, *each_user))
 
     def _visits(
         self, user: Int[Array, ""], slot: Int[Array, ""], places: slice | Int[Array, " some"] = slice(None)
