@@ -149,6 +149,20 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
     return of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
 
 
+def sum_over_processes(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+    """Sum of the arrays of all processes, in the order of processes; every process must call it."""
+    return of_each_process(np.asarray(array)).sum(axis=0)
+
+
+def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarray, "row ..."]:
+    """The arrays of all processes, one after another; every process must call it, also with no rows."""
+    lengths = of_each_process(np.array([len(own)]))[:, 0]
+    padded = np.zeros((lengths.max(), *own.shape[1:]), own.dtype)
+    padded[: len(own)] = own
+    arrays = of_each_process(padded)
+    return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
+
+
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
     """The first process's array, for values that differ between processes, such as noise; every process calls it."""
     return array if jax.process_count() == 1 else of_each_process(array)[0]
