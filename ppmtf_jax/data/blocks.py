@@ -27,8 +27,7 @@ class Blocks(Generic[Item]):
     Parameters
     ----------
     source : iterable of (slice, object)
-        The users of each block, as a slice of all users of this process, and their data. It is iterated over in each
-        pass.
+        The users of each block, as a slice of all users, and their data. It is iterated over in each pass.
     function : callable
         Computes the value of a block from such a pair.
     shared : bool
@@ -50,11 +49,6 @@ class Blocks(Generic[Item]):
         shared: bool = False,
     ):
         self.source, self.function, self.shared = source, function, shared
-
-    @classmethod
-    def one(cls, value: New) -> Blocks[New]:
-        """A single block of all users."""
-        return Blocks([(slice(None), value)])
 
     def map(self, function: Callable[..., New], *of_users: np.ndarray) -> Blocks[New]:
         """The values of a function of the block's value and of the block's part of each array over users."""
@@ -78,12 +72,31 @@ class Blocks(Generic[Item]):
         return tuple(map(sum_over_processes, sums)) if isinstance(sums, tuple) else sum_over_processes(sums)
 
     def joined(self) -> np.ndarray:
-        """The arrays of this process's blocks, one after another, such as a value for each user."""
-        return np.concatenate([np.asarray(each) for each in self])
+        """The arrays of all blocks, one after another, such as a value for each user; every process gets all."""
+        return self.of_all(np.concatenate([np.asarray(each) for each in self]))
+
+    def first(self) -> Item:
+        """The value of the first block of this process."""
+        return next(iter(self))
 
     def of_all(self, own: np.ndarray) -> np.ndarray:
         """The arrays of all processes, one after another, from the array of this process."""
         return joined_over_processes(own) if self.shared else own
+
+
+class OneBlock:
+    """A value that is the only block of its users; functions of `Blocks` take it as it is."""
+
+    def map(self, function: Callable[..., New], *of_users: np.ndarray) -> Blocks[New]:
+        """See `Blocks.map`."""
+        return Blocks([(slice(None), self)]).map(function, *of_users)
+
+
+def each_of_users(of_user: np.ndarray) -> Blocks[np.ndarray]:
+    """Blocks of an array over users, all in memory."""
+    n_users = len(of_user)
+    users = [slice(first, min(first + BLOCK_USERS, n_users)) for first in range(0, n_users, BLOCK_USERS)]
+    return Blocks([(each, of_user[each]) for each in users])
 
 
 def _added(one: Any, other: Any) -> Any:

@@ -68,10 +68,8 @@ class StoredTraces(TraceSet):
         return range(*edges[jax.process_index() :][:2].tolist())
 
     @property
-    def own_users(self) -> slice:
-        """The users of this process."""
-        own = self.own_blocks
-        return slice(own.start * BLOCK_USERS, min(own.stop * BLOCK_USERS, self.n_users))
+    def has_events(self) -> np.ndarray:
+        return np.ones(self.n_users, bool)
 
     @property
     def blocks(self) -> Blocks[Traces]:
@@ -80,22 +78,15 @@ class StoredTraces(TraceSet):
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
-        own = chosen[self.own_users]
+        number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
 
-        def select(block: Traces, keep: np.ndarray) -> _Rows:
+        def select(block: Traces, keep: np.ndarray, number: np.ndarray) -> _Rows:
             kept = keep[block.user]
-            number = np.cumsum(keep, dtype=np.int32) - 1
             return _Rows(number[block.user[kept]], *(getattr(block, name)[kept] for name in EVENT_COLUMNS[1:]))
 
-        blocks, found, n_before = self.blocks, [], 0
-        for rows, n_chosen in zip(blocks.map(select, own), _sums_of_blocks(own), strict=True):
-            found.append(rows._replace(user=rows.user + np.int32(n_before)))
-            n_before += n_chosen
-        if blocks.shared:
-            before = int(chosen[: self.own_users.start].sum())
-            found = [each._replace(user=each.user + np.int32(before)) for each in found]
-        columns = (blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True))
-        return self.made(_Rows(*columns), chosen)
+        blocks = self.blocks
+        found = list(blocks.map(select, chosen, number))
+        return self.made(_Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True))), chosen)
 
     def made(self, rows: _Rows, users: slice | np.ndarray) -> Traces:
         """Traces of some users; their numbers in `rows` ascend without gaps."""
@@ -104,12 +95,7 @@ class StoredTraces(TraceSet):
         return Traces(*rows, self.user_ids[users], self.places, self.time_grid, **same)
 
     def in_memory(self) -> Traces:
-        """All traces."""
         return self.select_users(np.arange(self.n_users))
-
-
-def _sums_of_blocks(own: np.ndarray) -> np.ndarray:
-    return np.add.reduceat(own.astype(np.int64), np.arange(0, len(own), BLOCK_USERS))
 
 
 class _OwnBlocks:
@@ -129,11 +115,7 @@ class _OwnBlocks:
                 first = number * BLOCK_USERS
                 users = slice(first, min(first + BLOCK_USERS, stored.n_users))
                 number += 1
-                yield _shifted(users, -stored.own_users.start), stored.made(block, users)
-
-
-def _shifted(users: slice, by: int) -> slice:
-    return slice(users.start + by, users.stop + by)
+                yield users, stored.made(block, users)
 
 
 class _OutOfOrderError(Exception):

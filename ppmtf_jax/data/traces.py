@@ -95,9 +95,18 @@ class TraceSet(abc.ABC):
     def blocks(self) -> Blocks[Traces]:
         """The traces of `BLOCK_USERS` users after another, with these users' own ids, and without friendships."""
 
+    @property
+    @abc.abstractmethod
+    def has_events(self) -> np.ndarray:
+        """Whether each user has an event, shape (users,)."""
+
     @abc.abstractmethod
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, in memory."""
+
+    @abc.abstractmethod
+    def in_memory(self) -> Traces:
+        """The traces of all users, in memory."""
 
     @property
     def n_users(self) -> int:
@@ -122,9 +131,9 @@ class TraceSet(abc.ABC):
             [start.weekday(), start.time().isoformat(), grid.time_zone],
             [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
         ]
-        own = self.blocks.map(lambda block: np.frombuffer(_digest_of_events(block), np.uint8)).joined()
         digest = hashlib.sha256(json.dumps(about).encode())
-        digest.update(self.blocks.of_all(own).data)
+        of_present = self if self.has_events.all() else self.select_users(self.has_events)
+        digest.update(of_present.blocks.map(_digest_of_events).joined().data)
         return digest.hexdigest()
 
     def users_per_place(self) -> np.ndarray:
@@ -191,6 +200,13 @@ class Traces(TraceSet):
     def slot(self) -> np.ndarray:
         """Slot of each event, shape (events,)."""
         return self.time_grid.slot_of_instant[self.instant]
+
+    @property
+    def has_events(self) -> np.ndarray:
+        return self._events_per_user() > 0
+
+    def in_memory(self) -> Traces:
+        return self
 
     @property
     def blocks(self) -> Blocks[Traces]:
@@ -576,8 +592,8 @@ class Traces(TraceSet):
 
 
 def check_traces(value: object, what: str) -> None:
-    """Refuse anything but `Traces`, such as a table of check-ins; the error says how to make traces."""
-    if isinstance(value, Traces):
+    """Refuse anything but traces, such as a table of check-ins; the error says how to make traces."""
+    if isinstance(value, TraceSet):
         return
     way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
@@ -641,8 +657,8 @@ def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np
     return np.unique(pairs, axis=0).astype(np.int32), problems
 
 
-def _digest_of_events(block: Traces) -> bytes:
+def _digest_of_events(block: Traces) -> np.ndarray:
     digest = hashlib.sha256(json.dumps([str(each) for each in block.user_ids.tolist()]).encode())
     for column in (block.user, block.trace, block.instant, block.place):
         digest.update(np.ascontiguousarray(column, np.int32).data)
-    return digest.digest()
+    return np.frombuffer(digest.digest(), np.uint8)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
@@ -100,7 +101,7 @@ def fit_model(
     """
     _check_output(out, MODEL, overwrite, [train])
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
-    traces = Traces.load(train, progress=progress)
+    traces = open_traces(train, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
     _save(model, out, overwrite, [train])
     return model

@@ -20,7 +20,7 @@ from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
@@ -90,7 +90,7 @@ class FittedModel:
 
     @classmethod
     def of(
-        cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
+        cls, system: str, settings: dict[str, Any], seed: Seed, train: TraceSet, trace_model: TraceModel
     ) -> FittedModel:
         """Model that was learned from traces.
 

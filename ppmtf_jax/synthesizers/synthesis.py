@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces, check_traces
+from ppmtf_jax.data.traces import Traces, TraceSet, check_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -68,7 +68,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
 
 
 def fit(
-    train: Traces | pd.DataFrame,
+    train: TraceSet | pd.DataFrame,
     system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
@@ -81,9 +81,10 @@ def fit(
 
     Parameters
     ----------
-    train : Traces or DataFrame
-        A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning says which rows were
-        read and which were left out.
+    train : Traces, StoredTraces or DataFrame
+        Traces in memory; or, from `open_traces`, traces in a folder, which the bridge reads in blocks of users, and
+        other systems load. A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning
+        says which rows were read and which were left out.
     system : str
         Name of a synthesizer, see `synthesizers.registry.SYNTHESIZERS`.
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
@@ -122,6 +123,7 @@ def fit(
     synthesizer = SYNTHESIZERS[system]
     settings = chosen_settings(synthesizer.settings, settings, named_settings, system)
     own_seed = seed_of_first_process(draw_seed(seed))
+    train = train if synthesizer.in_blocks else train.in_memory()
     trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     check_trace_model(synthesizer, trace_model)
     # Paths as texts, as model folders keep them.
