@@ -78,7 +78,9 @@ def find_clusters(
 
     def assigned(theta: np.ndarray, share: np.ndarray) -> Int[np.ndarray, " user"]:
         best = visits.map(lambda own: _scores(own, theta, share).argmax(axis=1).astype(np.int32)).joined()
-        return assign(best, lambda users: _scores(of_users(users), theta, share), len(share), min_users)
+        found = assign(best, lambda users: _scores(of_users(users), theta, share), len(share), min_users)
+        # Processes on different processors may round differently.
+        return of_first_process(found)
 
     with one_thread(), progress_bar("clusters", n_sweeps, show=progress, waits_for="k-means") as advance:
         chosen = np.arange(n_users)
@@ -91,8 +93,7 @@ def find_clusters(
         for _ in range(CLASSIFICATION_ROUNDS):
             theta = smoother.theta(counts_of_clusters(visits, of_user))[0]
             of_user = assigned(theta, _shares(of_user))
-    # Processes on different processors may round differently.
-    return of_first_process(of_user)
+    return of_user
 
 
 def clusters_of_users(

@@ -220,7 +220,8 @@ def bounded_totals(rows: Blocks[Sequence[Rows]]) -> list[Bounded]:
             # Joined when the new ones are as many as the old ones, so that this takes little time and memory.
             if sum(len(part.group) for part in before[1:]) > len(before[0].group):
                 before[:] = [Groups.joined(before)]
-    groups = [Groups.joined([Groups(*map(rows.of_all, each)) for each in before]) for before in found]
+    own = [Groups.joined(before) for before in found]
+    groups = [Groups.joined([Groups(*map(rows.of_all, each))]) for each in own]
     sums = pairs.map(lambda kinds: tuple(each.sums(own) for each, own in zip(kinds, groups, strict=True))).total()
     return [Bounded(total, own) for total, own in zip(sums, groups, strict=True)]
 

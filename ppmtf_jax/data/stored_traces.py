@@ -28,6 +28,9 @@ from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
 from ppmtf_jax.runtime.progress import progress_bar
 
+PART_USERS = 8 * BLOCK_USERS
+"""Number of users in a part of synthetic traces."""
+
 
 class _Rows(NamedTuple):
     """Events as they are in a file, users as numbers."""
@@ -224,7 +227,7 @@ def _checked(
 
 
 def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
-    """Write a trace-set folder, with a file for each part; it appears only when it is complete.
+    """Write a trace-set folder, with a file for each part if there are several; it appears only when it is complete.
 
     The parts have different users, in the order of their ids, and the same places and time grid.
 
@@ -234,12 +237,15 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
         A part has users whose ids do not come after those of the part before.
     """
     parts = iter(parts)
-    first = next(parts)
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        first.save(folder, overwrite=overwrite, inputs=inputs)
+        return
     kind, about = first.kind_and_facts()
     with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
         (partial / TRACES_FILE).mkdir()
         friends, last = [], None
-        for number, part in enumerate(chain([first], parts)):
+        for number, part in enumerate(chain([first, second], parts)):
             if last is not None and not part.user_ids[0] > last:
                 problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
                 raise InputError("parts", [problem])

@@ -10,6 +10,7 @@ import pytest
 
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
+from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -46,7 +47,7 @@ def assert_same(one: Traces, other: Traces) -> None:
 @pytest.mark.parametrize("n_parts", [1, 3, 7])
 def test_parts_are_read_as_one_table(whole, tmp_path, n_parts):
     save_in_parts(parts_of(whole, n_parts), tmp_path / "set")
-    assert len(list((tmp_path / "set" / "traces.parquet").iterdir())) == n_parts
+    assert len(trace_files(tmp_path / "set")) == n_parts
     assert_same(Traces.load(tmp_path / "set"), whole)
     assert pd.read_parquet(tmp_path / "set" / "traces.parquet").equals(whole.to_frame())
     stored = open_traces(tmp_path / "set")
