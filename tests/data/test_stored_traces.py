@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.bridge.contributions import stretches
+from ppmtf_jax.bridge.moves import SeenMoves
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.runtime import devices
 
 N_USERS = 23
 
@@ -146,3 +154,42 @@ def test_a_day_of_one_user_more_changes_the_digest(whole):
     place[-1] = (place[-1] + 1) % 12
     assert replace(whole, place=place).digest != whole.digest
     assert whole.select_users(np.arange(N_USERS - 1)).digest != whole.digest
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+@pytest.mark.parametrize("n_processes", [2, 3, 7])
+def test_processes_with_their_own_users_find_the_same(whole, tmp_path, monkeypatch, n_processes, bug):
+    """Six blocks; with seven processes, each has all users. The bug leaves out the sum over processes."""
+    save_in_parts(parts_of(whole, 3), tmp_path / "set")
+    own, barrier, passed = threading.local(), threading.Barrier(n_processes, timeout=20), [np.zeros(0)] * n_processes
+
+    def exchange(array: np.ndarray) -> np.ndarray:
+        passed[own.process] = array
+        barrier.wait()
+        result = np.stack(passed)
+        barrier.wait()
+        return result
+
+    # In Python 3.11, a cached property would make the threads wait for each other.
+    digest = TraceSet.__dict__["digest"].func
+
+    def found(traces: TraceSet) -> list:
+        visits = traces.blocks.map(VisitCounts.of)
+        seen = SeenMoves.of(traces.blocks.map(lambda block: Transitions.of(block).moves), 2, stretches(whole.time_grid))
+        some = traces.select_users(np.array([0, 5, 6, 21]))
+        shares = population(visits, PopulationSmoothing(0.75, 2, 1.0, 1.0, 0.3), whole.time_grid)
+        return [shares, seen.count, seen.overall, some.place, some.user, traces.users_per_place(), digest(traces)]
+
+    def call(process: int) -> list:
+        own.process = process
+        return found(open_traces(tmp_path / "set"))
+
+    alone = found(whole)
+    monkeypatch.setattr(jax, "process_count", lambda: n_processes)
+    monkeypatch.setattr(jax, "process_index", lambda: own.process)
+    monkeypatch.setattr(devices, "of_each_process", exchange)
+    if bug:
+        monkeypatch.setattr("ppmtf_jax.data.blocks.sum_over_processes", lambda array: array)
+    with ThreadPoolExecutor(n_processes) as pool:
+        same = [list(map(np.array_equal, each, alone)) for each in pool.map(call, range(n_processes))]
+    assert all(map(all, same)) == (not bug or n_processes == 7)
