@@ -24,6 +24,8 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
+# A process that was silent for so long has died; then the others end. Processes send signs of life while they compute.
+HEARTBEAT_S = 20
 SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 
@@ -96,7 +98,7 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # with this service, a process ignores SIGTERM
     try:
-        jax.distributed.initialize(coordinator, n_processes, process)
+        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=HEARTBEAT_S)
         # Processes connect at their first exchange. At a later exchange, JAX would give up a process that is 30 s late.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
