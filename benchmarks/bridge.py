@@ -236,7 +236,7 @@ def tuning_rows(shared: Path) -> Iterator[Row]:
             visits, space, others = VisitCounts.of(train), space_of(train.places), VisitCounts.of(test)
             with cpu_seconds(tuning, "choose_population", "choose_moves", "choose_clusters") as taken:
                 given = {"min_users": CHAINS.min_cluster_users, "n_clusters": None}
-                choice = tuning.choose(train, visits, space, **given, random=numpy_stream(seed, Stage.TUNING))
+                choice = tuning.choose(train, space, **given, random=numpy_stream(seed, Stage.TUNING))
             shares = population(visits, choice.population, train.time_grid)
             options = {"time_grid": train.time_grid, "min_users": CHAINS.min_cluster_users}
             gains = []

@@ -203,7 +203,7 @@ def main() -> None:
 def problem_of(shared: Path, data: str, seed: int) -> Problem:
     train = people_flow(shared)[0] if data == "people-flow" else new_york(shared).split_users(0.8, 0)[0]
     visits, space = VisitCounts.of(train), space_of(train.places)
-    choice = choose(train, visits, space, min_users=MIN_USERS, n_clusters=None, random=numpy_stream(seed, Stage.TUNING))
+    choice = choose(train, space, min_users=MIN_USERS, n_clusters=None, random=numpy_stream(seed, Stage.TUNING))
     return Problem(train, visits, space, choice, Groups.of(train, GroupSettings()), seed)
 
 

@@ -5,17 +5,28 @@
 One row of CSV for each stage of each size (users x days) of the toy city with 1,000 places. Making is `ppmtf import`;
 the other stages follow each other in a process of their own. Memory is the peak of the process so far, interpreter and
 libraries (about 230 MB) included.
+
+    python benchmarks/trace_sets.py --parts 100000 1000000 --processes 1 2 --csv benchmarks/trace_sets_parts.csv
+
+Cities of one day and 1,000 places, written in parts of 10,000 users. `ppmtf fit` learns the bridge, and `ppmtf
+synthesize` makes a trace of each user, each with the given numbers of processes. A row has the seconds of all processes
+together, the CPU seconds and the peak memory of each process, and a checksum of the files, which must be the same for
+all numbers of processes.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import Row, command_line, in_a_process, measured, peak_mb, record
+from common import Clock, Row, command_line, in_a_process, machine, measured, peak_mb, record
 
 FIELDS = ("users", "days", "stage", "events", "seconds", "peak_memory_mb")
 N_PLACES = 1000
@@ -57,12 +68,69 @@ def rows(sizes: list[str]) -> Iterator[Row]:
                 yield {"users": n_users, "days": n_days} | row
 
 
+def write_parts(out: str, n_users: int) -> list[Row]:
+    """Write a city part by part."""
+    from ppmtf_jax.data.stored_traces import save_in_parts
+    from ppmtf_jax.datasets.toy_city import toy_city_pieces
+
+    pieces = toy_city_pieces(n_users, n_places=N_PLACES, n_days=1, seed=0)
+    return [stage("write", lambda: save_in_parts((piece.traces for piece in pieces), out))[1]]
+
+
+def together(command: list[str], n_processes: int) -> Row:
+    """Run a command of `ppmtf` in several processes, measured from outside."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    clock, running = Clock(), []
+    for number in range(n_processes):
+        own = [sys.executable, "-m", "ppmtf_jax.cli.app", *command]
+        if n_processes > 1:
+            own += ["--coordinator", f"localhost:{port}", "--processes", str(n_processes), "--process", str(number)]
+        running.append(subprocess.Popen(own, stdout=subprocess.DEVNULL))
+    ended = [os.wait4(process.pid, 0) for process in running]
+    if any(status for _, status, _ in ended):
+        raise SystemExit(f"{command[0]} failed")
+    cpu = " ".join(f"{usage.ru_utime + usage.ru_stime:.0f}" for _, _, usage in ended)
+    peaks = " ".join(str(usage.ru_maxrss // 1024) for _, _, usage in ended)
+    return {"seconds": clock.row()["seconds"], "cpu_seconds": cpu, "peak_mb": peaks}
+
+
+def rows_of_parts(sizes: list[int], numbers: list[int]) -> Iterator[Row]:
+    from ppmtf_jax.runtime.folders import checksum
+
+    for n_users in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            (written,) = in_a_process(write_parts, f"{folder}/city", n_users)
+            about = {"users": n_users, "processes": 1, "stage": "write", "seconds": written["seconds"]}
+            yield about | {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "files": "", **machine()}
+            for n_processes in numbers:
+                model, made = f"{folder}/model", f"{folder}/synthetic"
+                commands = {"fit": [f"{folder}/city", "--out", model], "synthesize": [model, "--out", made]}
+                for name, arguments in commands.items():
+                    took = together([name, *arguments, "--seed", "0", "--overwrite"], n_processes)
+                    # The marker has the checksums of all other files.
+                    files = checksum(Path(arguments[2]) / "ppmtf.json")[:12]
+                    yield {
+                        "users": n_users,
+                        "processes": n_processes,
+                        "stage": name,
+                        **took,
+                        "files": files,
+                        **machine(),
+                    }
+
+
 def main() -> None:
     """Measure each size, and print and store the figures."""
     parser = command_line(__doc__)
     parser.add_argument("--sizes", nargs="+", default=["100000x7", "1000000x1"], help="users x days")
+    parser.add_argument("--parts", nargs="+", type=int, default=[], help="numbers of users")
+    parser.add_argument("--processes", nargs="+", type=int, default=[1])
     arguments = parser.parse_args()
-    record(rows(arguments.sizes), arguments.csv, FIELDS)
+    if arguments.parts:
+        record(rows_of_parts(arguments.parts, arguments.processes), arguments.csv)
+    else:
+        record(rows(arguments.sizes), arguments.csv, FIELDS)
 
 
 if __name__ == "__main__":

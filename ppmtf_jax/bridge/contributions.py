@@ -14,10 +14,15 @@ first term is at most c n / (u + 1). The used sum never decreases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.time_grid import TimeGrid
 
 PLACE_USERS = 2
@@ -25,6 +30,9 @@ PLACE_USERS = 2
 STEP_USERS = 5
 """Minimum number of users who stay at a place, or move between two places, for these steps to count, over all times and
 again in each stretch of time."""
+UNIT = 2.0**-22
+"""Bounded weights are multiples of this, so that their sums in float64 are exact up to two billion. Then they do not
+depend on the order in which they are added, and so not on how users are divided among files and processes."""
 STRETCH_S = 7200
 """Length of a stretch of time in seconds. All slots that begin within the same two hours form one stretch; a slot
 longer than two hours is its own stretch."""
@@ -105,6 +113,119 @@ def stretches(time_grid: TimeGrid) -> Int[np.ndarray, " slot"]:
     return np.unique(first * time_grid.step_s // STRETCH_S, return_inverse=True)[1]
 
 
+class Rows(NamedTuple):
+    """Rows of users that are counted, such as events; a user's rows of a group together weigh a bounded amount.
+
+    `cell`: where the weight of a row is added, an index into an array of the shape `shape`. Without cells, the weight
+    is added to the row's group.
+    """
+
+    user: Int[np.ndarray, " row"]
+    group: Int[np.ndarray, " row"]
+    cell: Int[np.ndarray, " row"] | None = None
+    shape: tuple[int, ...] = ()
+    weight: Float[np.ndarray, " row"] | None = None
+
+
+class Groups(NamedTuple):
+    """Distinct groups, ascending; the weights of the two heaviest users of each (0 if there is none), and its users."""
+
+    group: Int[np.ndarray, " group"]
+    heaviest: Float[np.ndarray, " group"]
+    second: Float[np.ndarray, " group"]
+    n_users: Int[np.ndarray, " group"]
+
+    @classmethod
+    def of(cls, group: np.ndarray, weight: np.ndarray, n_users: np.ndarray) -> Groups:
+        """From the weights of users in groups, each weight that of `n_users` (1 or 0) users."""
+        found, which = np.unique(group, return_inverse=True)
+        heaviest, second = np.zeros((2, len(found)))
+        np.maximum.at(heaviest, which, weight)
+        # One of the heaviest users of each group. If another user is equally heavy, the second heaviest has the same
+        # weight.
+        first = np.zeros(len(found), np.int64)
+        is_heaviest = np.flatnonzero(weight == heaviest[which])
+        first[which[is_heaviest]] = is_heaviest
+        others = np.ones(len(weight), bool)
+        others[first] = False
+        np.maximum.at(second, which[others], weight[others])
+        return cls(found, heaviest, second, np.bincount(which, n_users, len(found)).astype(np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Groups]) -> Groups:
+        """The groups of different users together."""
+        group, heaviest, second, n_users = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        weights = np.concatenate([heaviest, second])
+        return cls.of(np.tile(group, 2), weights, np.concatenate([n_users, np.zeros_like(n_users)]))
+
+    def users_of(self, n_groups: int) -> Int[np.ndarray, " number"]:
+        """Number of users in each of the groups from 0 to `n_groups` - 1."""
+        found = np.zeros(n_groups, np.int64)
+        found[self.group] = self.n_users
+        return found
+
+
+class Bounded(NamedTuple):
+    """Sums of bounded weights, in the shape of the cells, or of each of `groups`."""
+
+    total: Float[np.ndarray, "..."]
+    groups: Groups
+
+
+class _Pairs(NamedTuple):
+    """Rows with the number of their (user, group) pair; and each pair's group and total weight."""
+
+    rows: Rows
+    weight: Float[np.ndarray, " row"]
+    pair: Int[np.ndarray, " row"]
+    group: Int[np.ndarray, " pair"]
+    total: Float[np.ndarray, " pair"]
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Pairs:
+        weight = np.ones(len(rows.user)) if rows.weight is None else rows.weight.astype(np.float64)
+        n_groups = int(rows.group.max(initial=-1)) + 1
+        which, pair = pd.factorize(rows.user.astype(np.int64) * n_groups + rows.group)
+        return cls(rows, weight, which, pair % max(n_groups, 1), np.bincount(which, weight, len(pair)))
+
+    def groups(self) -> Groups:
+        return Groups.of(self.group, self.total, np.ones(len(self.group)))
+
+    def bounded(self, groups: Groups) -> Float[np.ndarray, " row"]:
+        """Weights of the rows, scaled such that no user weighs more than the second heaviest user of the group."""
+        scale = np.minimum(1, groups.second[np.searchsorted(groups.group, self.group)] / self.total)
+        # Rounded down, so that the bound holds; sums of such numbers are exact.
+        return np.floor(self.weight * scale[self.pair] / UNIT) * UNIT
+
+    def sums(self, groups: Groups) -> Float[np.ndarray, "..."]:
+        cell, n_cells = self.rows.cell, prod(self.rows.shape)
+        if cell is None:
+            cell, n_cells = np.searchsorted(groups.group, self.rows.group), len(groups.group)
+        total = sums(cell, self.bounded(groups), n_cells)
+        return total if self.rows.cell is None else total.reshape(self.rows.shape)
+
+
+def bounded_totals(rows: Blocks[Sequence[Rows]]) -> list[Bounded]:
+    """Sums of rows in which no user weighs more in a group than the second heaviest user of the group.
+
+    Several kinds of rows can be counted in the same two passes over the users. The first pass finds the heaviest users
+    of each group, and the second pass adds the scaled weights. In a group with a single user, all weights are 0.
+    """
+    pairs = rows.map(lambda kinds: [_Pairs.of(each) for each in kinds])
+    found: list[list[Groups]] = []
+    for kinds in pairs.map(lambda kinds: [each.groups() for each in kinds]):
+        found = found or [[] for _ in kinds]
+        for before, each in zip(found, kinds, strict=True):
+            before.append(each)
+            # Joined when the new ones are as many as the old ones, so that this takes little time and memory.
+            if sum(len(part.group) for part in before[1:]) > len(before[0].group):
+                before[:] = [Groups.joined(before)]
+    own = [Groups.joined(before) for before in found]
+    groups = [Groups.joined([Groups(*map(rows.of_all, each))]) for each in own]
+    sums = pairs.map(lambda kinds: tuple(each.sums(own) for each, own in zip(kinds, groups, strict=True))).total()
+    return [Bounded(total, own) for total, own in zip(sums, groups, strict=True)]
+
+
 def bounded(
     user: Int[np.ndarray, " row"],
     group: Int[np.ndarray, " row"],
@@ -124,30 +245,9 @@ def bounded(
     >>> weights.round(2).tolist(), users.tolist()
     ([0.33, 0.33, 0.33, 1.0, 0.0], [2, 1])
     """
-    weight = np.ones(len(user)) if weight is None else weight.astype(np.float64)
-    # For each row the number of its (user, group) pair, and for each pair its group.
-    which, pair = pd.factorize(user.astype(np.int64) * n_groups + group)
-    of_group = pair % max(n_groups, 1)
-    total = np.bincount(which, weight, len(of_group))
-    heaviest, second = np.zeros(n_groups), np.zeros(n_groups)
-    np.maximum.at(heaviest, of_group, total)
-    # One of the heaviest users of each group. If another user is equally heavy, the second heaviest has the same
-    # weight.
-    first = np.zeros(n_groups, np.int64)
-    is_heaviest = np.flatnonzero(total == heaviest[of_group])
-    first[of_group[is_heaviest]] = is_heaviest
-    others = np.ones(len(total), bool)
-    others[first[of_group]] = False
-    np.maximum.at(second, of_group[others], total[others])
-    scale = np.minimum(1, second[of_group] / total)
-    return weight * scale[which], np.bincount(of_group, minlength=n_groups)
-
-
-def bounded_sums(
-    user: Int[np.ndarray, " row"], group: Int[np.ndarray, " row"], n_groups: int
-) -> Float[np.ndarray, " group"]:
-    """Bounded number of rows in each group."""
-    return sums(group, bounded(user, group, n_groups)[0], n_groups)
+    pairs = _Pairs.of(Rows(user, group, weight=weight))
+    groups = pairs.groups()
+    return pairs.bounded(groups), groups.users_of(n_groups)
 
 
 def sums(

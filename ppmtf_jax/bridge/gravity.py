@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.contributions import bounded, bounded_sums
+from ppmtf_jax.bridge.contributions import Rows, bounded_totals
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.data.blocks import Blocks
 
 N_BINS = 24
 # Rounds of proportional fitting; further rounds change the factors of distance by less than a thousandth.
@@ -30,27 +31,36 @@ class Gravity(NamedTuple):
 
 
 def fit_gravity(
-    moves: Transitions, population: Float[np.ndarray, "slot place"], space: Space, n_bins: int = N_BINS
+    moves: Transitions | Blocks[Transitions],
+    population: Float[np.ndarray, "slot place"],
+    space: Space,
+    n_bins: int = N_BINS,
 ) -> Gravity:
     """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a; f is constant in bins with equal numbers of moves.
 
     Proportional fitting of f: if people leave each place as often as in the data, the expected number of moves in each
     bin of distance is that of the data plus one half.
     """
-    km = space.km[space.cell[moves.place], space.cell[moves.next_place]]
-    edges = _quantiles(km, bounded(moves.user, np.zeros(len(km), np.int64), 1)[0], np.arange(1, n_bins) / n_bins)
+
+    def rows(own: Transitions) -> tuple[Rows, Rows]:
+        between = own.cells(space)
+        of_distances = Rows(own.user, np.zeros_like(between), between, space.km.shape)
+        return of_distances, Rows(own.user, own.place, own.place, population.shape[1:])
+
+    (of_pairs, _), (of_places, _) = bounded_totals(moves.map(rows))
+    edges = _quantiles(space.km.ravel(), of_pairs.ravel(), np.arange(1, n_bins) / n_bins)
     # Many moves can have exactly the distance of an edge: they belong to the lower bin.
     which = np.searchsorted(edges, space.km)
-    n_used = len(edges) + 1
-    covered = covered_distances(moves, np.searchsorted(edges, km), n_used)
+    n_used = int(which.max()) + 1
+    covered = covered_distances(moves, which, space)
     n_cells = len(space.km)
-    leaving = np.bincount(space.cell, bounded_sums(moves.user, moves.place, moves.n_places), n_cells)
+    leaving = np.bincount(space.cell, of_places, n_cells)
     shares = population.mean(axis=0)
     mass = np.bincount(space.cell, shares, n_cells)
     # Share of a cell's people who are at a person's own place, on average over the cell's people.
     own = np.bincount(space.cell, shares**2, n_cells) / np.maximum(mass, 1e-300) ** 2
     factor = np.ones(n_used)
-    for _ in range(N_ROUNDS if len(km) else 0):
+    for _ in range(N_ROUNDS if of_pairs.any() else 0):
         flow = factor[which] * mass
         np.fill_diagonal(flow, np.diag(flow) * (1 - own))
         flow *= (leaving / np.maximum(flow.sum(axis=1), 1e-300))[:, None]
@@ -67,16 +77,23 @@ def fit_gravity(
 
 
 def covered_distances(
-    moves: Transitions, bin_of_move: Int[np.ndarray, " move"], n_bins: int
+    moves: Transitions | Blocks[Transitions], bins: Int[np.ndarray, "cell cell"], space: Space
 ) -> Float[np.ndarray, " bin"]:
-    """Bounded number of moves in each bin of distance, plus one half."""
-    return bounded_sums(moves.user, bin_of_move, n_bins) + 0.5
+    """Bounded number of moves in each bin of distance between cells, plus one half."""
+    n_bins = int(bins.max()) + 1
+
+    def rows(own: Transitions) -> list[Rows]:
+        bin_of_move = bins.ravel()[own.cells(space)]
+        return [Rows(own.user, bin_of_move, bin_of_move, (n_bins,))]
+
+    return bounded_totals(moves.map(rows))[0].total + 0.5
 
 
 def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile: np.ndarray) -> np.ndarray:
     """The distinct quantiles of weighted values; none if all weights are 0."""
+    value, weight = value[weight > 0], weight[weight > 0]
     order = np.argsort(value, kind="stable")
     reached = np.cumsum(weight[order])
-    if not len(value) or reached[-1] == 0:
+    if not len(value):
         return np.zeros(0)
     return np.unique(value[order][np.searchsorted(reached, quantile * reached[-1])])

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppmtf_jax.bridge.clusters import EM_USERS
 from ppmtf_jax.bridge.tuning import CLUSTER_NUMBERS
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.blocks import BLOCK_USERS
+from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
 # Bytes for compiled programs and tables of cells x cells.
 CONSTANT_BYTES = 300 * 2**20
-# Per event while events are counted: cell and step as int64, sorted and unsorted.
-EVENT_BYTES = 50
+# Per event of the blocks that threads count at the same time: cells, steps and pairs as int64, in a few copies.
+EVENT_BYTES = 200
+BLOCKS_AT_ONCE = 4
+# Per user: cluster, anchors, mobility and its order.
+USER_BYTES = 40
 # Per slot and place while settings are chosen: counts and shares of ten folds of the users.
 SLOT_PLACE_BYTES = 400
 # Per slot, place and cluster: several copies of counts, smoothed counts and distributions.
@@ -22,21 +27,23 @@ CHAIN_BYTES = 6 * 4
 PEOPLE_BYTES = 6 * 4
 # Per place and cluster, of people who remember: expected people by class of mobility and dwell time, in a few copies.
 CROWD_BYTES = 4 * 18 * 4
-# Per user and cluster: scores, sorted and unsorted.
+# Per user of EM and cluster: scores, sorted and unsorted.
 SCORE_BYTES = 3 * 4
 
 
-def bytes_to_fit(train: Traces, n_clusters: int) -> int:
+def bytes_to_fit(train: TraceSet, n_clusters: int) -> int:
     """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted in turn."""
     n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
     n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
-    fixed = CONSTANT_BYTES + EVENT_BYTES * train.n_events + SLOT_PLACE_BYTES * n_slots * train.n_places
+    n_users, n_counted = train.n_users, min(train.n_users, BLOCKS_AT_ONCE * BLOCK_USERS)
+    fixed = CONSTANT_BYTES + USER_BYTES * n_users + EVENT_BYTES * (train.n_events * n_counted // n_users)
+    fixed += SLOT_PLACE_BYTES * n_slots * train.n_places
     n_times = train.time_grid.period * (1 + (train.time_grid.n_instants > train.time_grid.period))
     per_place = THETA_BYTES * n_slots + max(CHAIN_BYTES * n_pairs, PEOPLE_BYTES * n_times + CROWD_BYTES)
-    return fixed + n_clusters * (per_place * train.n_places + SCORE_BYTES * train.n_users)
+    return fixed + n_clusters * (per_place * train.n_places + SCORE_BYTES * min(n_users, EM_USERS))
 
 
-def require_memory_to_fit(train: Traces, n_clusters: int | None, min_cluster_users: int) -> None:
+def require_memory_to_fit(train: TraceSet, n_clusters: int | None, min_cluster_users: int) -> None:
     """Refuse a fit that needs too much memory, and name a number of clusters that fits; see `require_memory`."""
     most = max(1, min(n_clusters or max(CLUSTER_NUMBERS), train.n_users // min_cluster_users))
     fixed = bytes_to_fit(train, 0)

@@ -8,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, bounded_sums, stretches, sums, used_share
+from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches, sums, used_share
 from ppmtf_jax.bridge.gravity import Gravity, covered_distances, fit_gravity
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import slot_kernel
+from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.time_grid import TimeGrid
 
+Steps = Transitions | Blocks[Transitions]
 LEAST_STAY, MOST_STAY = 1e-4, 0.999
 
 
@@ -33,12 +35,21 @@ class StayCounts(NamedTuple):
     in_stretch: Float[np.ndarray, "2 slot place"]  # only places with enough users in the stretch of time
 
     @classmethod
-    def of(cls, steps: Transitions, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
+    def of(cls, steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
         """Count transitions; users who stay and users who step away are counted separately."""
-        parts = steps.stays, steps.moves
-        in_slot = np.stack([bounded_sums(part.user, part.slot, part.n_slots) for part in parts])
-        overall = np.stack([_used_at_places(part, min_users, np.zeros_like(stretch)) for part in parts])
-        return cls(in_slot, overall, np.stack([_used_at_places(part, min_users, stretch) for part in parts]))
+
+        def rows(own: Transitions) -> list[Rows]:
+            return [*_rows_of_steps(own.stays, stretch), *_rows_of_steps(own.moves, stretch)]
+
+        found = bounded_totals(steps.map(rows))
+        in_slot, overall, in_stretch = (np.stack([found[n].total, found[n + 3].total]) for n in range(3))
+        n_places = overall.shape[2]
+        for number in range(2):
+            users = found[3 * number + 1].groups.users_of(n_places)
+            overall[number] *= used_share(users, min_users)
+            users = found[3 * number + 2].groups.users_of((int(stretch.max()) + 1) * n_places)
+            in_stretch[number] *= used_share(users, min_users).reshape(-1, n_places)[stretch]
+        return cls(in_slot, overall, in_stretch)
 
 
 def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot slot"]) -> Stays:
@@ -57,14 +68,12 @@ def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot 
     return Stays(in_slot, np.clip(at_place, LEAST_STAY, MOST_STAY))
 
 
-def _used_at_places(
-    steps: Transitions, min_users: int, stretch: Int[np.ndarray, " slot"]
-) -> Float[np.ndarray, "slot place"]:
-    """Number of steps from each place in each slot; 0 if too few users make such steps in the stretch of time."""
-    group = steps.in_slot_and_place(stretch)
-    weight, users = bounded(steps.user, group, (int(stretch.max()) + 1) * steps.n_places)
-    used = weight * used_share(users, min_users)[group]
-    return sums(steps.in_slot_and_place(), used, steps.n_slots * steps.n_places).reshape(steps.n_slots, steps.n_places)
+def _rows_of_steps(steps: Transitions, stretch: Int[np.ndarray, " slot"]) -> tuple[Rows, Rows, Rows]:
+    """Steps counted in each slot; in each slot at each place; and there again, bounded in each stretch of time."""
+    cell, shape = steps.in_slot_and_place(), (steps.n_slots, steps.n_places)
+    in_slot = Rows(steps.user, steps.slot, steps.slot, shape[:1])
+    overall = Rows(steps.user, steps.place, cell, shape)
+    return in_slot, overall, Rows(steps.user, steps.in_slot_and_place(stretch), cell, shape)
 
 
 class MoveSmoothing(NamedTuple):
@@ -91,21 +100,24 @@ class SeenMoves:
     n_places: int
 
     @classmethod
-    def of(cls, moves: Transitions, min_users: int, stretch: Int[np.ndarray, " slot"]) -> SeenMoves:
+    def of(cls, moves: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> SeenMoves:
         """Count the moves between pairs of places with at least `min_users` users."""
-        pair, which = np.unique(moves.pair, return_inverse=True)
-        weight, users = bounded(moves.user, which, len(pair))
-        enough = users >= min_users
-        overall = (sums(which, weight, len(pair)) * used_share(users, min_users))[enough]
-        kept, number = enough[which], np.cumsum(enough) - 1
-        moves, which = moves.where(kept), number[which[kept]]
-        place, next_place = (each.astype(np.int32) for each in np.divmod(pair[enough], moves.n_places))
-        shape = (moves.n_slots, len(place))
-        group = stretch[moves.slot].astype(np.int64) * len(place) + which
-        weight, users = bounded(moves.user, group, (int(stretch.max()) + 1) * len(place))
-        cell = moves.slot.astype(np.int64) * len(place) + which
-        count = sums(cell, weight * used_share(users, min_users)[group], shape[0] * shape[1]).reshape(shape)
-        return cls(place, next_place, count, overall, moves.n_places)
+        ((total, pairs),) = bounded_totals(moves.map(lambda own: [Rows(own.user, own.pair)]))
+        enough = pairs.n_users >= min_users
+        overall = (total * used_share(pairs.n_users, min_users))[enough]
+        pair, n_stretches = pairs.group[enough], int(stretch.max()) + 1
+
+        def rows(own: Transitions) -> list[Rows]:
+            at, found = _positions(own.pair, pair)
+            slot, at = own.slot[found].astype(np.int64), at[found]
+            group, cell = stretch[slot] * len(pair) + at, slot * len(pair) + at
+            return [Rows(own.user[found], group, cell, (len(stretch), len(pair)))]
+
+        ((count, groups),) = bounded_totals(moves.map(rows))
+        users = groups.users_of(n_stretches * len(pair)).reshape(n_stretches, len(pair))
+        n_places = moves.map(lambda own: own.n_places).first()
+        place, next_place = (each.astype(np.int32) for each in np.divmod(pair, n_places))
+        return cls(place, next_place, count * used_share(users, min_users)[stretch], overall, n_places)
 
     def from_place(self, count: Float[np.ndarray, "row pair"]) -> Float[np.ndarray, "row place"]:
         """Sums over the pairs that leave each place."""
@@ -113,11 +125,17 @@ class SeenMoves:
 
     def find(self, moves: Transitions) -> tuple[Int[np.ndarray, " step"], Bool[np.ndarray, " step"]]:
         """Index of each move's pair, and whether the pair exists."""
-        pairs = self.place.astype(np.int64) * self.n_places + self.next_place
-        if not len(pairs):
-            return np.zeros(len(moves), np.int64), np.zeros(len(moves), bool)
-        at = np.minimum(np.searchsorted(pairs, moves.pair), len(pairs) - 1)
-        return at, pairs[at] == moves.pair
+        return _positions(moves.pair, self.place.astype(np.int64) * self.n_places + self.next_place)
+
+
+def _positions(
+    pair: Int[np.ndarray, " row"], pairs: Int[np.ndarray, " pair"]
+) -> tuple[Int[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
+    """Index of each pair among the ascending `pairs`, and whether it is there."""
+    if not len(pairs):
+        return np.zeros(len(pair), np.int64), np.zeros(len(pair), bool)
+    at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
+    return at, pairs[at] == pair
 
 
 class MoveCounts(NamedTuple):
@@ -138,19 +156,18 @@ class MoveCounts(NamedTuple):
     @classmethod
     def of(
         cls,
-        steps: Transitions,
+        steps: Steps,
         population: Float[np.ndarray, "slot place"],
         space: Space,
         time_grid: TimeGrid,
         min_users: int = STEP_USERS,
     ) -> MoveCounts:
         """Count transitions."""
-        moves, stretch = steps.moves, stretches(time_grid)
-        cells = space.cell[moves.place], space.cell[moves.next_place]
+        moves, stretch = steps.map(lambda own: own.moves), stretches(time_grid)
         gravity = fit_gravity(moves, population, space)
         # Two bins of gravity form one bin here, so that every bin has many moves.
         bins = gravity.bin // 2
-        covered = covered_distances(moves, bins[cells], int(bins.max()) + 1)
+        covered = covered_distances(moves, bins, space)
         stays, seen = StayCounts.of(steps, min_users, stretch), SeenMoves.of(moves, min_users, stretch)
         return cls(stays, seen, population, gravity, covered / covered.sum(), bins, space, time_grid)
 

@@ -34,7 +34,7 @@ from ppmtf_jax.bridge.visits import (
     smoothed_population,
 )
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 
@@ -97,8 +97,7 @@ class BridgeChoice(NamedTuple):
 
 
 def choose(
-    train: Traces,
-    visits: VisitCounts,
+    train: TraceSet,
     space: Space,
     *,
     min_users: int,
@@ -108,7 +107,8 @@ def choose(
 ) -> BridgeChoice:
     """Choose all settings with at most 2,000 random users; a given `n_clusters` is kept."""
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
-    visits, steps, grid = visits.of_users(users), Transitions.of(train).of_users(users), train.time_grid
+    some, grid = train.select_users(users), train.time_grid
+    visits, steps = VisitCounts.of(some), Transitions.of(some)
     # Upper bound of the number of clusterings.
     n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
     n_steps = n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.contributions import bounded, stretches, sums, used_share
+from ppmtf_jax.bridge.contributions import Rows, bounded_totals, stretches, used_share
+from ppmtf_jax.data.blocks import Blocks, OneBlock
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
 
 @dataclass(frozen=True, eq=False)
-class VisitCounts:
+class VisitCounts(OneBlock):
     """Number of events of each user at each place in each slot: the nonzero cells, sorted by user."""
 
     user: Int[np.ndarray, " cell"]
@@ -49,11 +50,6 @@ class VisitCounts:
         slot, place, count = self.slot[kept], self.place[kept], self.count[kept]
         return VisitCounts(number[self.user[kept]], slot, place, count, len(users), self.n_slots, self.n_places)
 
-    def total(self, count: Float[np.ndarray, " cell"] | None = None) -> Float[np.ndarray, "slot place"]:
-        """Sum over all users of the counts, or of other numbers for the cells."""
-        weights = self.count if count is None else count
-        return sums(self.cell, weights, self.n_slots * self.n_places).reshape(self.n_slots, self.n_places)
-
     def tempered(self, exponent: float) -> Float[np.ndarray, " cell"]:
         """Counts in which a user's n events at a place sum to n^exponent, divided among slots in proportion.
 
@@ -83,14 +79,18 @@ class BoundedCounts(NamedTuple):
     users_at_place: Int[np.ndarray, " place"]
 
     @classmethod
-    def of(cls, visits: VisitCounts, exponent: float, time_grid: TimeGrid) -> BoundedCounts:
+    def of(cls, visits: VisitCounts | Blocks[VisitCounts], exponent: float, time_grid: TimeGrid) -> BoundedCounts:
         """Count tempered visits, see `VisitCounts.tempered`."""
-        weight, n_places, stretch = visits.tempered(exponent), visits.n_places, stretches(time_grid)
-        n_groups = (int(stretch.max()) + 1) * n_places
-        in_slot, users = bounded(visits.user, visits.in_stretch(time_grid), n_groups, weight)
-        at_place, users_at_place = bounded(visits.user, visits.place, n_places, weight)
-        at_place = sums(visits.place, at_place, n_places)
-        return cls(visits.total(in_slot), users.reshape(-1, n_places)[stretch], at_place, users_at_place)
+
+        def rows(own: VisitCounts) -> tuple[Rows, Rows]:
+            shape, weight = (own.n_slots, own.n_places), own.tempered(exponent)
+            in_slot = Rows(own.user, own.in_stretch(time_grid), own.cell, shape, weight)
+            return in_slot, Rows(own.user, own.place, own.place, shape[1:], weight)
+
+        (in_slot, of_stretch), (at_place, of_place) = bounded_totals(visits.map(rows))
+        stretch, n_places = stretches(time_grid), len(at_place)
+        users = of_stretch.users_of((int(stretch.max()) + 1) * n_places).reshape(-1, n_places)
+        return cls(in_slot, users[stretch], at_place, of_place.users_of(n_places))
 
 
 def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slot slot"]:
@@ -122,7 +122,7 @@ class PopulationSmoothing(NamedTuple):
 
 
 def population(
-    visits: VisitCounts, smoothing: PopulationSmoothing, time_grid: TimeGrid
+    visits: VisitCounts | Blocks[VisitCounts], smoothing: PopulationSmoothing, time_grid: TimeGrid
 ) -> Float[np.ndarray, "slot place"]:
     """Share of the people at each place in each slot, every share positive.
 

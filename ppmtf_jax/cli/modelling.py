@@ -166,10 +166,9 @@ def synthesize(
     Only you can read the traces. Do not release them yet: test them first. A model of nobody, such as one of the system
     private, makes new people, whose traces need no test.
     """
-    traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
+    n_traces, n_events = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
-        n_traces = len(traces.trace_table()[0])
-        tell(f"{counted(n_traces, 'trace')} with {counted(traces.n_events, 'event')} in {out}")
+        tell(f"{counted(n_traces, 'trace')} with {counted(n_events, 'event')} in {out}")
 
 
 def _agreement_table(overview: pd.DataFrame, title: str) -> Table:

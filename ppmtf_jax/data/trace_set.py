@@ -2,12 +2,13 @@
 
 A trace set is a folder with `traces.parquet` (user, trace, instant, place), `places.parquet` (place, latitude,
 longitude, category), `time_grid.json` and, where there are friends, `friendships.parquet` (user, friend). Ids keep the
-user's own values.
+user's own values. `traces.parquet` is a file, or a folder of files such as `part-00000.parquet`, which many programs
+write and read as one table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,19 +35,8 @@ BYTES_A_VALUE = 8
 BYTES_AN_EVENT = 16
 
 
-def write_trace_set(
-    folder: Path,
-    events: Mapping[str, np.ndarray],
-    user_ids: np.ndarray,
-    places: PlaceTable,
-    time_grid: TimeGrid,
-    friendships: pd.DataFrame | None = None,
-) -> None:
-    """Write the files of a trace set into an existing folder: the columns, without indices or pandas metadata.
-
-    `events` are the `EVENT_COLUMNS`, users and places as indices.
-    """
-    _write_events(folder / TRACES_FILE, events, pa.array(user_ids), pa.array(places.ids))
+def write_about(folder: Path, places: PlaceTable, time_grid: TimeGrid, friendships: pd.DataFrame | None = None) -> None:
+    """Write all files of a trace set but the events."""
     write_table(folder / PLACES_FILE, places.to_frame())
     write_text(folder / GRID_FILE, time_grid.to_json())
     if friendships is not None:
@@ -60,8 +50,9 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
         writer.write_table(plain)
 
 
-def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Array, place_ids: pa.Array) -> None:
-    """Write row groups, so that neither writing nor reading holds the whole table in memory."""
+def write_events(path: Path, events: Mapping[str, np.ndarray], users: np.ndarray, places: PlaceTable) -> None:
+    """Write row groups, so that neither writing nor reading holds the whole table in memory; `users` are ids."""
+    user_ids, place_ids = pa.array(users), pa.array(places.ids)
     types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
     schema = pa.schema(zip(EVENT_COLUMNS, types, strict=True))
     # Arrow cannot open a file whose name is not in the encoding of the locale; Python can.
@@ -84,8 +75,7 @@ class EventTable:
     pieces: Iterator[pd.DataFrame]
 
 
-@contextmanager
-def open_trace_set(folder: PathLike, *, progress: bool = False) -> Iterator[EventTable]:
+def open_trace_set(folder: PathLike, *, progress: bool = False) -> EventTable:
     """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read.
 
     `progress`: show a progress bar while the pieces are read.
@@ -96,7 +86,9 @@ def open_trace_set(folder: PathLike, *, progress: bool = False) -> Iterator[Even
         found = "a file" if folder.is_file() else "no such folder"
         way_out = f"Convert it first: `ppmtf import checkins {folder} --out data`" if folder.is_file() else ""
         raise InputError(str(folder), [Problem("a trace-set folder", found, way_out=way_out)])
-    absent = [name for name in needed if not (folder / name).is_file()]
+    absent = [
+        name for name in needed if not (trace_files(folder) if name == TRACES_FILE else (folder / name).is_file())
+    ]
     if absent:
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "an empty folder"
         way_out = "Make one with `ppmtf import`"
@@ -105,23 +97,44 @@ def open_trace_set(folder: PathLike, *, progress: bool = False) -> Iterator[Even
     friends = read_parquet(friends_file) if friends_file.is_file() else None
     places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
     time_grid = TimeGrid.load(folder / GRID_FILE)
-    with _opened(folder / TRACES_FILE) as file:
-        names, n_events = file.schema_arrow.names, file.metadata.num_rows
-        require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
+    files = trace_files(folder)
+    columns, n_events = _columns_and_rows(files)
+    require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
 
-        def pieces() -> Iterator[pd.DataFrame]:
-            columns = [name for name in EVENT_COLUMNS if name in names]
-            with progress_bar("reading", n_events, show=progress) as advance:
-                for batch in file.iter_batches(PIECE_EVENTS, columns=columns):
-                    yield batch.to_pandas(ignore_metadata=True)
-                    advance(len(batch))
+    def pieces() -> Iterator[pd.DataFrame]:
+        named = [name for name in EVENT_COLUMNS if name in columns]
+        with progress_bar("reading", n_events, show=progress) as advance:
+            for path in files:
+                with opened(path) as file:
+                    for batch in file.iter_batches(PIECE_EVENTS, columns=named):
+                        yield batch.to_pandas(ignore_metadata=True)
+                        advance(len(batch))
 
-        yield EventTable(places, time_grid, friends, names, n_events, pieces())
+    return EventTable(places, time_grid, friends, columns, n_events, pieces())
+
+
+def _columns_and_rows(files: Sequence[Path]) -> tuple[list[str], int]:
+    """The columns of all files, which must be the same, and the number of rows of all files."""
+    columns: list[str] = []
+    n_rows = 0
+    for path in files:
+        with opened(path) as file:
+            names, n_rows = file.schema_arrow.names, n_rows + file.metadata.num_rows
+        columns = columns or names
+        if names != columns:
+            raise InputError(str(path), [Problem(f"the columns of {files[0].name}", ", ".join(names))])
+    return columns, n_rows
+
+
+def trace_files(folder: Path) -> list[Path]:
+    """The files with the events of a trace set, in order; none if there are none."""
+    path = folder / TRACES_FILE
+    return sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path] if path.is_file() else []
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
     """Read a Parquet file; what cannot be read is an `InputError`, as is a table that would not fit into the memory."""
-    with _opened(path) as file:
+    with opened(path) as file:
         # A few bytes of Parquet can stand for any number of rows.
         needed = file.metadata.num_rows * file.metadata.num_columns * BYTES_A_VALUE
         require_memory(str(path), needed, "The file may be malicious: use files from a source that you trust")
@@ -129,7 +142,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
     try:
         with path.open("rb") as stream, parquet.ParquetFile(stream) as file:

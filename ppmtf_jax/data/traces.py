@@ -6,6 +6,7 @@ Users and places are indices: users in the order of their sorted ids, places in 
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 from collections.abc import Iterator
@@ -13,17 +14,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, pieces_of, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, write_trace_set
+from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, trace_files, write_about, write_events
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
@@ -77,8 +79,72 @@ class Periods(NamedTuple):
     first: np.ndarray  # first event of each piece; shape (pieces,)
 
 
+class TraceSet(abc.ABC):
+    """Traces of users, in memory (`Traces`) or in a folder (`StoredTraces`), given in blocks of users."""
+
+    user_ids: np.ndarray
+    places: PlaceTable
+    time_grid: TimeGrid
+
+    @property
+    @abc.abstractmethod
+    def n_events(self) -> int:
+        """Number of events."""
+
+    @property
+    @abc.abstractmethod
+    def blocks(self) -> Blocks[Traces]:
+        """The traces of `BLOCK_USERS` users after another, with these users' own ids, and without friendships."""
+
+    @property
+    @abc.abstractmethod
+    def has_events(self) -> np.ndarray:
+        """Whether each user has an event, shape (users,)."""
+
+    @abc.abstractmethod
+    def select_users(self, indices: np.ndarray) -> Traces:
+        """The traces of some users, in memory."""
+
+    @abc.abstractmethod
+    def in_memory(self) -> Traces:
+        """The traces of all users, in memory."""
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_places(self) -> int:
+        return len(self.places)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the events, the places and the time grid; the date does not count.
+
+        Saving and loading, in one file or in several, keep the digest. The date does not count, because a release has
+        a nominal date, but the day of the week, the time of day and the time zone count.
+        """
+        start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
+        category = None if places.category is None else places.category.tolist()
+        about = [
+            [str(each) for each in places.ids.tolist()],
+            [places.latitude.tolist(), places.longitude.tolist(), category],
+            [start.weekday(), start.time().isoformat(), grid.time_zone],
+            [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
+        ]
+        digest = hashlib.sha256(json.dumps(about).encode())
+        of_present = self if self.has_events.all() else self.select_users(self.has_events)
+        digest.update(of_present.blocks.map(_digest_of_events).joined().data)
+        return digest.hexdigest()
+
+    def users_per_place(self) -> np.ndarray:
+        """How many users have an event at each place, shape (places,)."""
+        n_places = self.n_places
+        return self.blocks.map(lambda block: np.bincount(block.users_and_places()[1], minlength=n_places)).total()
+
+
 @dataclass(frozen=True, eq=False)
-class Traces:
+class Traces(TraceSet):
     """Location traces: who was where at which instant.
 
     An instant without an event is absent. Events are sorted by (user, trace, instant), all distinct. Build traces with
@@ -128,14 +194,6 @@ class Traces:
     of_nobody: bool = False
 
     @property
-    def n_users(self) -> int:
-        return len(self.user_ids)
-
-    @property
-    def n_places(self) -> int:
-        return len(self.places)
-
-    @property
     def n_events(self) -> int:
         return len(self.user)
 
@@ -144,27 +202,29 @@ class Traces:
         """Slot of each event, shape (events,)."""
         return self.time_grid.slot_of_instant[self.instant]
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the events, the places and the time grid; the date does not count.
+    @property
+    def has_events(self) -> np.ndarray:
+        return self._events_per_user() > 0
 
-        Saving and loading keep the digest. The date does not count, because a release has a nominal date, but the day
-        of the week, the time of day and the time zone count.
-        """
-        start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
-        present, user = np.unique(self.user, return_inverse=True)
-        category = None if places.category is None else places.category.tolist()
-        about = [
-            [str(each) for each in self.user_ids[present].tolist()],
-            [str(each) for each in places.ids.tolist()],
-            [places.latitude.tolist(), places.longitude.tolist(), category],
-            [start.weekday(), start.time().isoformat(), grid.time_zone],
-            [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
-        ]
-        digest = hashlib.sha256(json.dumps(about).encode())
-        for column in (user, self.trace, self.instant, self.place):
-            digest.update(np.ascontiguousarray(column, np.int32).data)
-        return digest.hexdigest()
+    def in_memory(self) -> Traces:
+        return self
+
+    @property
+    def blocks(self) -> Blocks[Traces]:
+        event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
+        source = []
+        for first in range(0, self.n_users, BLOCK_USERS):
+            users = slice(first, min(first + BLOCK_USERS, self.n_users))
+            source.append((users, slice(event_of[first], event_of[users.stop])))
+        if len(source) == 1:
+            return Blocks([(source[0][0], replace(self, friendships=None))])
+
+        def cut(users: slice, events: slice) -> Traces:
+            columns = {name: getattr(self, name)[events] for name in EVENT_COLUMNS}
+            columns["user"] = columns["user"] - np.int32(users.start)
+            return replace(self, **columns, user_ids=self.user_ids[users], friendships=None)
+
+        return Blocks(source, cut)
 
     @property
     def lineage(self) -> Lineage:
@@ -289,9 +349,7 @@ class Traces:
         >>> table.loc["events per user", ["count", "max"]].astype(int).tolist()
         [10, 44]
         """
-        places_of_user = np.zeros(self.n_users, np.int64)
-        for user, _ in self._users_at_places():
-            places_of_user += np.bincount(user, minlength=self.n_users)
+        places_of_user = self.blocks.map(lambda own: np.bincount(own.users_and_places()[0], minlength=own.n_users))
         begins = self._begins_trace()
         day = self.time_grid.day()[self.instant]
         begins_day = run_begins(self.user, self.trace, day)
@@ -301,7 +359,7 @@ class Traces:
                 "events per user": self._events_per_user(),
                 "traces per user": counts_per_user(self.user[begins], self.n_users),
                 "events per trace and day": np.diff(np.flatnonzero(begins_day), append=self.n_events),
-                "places per user": places_of_user,
+                "places per user": places_of_user.joined(),
                 "users per place": self.users_per_place(),
                 "events per slot": np.bincount(self.slot, minlength=self.time_grid.n_slots),
                 "steps to the next event": gaps,
@@ -309,27 +367,16 @@ class Traces:
             }
         )
 
-    def users_per_place(self) -> np.ndarray:
-        """How many users have an event at each place, shape (places,)."""
-        of_place = np.zeros(self.n_places, np.int64)
-        for _, place in self._users_at_places():
-            of_place += np.bincount(place, minlength=self.n_places)
-        return of_place
-
-    def _users_at_places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The distinct pairs of user and place with an event, in blocks of whole users."""
-        for block in self.by_users():
-            first, last = block.user[[0, -1]]
-            pair = (block.user - first) * np.int64(self.n_places) + block.place
-            n_pairs = (int(last - first) + 1) * self.n_places
-            if n_pairs < MOST_PAIRS:  # much faster than to sort them
-                is_there = np.zeros(n_pairs, bool)
-                is_there[pair] = True
-                pair = np.flatnonzero(is_there)
-            else:
-                pair = np.sort(pair)
-                pair = pair[run_begins(pair)]
-            yield first + pair // self.n_places, pair % self.n_places
+    def users_and_places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct pairs of user and place with an event."""
+        pair = self.user * np.int64(self.n_places) + self.place
+        if self.n_users * self.n_places < MOST_PAIRS:  # much faster than to sort them
+            is_there = np.zeros(self.n_users * self.n_places, bool)
+            is_there[pair] = True
+            pair = np.flatnonzero(is_there)
+        else:
+            pair = np.unique(pair)
+        return pair // self.n_places, pair % self.n_places
 
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own.
@@ -375,16 +422,24 @@ class Traces:
 
         See `folders.output_folder` for what `overwrite` may replace.
         """
-        kind = TRACE_SET if self.origin is None else SYNTHETIC
-        about = {} if self.origin is None else {"origin": self.origin._asdict()}
-        about |= {OF_NOBODY: True} if self.of_nobody else {}
+        kind, about = self.kind_and_facts()
         with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
             self.write_into(partial)
 
+    def kind_and_facts(self) -> tuple[str, dict[str, Any]]:
+        """Kind of the folder of these traces, and what its marker says about them."""
+        kind = TRACE_SET if self.origin is None else SYNTHETIC
+        about = {} if self.origin is None else {"origin": self.origin._asdict()}
+        return kind, about | ({OF_NOBODY: True} if self.of_nobody else {})
+
     def write_into(self, folder: Path) -> None:
         """Write the files of a trace set into an existing folder."""
-        events = {name: getattr(self, name) for name in EVENT_COLUMNS}
-        write_trace_set(folder, events, self.user_ids, self.places, self.time_grid, self.friendship_frame())
+        self.write_events_into(folder / TRACES_FILE)
+        write_about(folder, self.places, self.time_grid, self.friendship_frame())
+
+    def write_events_into(self, file: Path) -> None:
+        """Write the events into a file."""
+        write_events(file, {name: getattr(self, name) for name in EVENT_COLUMNS}, self.user_ids, self.places)
 
     @classmethod
     def load(cls, folder: PathLike, *, progress: bool = False) -> Traces:
@@ -396,13 +451,8 @@ class Traces:
             Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
             synthesized.
         """
-        with open_trace_set(folder, progress=progress) as stored:
-            traces = cls._of_table(stored, str(folder))
-        marker = read_marker(folder)
-        if marker is None:
-            return traces
-        origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
-        return replace(traces, origin=origin, of_nobody=marker.about.get(OF_NOBODY) is True)
+        traces = cls._of_table(open_trace_set(folder, progress=progress), str(folder))
+        return replace(traces, **facts_of_marker(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, given by index or by one boolean per user; friendships among these users stay."""
@@ -551,8 +601,8 @@ class Traces:
 
 
 def check_traces(value: object, what: str) -> None:
-    """Refuse anything but `Traces`, such as a table of check-ins; the error says how to make traces."""
-    if isinstance(value, Traces):
+    """Refuse anything but traces, such as a table of check-ins; the error says how to make traces."""
+    if isinstance(value, TraceSet):
         return
     way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
@@ -573,9 +623,19 @@ def _are_indices(values: np.ndarray, n: int) -> bool:
     return bool(is_whole and (not len(values) or (values.min() >= 0 and values.max() < n)))
 
 
+def facts_of_marker(folder: PathLike) -> dict[str, Any]:
+    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`."""
+    marker = read_marker(folder)
+    if marker is None:
+        return {}
+    origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
+    return {"origin": origin, "of_nobody": marker.about.get(OF_NOBODY) is True}
+
+
 def _checked_origin(folder: Path, marker: Marker) -> Origin:
     """The origin in the marker of synthetic traces; refuses traces that changed since."""
-    if TRACES_FILE not in marker.files or marker.changed_files(folder):
+    files = {file.relative_to(folder).as_posix() for file in trace_files(folder)}
+    if not files <= marker.files.keys() or marker.changed_files(folder):
         way_out = "Synthesize them again: a test of changed traces would say nothing"
         raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])
     try:
@@ -604,3 +664,10 @@ def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np
         problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
     pairs = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1)
     return np.unique(pairs, axis=0).astype(np.int32), problems
+
+
+def _digest_of_events(block: Traces) -> np.ndarray:
+    digest = hashlib.sha256(json.dumps([str(each) for each in block.user_ids.tolist()]).encode())
+    for column in (block.user, block.trace, block.instant, block.place):
+        digest.update(np.ascontiguousarray(column, np.int32).data)
+    return np.frombuffer(digest.digest(), np.uint8)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ppmtf_jax.data.stored_traces import PART_USERS, open_traces, save_in_parts
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
@@ -41,7 +44,7 @@ from ppmtf_jax.settings import input_paths
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
-from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
+from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize_in_parts
 
 IMPORTED = "imported data"
 AnySeed = int | Seed | None
@@ -100,7 +103,7 @@ def fit_model(
     """
     _check_output(out, MODEL, overwrite, [train])
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
-    traces = Traces.load(train, progress=progress)
+    traces = open_traces(train, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
     _save(model, out, overwrite, [train])
     return model
@@ -175,12 +178,28 @@ def synthesize_traces(
     seed: AnySeed = None,
     overwrite: bool = False,
     progress: bool = False,
-) -> Traces:
-    """Synthesize traces from every user of a model, or new people from a model of nobody."""
+) -> tuple[int, int]:
+    """Synthesize traces from every user of a model, or new people from a model of nobody.
+
+    The traces of many users are written in parts, so that memory does not grow with the number of users. Returns the
+    numbers of traces and of events.
+    """
     _check_output(out, SYNTHETIC, overwrite, [model])
-    traces = synthesize(FittedModel.load(model), settings, seed=seed, progress=progress)
-    _save(traces, out, overwrite, [model])
-    return traces
+    parts = synthesize_in_parts(FittedModel.load(model), settings, n_users=PART_USERS, seed=seed, progress=progress)
+    n_made = np.zeros(2, np.int64)
+
+    def counted() -> Iterator[Traces]:
+        for part in parts:
+            n_made[:] += len(part.trace_table()[0]), part.n_events
+            yield part
+
+    if is_first_process():
+        save_in_parts(counted(), out, overwrite=overwrite, inputs=[model])
+    else:
+        for _ in parts:
+            pass
+    n_traces, n_events = n_made.tolist()
+    return n_traces, n_events
 
 
 def run_privacy_test(
@@ -257,8 +276,6 @@ def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[Pa
         check_output_folder(out, kind, overwrite=overwrite, inputs=inputs)
 
 
-def _save(
-    made: FittedModel | Traces | PlausibleDeniability, out: PathLike, overwrite: bool, inputs: Sequence[PathLike]
-) -> None:
+def _save(made: FittedModel | PlausibleDeniability, out: PathLike, overwrite: bool, inputs: Sequence[PathLike]) -> None:
     if is_first_process():
         made.save(out, overwrite=overwrite, inputs=inputs)

@@ -24,6 +24,8 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
+# A process that was silent for so long has died; then the others end. Processes send signs of life while they compute.
+HEARTBEAT_S = 20
 SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 
@@ -96,7 +98,7 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # with this service, a process ignores SIGTERM
     try:
-        jax.distributed.initialize(coordinator, n_processes, process)
+        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=HEARTBEAT_S)
         # Processes connect at their first exchange. At a later exchange, JAX would give up a process that is 30 s late.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
@@ -147,6 +149,20 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
         return share
     padded = np.resize(share, (_share_size(n_rows, block), *share.shape[1:]))
     return of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
+
+
+def sum_over_processes(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+    """Sum of the arrays of all processes, in the order of processes; every process must call it."""
+    return of_each_process(np.asarray(array)).sum(axis=0)
+
+
+def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarray, "row ..."]:
+    """The arrays of all processes, one after another; every process must call it, also with no rows."""
+    lengths = of_each_process(np.array([len(own)]))[:, 0]
+    padded = np.zeros((lengths.max(), *own.shape[1:]), own.dtype)
+    padded[: len(own)] = own
+    arrays = of_each_process(padded)
+    return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
 
 
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:

@@ -63,17 +63,22 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
         finally:
             free.put(device)
 
+    yield from in_order(call, items, n_at_once)
+
+
+def in_order(function: Callable[[Item], Result], items: Iterable[Item], n_at_once: int) -> Iterator[Result]:
+    """The same as `map_in_threads`, in a given number of threads, for functions that do not use JAX."""
     items = iter(items)
     few = list(islice(items, 2))
     if len(few) < 2:
         # The start of a thread often takes longer than a single item.
-        yield from map(call, few)
+        yield from map(function, few)
         return
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(n_at_once) as pool:
         try:
             for item in chain(few, items):
-                pending.append(pool.submit(call, item))
+                pending.append(pool.submit(function, item))
                 if len(pending) > n_at_once:
                     yield pending.popleft().result()
             while pending:

@@ -25,7 +25,7 @@ from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.sparsity import Sparsity
-from ppmtf_jax.bridge.clusters import Clusters, clusters_of_users, fit_clusters
+from ppmtf_jax.bridge.clusters import Clusters, clusters_of_users, find_clusters
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.memory import require_memory_to_fit
@@ -41,7 +41,7 @@ from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import MOST_USERS, BridgeChoice, choose, choose_population
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Count, Settings
@@ -94,7 +94,7 @@ class BridgeSettings(Settings):
 
 
 def fit_trace_model(
-    train: Traces,
+    train: TraceSet,
     settings: BridgeSettings,
     seed: int,
     progress: bool = False,
@@ -109,42 +109,43 @@ def fit_trace_model(
         return _fit(train, settings, seed, progress)
 
 
-def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> Model:
+def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -> Model:
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
-    space, visits = space_of(train.places), VisitCounts.of(train)
+    space, visits, grid = space_of(train.places), train.blocks.map(VisitCounts.of), train.time_grid
     random = numpy_stream(seed, Stage.TUNING)
-    choice = choose(train, visits, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
-    clusters = fit_clusters(
+    choice = choose(train, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
+    of_user = find_clusters(
         visits,
-        population(visits, choice.population, train.time_grid),
+        lambda users: VisitCounts.of(train.select_users(users)),
+        ClusterSmoother(population(visits, choice.population, grid), space, choice.clusters, grid),
         space,
         choice.clusters,
-        time_grid=train.time_grid,
+        n_users=train.n_users,
         min_users=min_users,
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
+    may_have_gaps = settings.gaps == settings.memory == "auto" and grid.has_whole_day()
     facts = Sparsity.of(train) if may_have_gaps else None
     if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
+        whole = train.in_memory()
         # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
-        visits = VisitCounts.of(first_visits(train))
+        first = VisitCounts.of(first_visits(whole))
         random = numpy_stream(seed, Stage.TUNING)
-        some = visits.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
-        shares = population(visits, choose_population(some, train.time_grid, random), train.time_grid)
-        smoother = ClusterSmoother(shares, space, choice.clusters, train.time_grid)
-        clusters = clusters_of_users(visits, smoother, clusters.of_user)
-        model = fit_checkins(train, clusters, seed=seed, progress=progress)
+        some = first.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
+        shares = population(first, choose_population(some, grid, random), grid)
+        clusters = clusters_of_users(first, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
+        model = fit_checkins(whole, clusters, seed=seed, progress=progress)
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None
     if memory == "auto":
         score = partial(_score, choice=choice, seed=seed)
-        memory, gain = choose_memory(train, clusters.of_user, score, numpy_stream(seed, Stage.MEMORY), progress)
+        memory, gain = choose_memory(train, of_user, score, numpy_stream(seed, Stage.MEMORY), progress)
     if memory == "none":
-        model = fit_to_clusters(train, clusters.of_user, choice, progress)
+        model = fit_to_clusters(train, of_user, choice, progress)
     else:
         anchors = memory == "anchors"
-        model = fit_people(train, clusters.of_user, choice, anchors=anchors, seed=seed, progress=progress)
+        model = fit_people(train, of_user, choice, anchors=anchors, seed=seed, progress=progress)
     return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
 
 
@@ -166,8 +167,8 @@ def _score(
     return chain_log_likelihood(chain, clusters, held_out)
 
 
-def _require_users(train: Traces, min_cluster_users: int) -> None:
-    n_users = len(np.unique(train.user))
+def _require_users(train: TraceSet, min_cluster_users: int) -> None:
+    n_users = int(train.has_events.sum())
     if n_users < min_cluster_users:
         way_out = (
             "Give traces of more users, or set min_cluster_users lower. With a lower min_cluster_users, a trace is "
@@ -178,28 +179,28 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
 
 
 def fit_to_clusters(
-    train: Traces, of_user: Int[np.ndarray, " user"], choice: BridgeChoice, progress: bool = False
+    train: TraceSet, of_user: Int[np.ndarray, " user"], choice: BridgeChoice, progress: bool = False
 ) -> ClusterBridge:
     """Fit the Markov chains of the given clusters, numbered 0, 1, ... without gaps."""
     return _chains_and_clusters(train, of_user, choice, progress)[0]
 
 
 def _chains_and_clusters(
-    train: Traces,
+    train: TraceSet,
     of_user: Int[np.ndarray, " user"],
     choice: BridgeChoice,
     progress: bool = False,
     most_last_scalings: int | None = None,
 ) -> tuple[ClusterBridge, Clusters]:
     """The chains and the smoothed clusters; `most_last_scalings` as in `fit_chains`."""
-    grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
+    grid, space, visits = train.time_grid, space_of(train.places), train.blocks.map(VisitCounts.of)
     shares = population(visits, choice.population, grid)
     clusters = clusters_of_users(visits, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
-    movement = Movement.of(MoveCounts.of(Transitions.of(train), shares, space, grid), choice.moves)
+    movement = Movement.of(MoveCounts.of(train.blocks.map(Transitions.of), shares, space, grid), choice.moves)
     slots = grid.one_period().slot_of_instant
     given = (clusters.visits, clusters.share, movement, slots)
     chains = fit_chains(*given, most_last_scalings=most_last_scalings, progress=progress)
-    present = np.bincount(of_user[np.unique(train.user)], minlength=len(clusters.share))
+    present = np.bincount(of_user[train.has_events], minlength=len(clusters.share))
     return ClusterBridge.of(clusters, present, chains, movement.counts, slots, choice), clusters
 
 
@@ -231,5 +232,5 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
 
 OTHER_MODELS = (RememberingBridge, CheckinBridge)
 SYNTHESIZERS.register(
-    Synthesizer("bridge", TITLE, BridgeSettings, fit_trace_model, ClusterBridge, claims, OTHER_MODELS)
+    Synthesizer("bridge", TITLE, BridgeSettings, fit_trace_model, ClusterBridge, claims, OTHER_MODELS, in_blocks=True)
 )

@@ -30,7 +30,7 @@ from ppmtf_jax.bridge.people.choice import MEMORIES, Memory
 from ppmtf_jax.bridge.people.law import MOST_REMEMBERED
 from ppmtf_jax.bridge.tuning import HELD_OUT_OF, MOST_USERS, first_within_error, random_folds
 from ppmtf_jax.data.runs import rank_in_group, run_begins
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
@@ -54,7 +54,7 @@ class MemoryChoice(NamedTuple):
 
 
 def choose_memory(
-    train: Traces,
+    train: TraceSet,
     of_user: Int[np.ndarray, " user"],
     score: Callable[[Memory, Traces, Int[np.ndarray, " user"], Traces], Float[np.ndarray, " held_out"]],
     random: np.random.Generator,
@@ -70,7 +70,8 @@ def choose_memory(
         return MemoryChoice("none")
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     others, held_out = next(random_folds(len(users), HELD_OUT_OF, random))
-    learned, predicted = (train.select_users(users[each]).cut_into_periods() for each in (others, held_out))
+    some = train.select_users(users)
+    learned, predicted = (some.select_users(each).cut_into_periods() for each in (others, held_out))
     predicted = remembered(predicted)
     of_learned = np.unique(of_user[users[others]], return_inverse=True)[1].astype(np.int32)
     scores = []

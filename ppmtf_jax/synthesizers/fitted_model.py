@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -20,7 +21,7 @@ from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
@@ -90,7 +91,7 @@ class FittedModel:
 
     @classmethod
     def of(
-        cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
+        cls, system: str, settings: dict[str, Any], seed: Seed, train: TraceSet, trace_model: TraceModel
     ) -> FittedModel:
         """Model that was learned from traces.
 
@@ -232,34 +233,65 @@ class FittedModel:
         >>> len(traces.trace_table()[0]), plausible_deniability_test(model, traces, k=20).passed.all()
         (100, np.True_)
         """
+        parts = self.sample_in_parts(
+            n_traces, n_users=None, days=days, start=start, seed=seed, batch_users=batch_users, progress=progress
+        )
+        return next(parts)
+
+    def sample_in_parts(
+        self,
+        n_traces: int | np.ndarray,
+        *,
+        n_users: int | None,
+        days: int | None = None,
+        start: date | None = None,
+        seed: int | Seed | None = None,
+        batch_users: int = 4096,
+        progress: bool = False,
+    ) -> Iterator[Traces]:
+        """The traces of `sample` in parts, each with the traces of at most `n_users` users, which bounds the memory.
+
+        All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part.
+        """
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
         own_seed = seed_of_first_process(draw_seed(seed))
         grid = self.grid_of_days(days, start)
         of_user = self._traces_of_user(n_traces, grid.n_instants, own_seed.value)
-        require_memory_to_sample(int(of_user.sum()), grid.n_instants)
-        key = jax_stream(own_seed.value, Stage.SYNTHESIS)
-        place = sample_traces(
-            key, self.trace_model, of_user, grid.n_instants, batch_users=batch_users, progress=progress
+        n_users = len(of_user) if n_users is None or self.of_nobody else n_users
+        origin = Origin(
+            self.checksum, own_seed.value, self.seed_given or own_seed.given, self.learned_from, start is not None
         )
+        key = jax_stream(own_seed.value, Stage.SYNTHESIS)
+        for first in range(0, len(of_user), n_users):
+            users = slice(first, first + n_users)
+            if n_drawn := int(of_user[users].sum()):
+                require_memory_to_sample(n_drawn, grid.n_instants)
+                how = {"batch_users": batch_users, "users": users, "progress": progress}
+                place = sample_traces(key, self.trace_model, of_user, grid.n_instants, **how)
+                yield self._traces_of(place, of_user, users, grid, origin)
+
+    def _traces_of(
+        self, place: np.ndarray, of_user: np.ndarray, users: slice, grid: TimeGrid, origin: Origin
+    ) -> Traces:
+        """Traces from the places of each trace of some users, shape (traces, instants)."""
         is_event = place != ABSENT
         n_events = is_event.sum(axis=1)
         if not n_events.all():
             raise NumericalError(f"{int((n_events == 0).sum())} synthetic traces have no event")
-        drawn = np.flatnonzero(of_user)
-        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[drawn])
+        drawn = np.flatnonzero(of_user[users])
+        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[users][drawn])
         instants = np.arange(grid.n_instants, dtype=np.int32)
-        seeds_given = self.seed_given or own_seed.given
         events = place[is_event]
         return Traces(
             np.repeat(user, n_events),
             np.repeat(rank_in_run(user).astype(np.int32), n_events),
             np.broadcast_to(instants, place.shape)[is_event],
             events,
-            ids_of_people(len(drawn), events) if self.of_nobody else self.user_ids[drawn],
+            ids_of_people(len(drawn), events) if self.of_nobody else self.user_ids[users][drawn],
             self.places,
             grid,
-            origin=Origin(self.checksum, own_seed.value, seeds_given, self.learned_from, dated=start is not None),
+            origin=origin,
             of_nobody=self.of_nobody,
         )
 

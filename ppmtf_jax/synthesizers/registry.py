@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.registry import Registry
@@ -47,15 +46,18 @@ class Synthesizer:
         settings.
     other_models : tuple of types
         Further classes of trace model that `fit` may return.
+    in_blocks : bool
+        Whether `fit` takes any `TraceSet`, also traces that do not fit into memory; otherwise it takes `Traces`.
     """
 
     name: str
     title: str
     settings: type
-    fit: Callable[[Traces, Any, int, bool, Checkpoints | None], TraceModel]
+    fit: Callable[[Any, Any, int, bool, Checkpoints | None], TraceModel]
     model: type[TraceModel]
     claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
     other_models: tuple[type[TraceModel], ...] = ()
+    in_blocks: bool = False
 
     @property
     def models(self) -> dict[str, type[TraceModel]]:

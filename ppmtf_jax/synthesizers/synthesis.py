@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces, check_traces
+from ppmtf_jax.data.traces import Traces, TraceSet, check_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -68,7 +68,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
 
 
 def fit(
-    train: Traces | pd.DataFrame,
+    train: TraceSet | pd.DataFrame,
     system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
@@ -81,9 +81,10 @@ def fit(
 
     Parameters
     ----------
-    train : Traces or DataFrame
-        A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning says which rows were
-        read and which were left out.
+    train : Traces, StoredTraces or DataFrame
+        Traces in memory; or, from `open_traces`, traces in a folder, which the bridge reads in blocks of users, and
+        other systems load. A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning
+        says which rows were read and which were left out.
     system : str
         Name of a synthesizer, see `synthesizers.registry.SYNTHESIZERS`.
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
@@ -122,6 +123,7 @@ def fit(
     synthesizer = SYNTHESIZERS[system]
     settings = chosen_settings(synthesizer.settings, settings, named_settings, system)
     own_seed = seed_of_first_process(draw_seed(seed))
+    train = train if synthesizer.in_blocks else train.in_memory()
     trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     check_trace_model(synthesizer, trace_model)
     # Paths as texts, as model folders keep them.
@@ -168,6 +170,29 @@ def synthesize(
         `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see
         `FittedModel.sample`.
     """
+    how = {"seed": seed, "batch_users": batch_users, "progress": progress}
+    return next(synthesize_in_parts(model, settings, n_users=None, **how, **named_settings))
+
+
+def synthesize_in_parts(
+    model: FittedModel,
+    settings: SynthesisSettings | Mapping[str, Any] | None = None,
+    *,
+    n_users: int | None,
+    seed: int | Seed | None = None,
+    batch_users: int = 4096,
+    progress: bool = False,
+    **named_settings: Any,
+) -> Iterator[Traces]:
+    """The traces of `synthesize` in parts of at most `n_users` users, which bounds the memory.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> model = fit(toy_city(n_users=25, seed=0).traces, "sgd", seed=0)
+    >>> [part.n_users for part in synthesize_in_parts(model, n_users=10, seed=1)]
+    [10, 10, 5]
+    """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
     start, number = chosen.start_date(), chosen.people
     if model.of_nobody:
@@ -180,6 +205,7 @@ def synthesize(
     if number is None:
         traces_per_user = chosen.traces_per_user or 1
         n_instants = model.grid_of_days(chosen.days, start).n_instants
-        require_memory_to_synthesize(model.n_users, traces_per_user, n_instants)
+        require_memory_to_synthesize(min(model.n_users, n_users or model.n_users), traces_per_user, n_instants)
         number = np.full(model.n_users, traces_per_user)
-    return model.sample(number, days=chosen.days, start=start, seed=seed, batch_users=batch_users, progress=progress)
+    how = {"seed": seed, "batch_users": batch_users, "progress": progress}
+    yield from model.sample_in_parts(number, n_users=n_users, days=chosen.days, start=start, **how)

@@ -46,18 +46,21 @@ def sample_traces(
     n_instants: int,
     *,
     batch_users: int,
+    users: slice = slice(None),
     progress: bool = False,
 ) -> Int[np.ndarray, "trace instant"]:
     """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
     A trace depends only on the key, its user and its number. Several processes share the work; all get all traces.
-    `batch_users` is the number of users that are processed at a time.
+    `batch_users` is the number of users that are processed at a time. `users`: draw only the traces of these users.
     """
-    n_users, n_traces = len(traces_of_user), int(traces_of_user.sum())
+    n_users, (begin, stop, _) = len(traces_of_user), users.indices(len(traces_of_user))
+    of_some = traces_of_user[begin:stop]
+    n_traces = int(of_some.sum())
     share = own_share(n_traces)
-    user = np.repeat(np.arange(n_users), traces_of_user)[share]
-    first = np.cumsum(traces_of_user) - traces_of_user
-    number = np.arange(n_traces)[share] - first[user]
+    user = np.repeat(np.arange(begin, stop), of_some)[share]
+    first = np.cumsum(of_some) - of_some
+    number = np.arange(n_traces)[share] - first[user - begin]
     # A whole tile is always drawn, even if only some of its users are needed, because rounding can depend on a user's
     # position in the tile.
     tile_and_number = user // TILE * (1 + int(number.max())) + number
@@ -65,8 +68,8 @@ def sample_traces(
     draw_of_trace = np.cumsum(np.diff(tile_and_number[order], prepend=-1) != 0) - 1
     n_draws = 1 + int(draw_of_trace[-1])
     # All batches have the same size, so that only one program is compiled.
-    n_tiles = -(-n_users // TILE)
-    n_batches = -(-n_users // batch_users)
+    n_tiles = -(-len(of_some) // TILE)
+    n_batches = -(-len(of_some) // batch_users)
     batch = -(-n_tiles // n_batches)
     place = np.empty((len(user), n_instants), np.int32)
     local_copy = on_each_device(model)

@@ -819,12 +819,12 @@ def test_faults_of_the_machine_are_no_traceback(here, monkeypatch, fault, messag
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr(steps, "synthesize", fail)
+    monkeypatch.setattr(steps, "synthesize_in_parts", fail)
     assert re.search(message, refused("synthesize", "model", "--out", "x"))
 
 
 def test_faults_of_our_own_are_shown_in_full(here, monkeypatch):
-    monkeypatch.setattr(steps, "synthesize", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(steps, "synthesize_in_parts", lambda *_, **__: 1 / 0)
     assert isinstance(call("synthesize", "model", "--out", "x").exception, ZeroDivisionError)
 
 

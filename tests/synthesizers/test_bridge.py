@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -14,11 +15,13 @@ from scipy import stats
 from ppmtf_jax.bridge import chains
 from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.stored_traces import open_traces, save_in_parts
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
-from ppmtf_jax.synthesizers.bridge import MEMBERSHIP_FOUND
+from ppmtf_jax.synthesizers.bridge import MEMBERSHIP_FOUND, BridgeSettings, fit_trace_model
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
@@ -236,3 +239,25 @@ def test_odd_data_give_a_model_whose_numbers_are_right(name):
         _, _, place, following = synthetic.transitions()
         # 330 of 330 steps stay; the rates know of half a step more. There are 150 steps here.
         assert (place != following).sum() <= 3
+
+
+# Blocks of users
+
+
+@pytest.mark.parametrize("memory", ["none", pytest.param("auto", marks=pytest.mark.slow)])
+def test_a_fit_does_not_depend_on_blocks_and_parts(memory, tmp_path, monkeypatch):
+    """Bit for bit: one block of all users, blocks of 37 users in memory, and of 20 users in one file and in three."""
+    train = replace(toy_city(150, n_places=20, n_days=2, seed=0).traces, friendships=None)
+    parts = [train.select_users(users) for users in np.array_split(np.arange(150), 3)]
+    train.save(tmp_path / "one")
+    save_in_parts(parts, tmp_path / "three")
+    found = []
+    for n_users, where in ((8192, None), (37, None), (20, "one"), (20, "three")):
+        for module in ("blocks", "traces", "stored_traces"):
+            monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", n_users)
+        traces = train if where is None else open_traces(tmp_path / where)
+        found.append(fit_trace_model(traces, BridgeSettings(memory=memory), 0).to_arrays())
+    for other in found[1:]:
+        assert other.keys() == found[0].keys()
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(other[name], array, err_msg=name)

@@ -12,13 +12,14 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize, synthesize_in_parts
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, TraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
@@ -341,3 +342,20 @@ def test_settings_of_a_synthesizer_check_themselves(kind):
     expected = f"system 'own': expected a class of settings; found {kind.__name__}. Make it a frozen dataclass"
     with pytest.raises(InputError, match=expected):
         SYNTHESIZERS.register(Synthesizer("own", "Own", kind, lambda *_: None, Walk))
+
+
+@pytest.mark.parametrize("n_users", [1, 7, 64, 100])
+def test_parts_are_the_traces_of_all_users(n_users):
+    """Also if a part begins within a tile of users, or has no user at all."""
+    model = fit(toy_city(90, n_places=10, n_days=1, seed=0).traces, "sgd", seed=0)
+    whole = synthesize(model, traces_per_user=2, seed=1)
+    parts = list(synthesize_in_parts(model, n_users=n_users, traces_per_user=2, seed=1))
+    assert len(parts) == -(-90 // n_users)
+    for name in ("place", "instant", "trace"):
+        np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
+    ids = np.concatenate([part.user_ids[part.user] for part in parts])
+    np.testing.assert_array_equal(ids, whole.user_ids[whole.user])
+    assert {part.origin for part in parts} == {whole.origin}
+    some = np.zeros(90, int)
+    some[[3, 70]] = 2
+    assert sum(part.n_users for part in model.sample_in_parts(some, n_users=n_users, seed=1)) == 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.traces import Traces, TraceSet
 
 SPARSE_SHARE, SPARSE_STEPS = 0.2, 0.3
 """Traces are sparse if `Sparsity.share` and `Sparsity.steps` are below these bounds."""
@@ -20,7 +22,7 @@ class Sparsity(NamedTuple):
     steps: float  # of the events after the first of each trace, the share one instant after the event before
 
     @classmethod
-    def of(cls, traces: Traces) -> Sparsity:
+    def of(cls, traces: TraceSet) -> Sparsity:
         """Count; the instants of a day are the instants that the time grid has on this day.
 
         Examples
@@ -31,11 +33,14 @@ class Sparsity(NamedTuple):
         (0.3, False)
         """
         day = traces.time_grid.day()
-        days = np.unique(np.stack([traces.user, traces.trace, day[traces.instant]]), axis=1)[2]
-        instants = np.bincount(day)[days].sum()
-        gaps = traces.gaps()
-        steps = (gaps == 1).sum() / max(len(gaps), 1)
-        return cls(traces.n_events / len(days), traces.n_events / int(instants), float(steps))
+
+        def count(block: Traces) -> Int[np.ndarray, "4"]:
+            of_event, gaps = day[block.instant], block.gaps()
+            days = of_event[run_begins(block.user, block.trace, of_event)]
+            return np.array([len(days), np.bincount(day)[days].sum(), (gaps == 1).sum(), len(gaps)])
+
+        n_days, n_instants, n_steps, n_gaps = traces.blocks.map(count).total().tolist()
+        return cls(traces.n_events / n_days, traces.n_events / n_instants, n_steps / max(n_gaps, 1))
 
     @property
     def is_sparse(self) -> bool:

@@ -23,6 +23,7 @@ from ppmtf_jax.bridge.products import indicator
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import VisitCounts
+from ppmtf_jax.data.blocks import Blocks, each_of_users
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import TimeGrid
 
@@ -57,15 +58,24 @@ class Anchors(NamedTuple):
         total = np.bincount(user, count, visits.n_users)[user]
         enough = count >= LEAST_EVENTS
         of_rank = (rank == 0) & enough, (rank == 1) & enough & (count >= LEAST_SECOND_SHARE * total)
-        home, second = np.full((2, visits.n_users), NOWHERE)
+        home, second = np.full((2, visits.n_users), NOWHERE, np.int32)
         home[user[of_rank[0]]] = place[of_rank[0]]
         second[user[of_rank[1]]] = place[of_rank[1]]
         return cls(home, second)
 
     @classmethod
+    def of_all(cls, visits: Blocks[VisitCounts]) -> Anchors:
+        """The anchors of the users of all blocks."""
+        return cls(*visits.map(lambda own: np.stack(cls.of(own), axis=1)).joined().T)
+
+    @classmethod
     def none(cls, n_users: int) -> Anchors:
         """Nobody has an anchor."""
-        return cls(*np.full((2, n_users), NOWHERE))
+        return cls(*np.full((2, n_users), NOWHERE, np.int32))
+
+    def of_users(self, users: Int[np.ndarray, " some"]) -> Anchors:
+        """The anchors of some users."""
+        return Anchors(self.home[users], self.second[users])
 
     def layer(self, user: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
         """Layer of each event."""
@@ -83,11 +93,15 @@ def anchor_distribution(
 
     `place`: home (or second place) of each user. `visited`: positive distribution of visits over places.
     """
-    who = np.flatnonzero(place != NOWHERE)
-    users = np.bincount(place[who], minlength=len(visited))
+
+    def visits(own: Int[np.ndarray, " some"]) -> VisitCounts:
+        who = np.flatnonzero(own != NOWHERE)
+        return VisitCounts(who, np.zeros_like(who), own[who], np.ones(len(who), np.float32), len(own), 1, len(visited))
+
+    users = np.bincount(place[place != NOWHERE], minlength=len(visited))
     known = users * used_share(users, choice.population.least_users)
-    shares = known + max(len(who) - known.sum(), 1) * visited
-    anchors = VisitCounts(who, np.zeros_like(who), place[who], np.ones(len(who), np.float32), len(place), 1, len(users))
+    shares = known + max(users.sum() - known.sum(), 1) * visited
+    anchors = each_of_users(place).map(visits)
     instant = TimeGrid.each_instant("2000-01-01", 1, 1)
     smoother = ClusterSmoother(shares[None] / shares.sum(), space, choice.clusters, instant)
     return clusters_of_users(anchors, smoother, of_user).visits[:, 0]
@@ -111,9 +125,11 @@ def pair_anchors(
     """Pairs with the given distributions of homes and second places, and distances as between users' anchors."""
     who = np.flatnonzero(anchors.second != NOWHERE)
     share = np.bincount(of_user[who], minlength=len(home)) / max(len(who), 1)
-    which = distance_bins(anchors.home[who], anchors.second[who], space)
-    cells = space.cell[anchors.home[who]], space.cell[anchors.second[who]]
-    wanted = np.bincount(which[cells], minlength=int(which.max()) + 1) + 0.5
+    n_cells = len(space.km)
+    cells = space.cell[anchors.home[who]].astype(np.int64) * n_cells + space.cell[anchors.second[who]]
+    n_pairs = np.bincount(cells, minlength=n_cells**2).reshape(n_cells, n_cells)
+    which = distance_bins(n_pairs, space)
+    wanted = np.bincount(which.ravel(), n_pairs.ravel()) + 0.5
     return couple(home, second, share, wanted / wanted.sum(), which, space.cell)
 
 

@@ -26,9 +26,9 @@ from ppmtf_jax.bridge.chains import CellKernel
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
-from ppmtf_jax.bridge.people.windows import Runs
+from ppmtf_jax.bridge.people.windows import Runs, windows_of
 from ppmtf_jax.data.runs import joined_ranges
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
@@ -146,16 +146,25 @@ def simulated_clusters(n_clusters: int, n_people: int) -> Int[np.ndarray, " pers
 
 
 def presence(
-    windows: Traces, n_people: int, n_instants: int, random: np.random.Generator
+    train: TraceSet, n_periods: int, n_people: int, random: np.random.Generator
 ) -> Bool[np.ndarray, "person instant"]:
-    """For each simulated person, the instants at which a randomly drawn window has events."""
-    row = windows.trace_of_event()
+    """For each simulated person, the instants at which a randomly drawn window of `n_periods` periods has events."""
+    n_instants = n_periods * train.time_grid.period
+    windows = train.blocks.map(lambda block: windows_of(block, n_periods))
+    ends = np.cumsum(windows.map(lambda own: np.bincount(own.trace_table()[0], minlength=own.n_users)).joined())
+    chosen = random.integers(ends[-1], size=n_people)
+    user = np.searchsorted(ends, chosen, side="right")
+    users = np.unique(user)
+    some = windows_of(train.select_users(users), n_periods)
+    row, of_window = some.trace_of_event(), some.trace_table()[0]
     begins = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))
-    chosen = random.integers(len(begins) - 1, size=n_people)
-    length = np.diff(begins)[chosen]
+    # From the end of the user's windows among all windows, and among those of `some`.
+    last = np.searchsorted(of_window, np.searchsorted(users, user), side="right")
+    window = last - (ends[user] - chosen)
+    length = np.diff(begins)[window]
     present = np.zeros((n_people, n_instants), bool)
-    events = joined_ranges(begins[chosen], length)
-    present[np.repeat(np.arange(n_people), length), windows.instant[events] % n_instants] = True
+    events = joined_ranges(begins[window], length)
+    present[np.repeat(np.arange(n_people), length), some.instant[events] % n_instants] = True
     return present
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,14 +34,15 @@ from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import VisitCounts, population
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.blocks import Blocks
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
 
 def fit_people(
-    train: Traces,
+    train: TraceSet,
     of_user: Int[np.ndarray, " user"],
     choice: BridgeChoice,
     *,
@@ -57,23 +59,22 @@ def fit_people(
     If the training grid is longer than one period, the first two periods of a synthetic trace are calibrated, and later
     periods are like the second one. Otherwise all periods are like the first one.
     """
-    grid, space, visits = train.time_grid, space_of(train.places), VisitCounts.of(train)
+    grid, space, visits = train.time_grid, space_of(train.places), train.blocks.map(VisitCounts.of)
     n_clusters, n_periods = int(of_user.max()) + 1, 2 if grid.n_instants > grid.period else 1
-    own = Anchors.of(visits) if anchors else Anchors.none(train.n_users)
+    own = Anchors.of_all(visits) if anchors else Anchors.none(train.n_users)
     layers = fit_layers(train, own, of_user) if anchors else Layers.always_elsewhere(n_clusters, grid.period)
-    elsewhere = _where(visits, own.layer(visits.user, visits.place) == ELSEWHERE)
+    elsewhere = visits.map(_visits_elsewhere, *own)
     shares = population(elsewhere, choice.population, grid)
     clusters = clusters_of_users(elsewhere, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
-    steps = Transitions.of(train)
-    steps = steps.where(own.layer(steps.user, steps.next_place) == ELSEWHERE)
+    steps = train.blocks.map(_steps_elsewhere, *own)
     movement = Movement.of(MoveCounts.of(steps, shares, space, grid), choice.moves)
-    windows, is_elsewhere = windows_of(train, n_periods), own.layer(train.user, train.place) == ELSEWHERE
-    stays = fit_stays(windows, is_elsewhere, of_user, choice)
-    returns = fit_returns(windows, is_elsewhere, movement, numpy_stream(seed, Stage.FIT, 1))
+    windows = train.blocks.map(partial(_windows, n_periods), *own)
+    stays = fit_stays(windows, grid, of_user, choice)
+    returns = fit_returns(train, n_periods, own, movement, numpy_stream(seed, Stage.FIT, 1))
     slots, times = grid.slot_of_instant[: grid.period], (n_periods * grid.period, n_clusters, train.n_places)
     arrays = {
         "cluster": of_user,
-        "n_present": np.bincount(of_user[np.unique(train.user)], minlength=n_clusters),
+        "n_present": np.bincount(of_user[train.has_events], minlength=n_clusters),
         "slot_of_phase": slots,
         "class_share": stays.class_share,
         "second_share": layers.second_share,
@@ -95,17 +96,17 @@ def fit_people(
         visited = population(visits, choice.population, grid).mean(axis=0)
         arrays |= _anchor_arrays(own, of_user, visited, space, choice)
     law = RememberingBridge.from_arrays({name: _narrow(values) for name, values in arrays.items()})
-    bins, covered = _distances(steps.moves, space)
+    bins, covered = _distances(steps.map(lambda own: own.moves), space)
     targets = Targets(
         clusters.visits,
         stays.in_slot.astype(np.float32),
         bins,
         covered.astype(np.float32),
-        share_of_returns(windows),
+        share_of_returns(windows.map(itemgetter(0))),
         clusters.share.astype(np.float32),
     )
     simulated = simulated_clusters(n_clusters, effort.n_people)
-    present = presence(windows, len(simulated), times[0], numpy_stream(seed, Stage.FIT, 3))
+    present = presence(train, n_periods, len(simulated), numpy_stream(seed, Stage.FIT, 3))
     returns_seen = partial(share_of_seen_returns, present=present, weight=targets.share[simulated])
     with progress_bar("calibrating people", effort.n_rounds, show=progress) as advance:
         key = jax_stream(seed, Stage.FIT, 2)
@@ -146,17 +147,31 @@ def _anchor_arrays(
     return {"home": home, "second": second, **pulls}
 
 
-def _distances(moves: Transitions, space: Space) -> tuple[Int[np.ndarray, "cell cell"], Float[np.ndarray, " bin"]]:
+def _distances(
+    moves: Blocks[Transitions], space: Space
+) -> tuple[Int[np.ndarray, "cell cell"], Float[np.ndarray, " bin"]]:
     """Bins of distance, and the share of moves in each bin; no user weighs more there than the second heaviest user."""
-    bins = distance_bins(moves.place, moves.next_place, space)
-    of_move = bins[space.cell[moves.place], space.cell[moves.next_place]]
-    covered = covered_distances(moves, of_move, int(bins.max()) + 1)
+    n_cells = len(space.km)
+    n_pairs = moves.map(lambda own: np.bincount(own.cells(space), minlength=n_cells**2)).total()
+    bins = distance_bins(n_pairs.reshape(n_cells, n_cells), space)
+    covered = covered_distances(moves, bins, space)
     return bins, covered / covered.sum()
 
 
-def _where(visits: VisitCounts, keep: np.ndarray) -> VisitCounts:
-    kept = {name: getattr(visits, name)[keep] for name in ("user", "slot", "place", "count")}
-    return replace(visits, **kept)
+def _visits_elsewhere(visits: VisitCounts, home: np.ndarray, second: np.ndarray) -> VisitCounts:
+    keep = Anchors(home, second).layer(visits.user, visits.place) == ELSEWHERE
+    return replace(visits, **{name: getattr(visits, name)[keep] for name in ("user", "slot", "place", "count")})
+
+
+def _steps_elsewhere(block: Traces, home: np.ndarray, second: np.ndarray) -> Transitions:
+    steps = Transitions.of(block)
+    return steps.where(Anchors(home, second).layer(steps.user, steps.next_place) == ELSEWHERE)
+
+
+def _windows(n_periods: int, block: Traces, home: np.ndarray, second: np.ndarray) -> tuple[Traces, np.ndarray]:
+    """Windows, and which of their events are elsewhere."""
+    is_elsewhere = Anchors(home, second).layer(block.user, block.place) == ELSEWHERE
+    return windows_of(block, n_periods), is_elsewhere
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:

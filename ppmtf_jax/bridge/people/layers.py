@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.contributions import bounded_sums
+from ppmtf_jax.bridge.contributions import Rows, bounded_totals
 from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 
 PRIOR_EVENTS = 20.0
 """Weight, in events, of the layers (or steps) of all clusters as a prior for one cluster at one instant."""
@@ -47,7 +47,7 @@ class Layers(NamedTuple):
         return cls(np.zeros(n_clusters), at, np.repeat(at[..., None, :], 3, axis=-2))
 
 
-def fit_layers(traces: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
+def fit_layers(train: TraceSet, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
     """Chains that have the users' shares of layers at each instant, and stay at anchors as often as users do.
 
     The shares of layers of a cluster are shrunk to the shares of all clusters, times a factor for the cluster. The
@@ -55,23 +55,24 @@ def fit_layers(traces: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user
     the layers before and after the step: it has the given marginals, and is nearest to the observed steps. Raking
     alternates with setting the odds of staying at an anchor, which all clusters share.
     """
-    n_clusters, period = int(of_user.max()) + 1, traces.time_grid.period
-    has_second = anchors.second != NOWHERE
-    layer = anchors.layer(traces.user, traces.place)
-    user, phase = traces.user, traces.instant % period
+    n_clusters, period = int(of_user.max()) + 1, train.time_grid.period
     shape = (2, n_clusters, period, 3, 3)
 
-    def counts(events: np.ndarray, *layers: np.ndarray) -> np.ndarray:
-        columns = (has_second[user[events]].astype(int), of_user[user[events]], phase[events], *layers)
-        size = shape[: len(columns)]
-        return bounded_sums(user[events], np.ravel_multi_index(columns, size), int(np.prod(size))).reshape(size)
+    def rows(block: Traces, home: np.ndarray, second: np.ndarray, cluster: np.ndarray) -> list[Rows]:
+        layer = Anchors(home, second).layer(block.user, block.place)
+        kind, arrival = (second != NOWHERE).astype(np.int64), np.flatnonzero(block.is_step())
 
-    at = _marginals(counts(np.arange(len(user)), layer))
-    arrival = np.flatnonzero(traces.is_step())
-    steps = counts(arrival, layer[arrival - 1], layer[arrival])
-    share = _second_share(has_second, of_user)
+        def counted(events: np.ndarray | slice, *layers: np.ndarray) -> Rows:
+            user, size = block.user[events], shape[: 3 + len(layers)]
+            cell = np.ravel_multi_index((kind[user], cluster[user], block.instant[events] % period, *layers), size)
+            return Rows(user, cell, cell, size)
+
+        return [counted(slice(None), layer), counted(arrival, layer[arrival - 1], layer[arrival])]
+
+    events, steps = bounded_totals(train.blocks.map(rows, *anchors, of_user))
+    at, share = _marginals(events.total), _second_share(anchors.second != NOWHERE, of_user)
     people = np.bincount(of_user) * np.stack([1 - share, share]) / len(of_user)
-    return Layers(share, at, chains_of_layers(at, steps, people))
+    return Layers(share, at, chains_of_layers(at, steps.total, people))
 
 
 def _second_share(has_second: np.ndarray, of_user: np.ndarray) -> Float[np.ndarray, " cluster"]:

@@ -16,11 +16,12 @@ from scipy.special import expit
 
 from ppmtf_jax.bridge.contributions import bounded
 from ppmtf_jax.bridge.moves import Movement
-from ppmtf_jax.bridge.people.law import MOST_ATTRACTION
-from ppmtf_jax.bridge.people.windows import Runs
+from ppmtf_jax.bridge.people.anchors import Anchors
+from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
+from ppmtf_jax.bridge.people.windows import Runs, windows_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.runs import joined_ranges, run_begins
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 
 MOST_USERS, MOST_CHOICES = 5000, 1_000_000
 MOST_LIFT = np.log(20.0)
@@ -59,22 +60,25 @@ def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "s
 
 
 def fit_returns(
-    windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], movement: Movement, random: np.random.Generator
+    train: TraceSet, n_periods: int, anchors: Anchors, movement: Movement, random: np.random.Generator
 ) -> ReturnLaw:
-    """Maximize the likelihood of the moves to places elsewhere; `is_elsewhere` says which events are elsewhere."""
-    return maximum_likelihood(choices_of(*_some_users(windows, is_elsewhere, random), movement))
+    """Maximize the likelihood of the moves to places elsewhere, in windows of `n_periods` periods."""
+    order = random.permutation(train.n_users)[:MOST_USERS]
+    users = np.sort(order)
+    windows = windows_of(train.select_users(users), n_periods)
+    is_elsewhere = anchors.of_users(users).layer(windows.user, windows.place) == ELSEWHERE
+    return maximum_likelihood(choices_of(*_few(windows, is_elsewhere, np.searchsorted(users, order)), movement))
 
 
-def _some_users(
-    windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], random: np.random.Generator
+def _few(
+    windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], order: Int[np.ndarray, " user"]
 ) -> tuple[Traces, Bool[np.ndarray, " kept"]]:
-    """Events of random users, as many users as the bounds on users and on possible returns allow."""
+    """Events of the first users in a random order, as many users as the bound on possible returns allows."""
     runs = Runs.of(windows.trace_of_event(), windows.place)
     user = windows.user[runs.event]
     # A window with n runs has fewer than n^2 / 2 possible returns.
     of_window = np.bincount(runs.window) ** 2 / 2
     cost = np.bincount(user[run_begins(runs.window)], of_window, windows.n_users)
-    order = random.permutation(windows.n_users)[:MOST_USERS]
     chosen = np.zeros(windows.n_users, bool)
     chosen[order[: max(1, np.searchsorted(np.cumsum(cost[order]), MOST_CHOICES))]] = True
     kept = chosen[windows.user]

@@ -14,13 +14,15 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, stretches
+from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches
 from ppmtf_jax.bridge.moves import StayCounts, stay_rates
 from ppmtf_jax.bridge.people.law import DWELL_FROM
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import slot_kernel
+from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
 N_CLASSES = 3
@@ -45,29 +47,37 @@ def dwell_times(windows: Traces) -> Int[np.ndarray, " event"]:
     return rank_in_run(np.cumsum(~(windows.is_step() & same_place))) + 1
 
 
+class _Elsewhere(NamedTuple):
+    """Steps between two events elsewhere, and the bin of dwell time before each."""
+
+    steps: Transitions
+    dwell: Int[np.ndarray, " step"]
+
+    @classmethod
+    def of(cls, windows: Traces, is_elsewhere: Bool[np.ndarray, " event"]) -> _Elsewhere:
+        arrival = np.flatnonzero(windows.is_step() & is_elsewhere & np.roll(is_elsewhere, 1))
+        dwell = np.searchsorted(DWELL_FROM, dwell_times(windows)[arrival - 1], side="right") - 1
+        return cls(Transitions.of(windows, arrival), dwell)
+
+
 def fit_stays(
-    windows: Traces,
-    is_elsewhere: Bool[np.ndarray, " event"],
+    windows: Blocks[tuple[Traces, Bool[np.ndarray, " event"]]],
+    time_grid: TimeGrid,
     of_user: Int[np.ndarray, " user"],
     choice: BridgeChoice,
 ) -> StayLaw:
-    """Learn from the steps between two events elsewhere.
+    """Learn from the steps between two events elsewhere; `windows` also say which events are elsewhere.
 
     A user's mobility is (stays - expected stays) / sqrt(steps + 5). Users are sorted by mobility and divided into three
     equal parts, which are the classes. The log-odds of staying are those of the place and slot, plus effects of the bin
     of dwell time and of the class. Logistic regression with a normal prior learns these effects.
     """
-    grid = windows.time_grid
-    arrival = np.flatnonzero(windows.is_step() & is_elsewhere & np.roll(is_elsewhere, 1))
-    user, slot, place = windows.user[arrival], windows.slot[arrival], windows.place[arrival - 1]
-    steps = Transitions(user, slot, place, windows.place[arrival], grid.n_slots, windows.n_places)
-    counts = StayCounts.of(steps, STEP_USERS, stretches(grid))
-    rates = stay_rates(counts, choice.moves.stay_mass, slot_kernel(grid, choice.moves.slot_bandwidth))
+    elsewhere = windows.map(lambda both: _Elsewhere.of(*both))
+    counts = StayCounts.of(elsewhere.map(lambda own: own.steps), STEP_USERS, stretches(time_grid))
+    rates = stay_rates(counts, choice.moves.stay_mass, slot_kernel(time_grid, choice.moves.slot_bandwidth))
     log_odds = logit(rates.at_place)
-    offset, stays = log_odds[slot, place], (steps.place == steps.next_place).astype(float)
-    dwell = np.searchsorted(DWELL_FROM, dwell_times(windows)[arrival - 1], side="right") - 1
-    of_class, has_steps = _classes(user, stays - expit(offset), len(of_user))
-    by_dwell, by_class = _regression(user, offset, stays, dwell, of_class[user])
+    of_class, has_steps = _classes(elsewhere.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user))
+    by_dwell, by_class = _regression(elsewhere, log_odds, of_class)
     counted = np.bincount(
         of_user[has_steps] * N_CLASSES + of_class[has_steps], minlength=(of_user.max() + 1) * N_CLASSES
     )
@@ -77,39 +87,52 @@ def fit_stays(
     return StayLaw(rates.in_slot, log_odds, by_dwell, by_class, class_share)
 
 
+def _mobility(
+    elsewhere: _Elsewhere, log_odds: Float[np.ndarray, "slot place"], n_users: int
+) -> Float[np.ndarray, " user"]:
+    """Mobility of each user, NaN for a user without steps elsewhere."""
+    steps = elsewhere.steps
+    surplus = (steps.place == steps.next_place) - expit(log_odds[steps.slot, steps.place])
+    n_steps = np.bincount(steps.user, minlength=n_users)
+    mobility = np.bincount(steps.user, surplus, n_users) / np.sqrt(n_steps + CLASS_STEPS)
+    return np.where(n_steps > 0, mobility, np.nan)
+
+
 def _classes(
-    user: Int[np.ndarray, " step"], surplus: Float[np.ndarray, " step"], n_users: int
+    mobility: Blocks[Float[np.ndarray, " user"]],
 ) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
     """Class of each user, and the users who have steps elsewhere; the classes of other users mean nothing."""
-    steps = np.bincount(user, minlength=n_users)
-    has_steps = np.flatnonzero(steps)
-    mobility = np.bincount(user, surplus, n_users) / np.sqrt(steps + CLASS_STEPS)
-    edges = np.quantile(mobility[has_steps], np.arange(1, N_CLASSES) / N_CLASSES) if len(has_steps) else []
-    return np.searchsorted(edges, mobility, side="right"), has_steps
+    of_user = mobility.joined()
+    has_steps = np.flatnonzero(~np.isnan(of_user))
+    edges = np.quantile(of_user[has_steps], np.arange(1, N_CLASSES) / N_CLASSES) if len(has_steps) else []
+    return np.minimum(np.searchsorted(edges, of_user, side="right"), N_CLASSES - 1).astype(np.int8), has_steps
 
 
 def _regression(
-    user: Int[np.ndarray, " step"],
-    offset: Float[np.ndarray, " step"],
-    stays: Float[np.ndarray, " step"],
-    dwell: Int[np.ndarray, " step"],
-    of_class: Int[np.ndarray, " step"],
+    elsewhere: Blocks[_Elsewhere], log_odds: Float[np.ndarray, "slot place"], of_class: Int[np.ndarray, " user"]
 ) -> tuple[Float[np.ndarray, " dwell"], Float[np.ndarray, " class"]]:
-    """Logistic regression on bounded steps; steps with the same offset, dwell bin and class are added up first."""
-    weight = bounded(user, dwell, len(DWELL_FROM))[0]
-    value, which = np.unique(offset, return_inverse=True)
-    shape = (len(value), len(DWELL_FROM), N_CLASSES)
-    code, row = np.unique(np.ravel_multi_index((which, dwell, of_class), shape), return_inverse=True)
-    at, dwell, of_class = np.unravel_index(code, shape)
-    n, n_stay = np.bincount(row, weight, len(code)), np.bincount(row, weight * stays, len(code))
+    """Logistic regression on bounded steps; steps of one slot, place, dwell bin and class are added up first."""
+    shape = (*log_odds.shape, len(DWELL_FROM), N_CLASSES, 2)
+
+    def rows(own: _Elsewhere, of_class: Int[np.ndarray, " user"]) -> list[Rows]:
+        steps, dwell = own
+        stays = (steps.place == steps.next_place).astype(int)
+        cell = np.ravel_multi_index((steps.slot, steps.place, dwell, of_class[steps.user], stays), shape)
+        return [Rows(steps.user, dwell, cell, shape)]
+
+    table = bounded_totals(elsewhere.map(rows, of_class))[0].total
+    found = np.nonzero(table.sum(axis=-1))
+    offset, (dwell, of_cell) = log_odds[found[:2]], found[2:]
+    n_leave, n_stay = table[found].T
+    n = n_leave + n_stay
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         by_dwell, by_class = np.split(parameters, [len(DWELL_FROM)])
-        score = value[at] + by_dwell[dwell] + by_class[of_class]
+        score = offset + by_dwell[dwell] + by_class[of_cell]
         surplus = n * expit(score) - n_stay
-        gradient = [np.bincount(dwell, surplus, len(by_dwell)), np.bincount(of_class, surplus, N_CLASSES)]
+        gradient = [np.bincount(dwell, surplus, len(by_dwell)), np.bincount(of_cell, surplus, N_CLASSES)]
         log_likelihood = (n_stay * score - n * np.logaddexp(0, score)).sum()
         return 0.5 * parameters @ parameters - log_likelihood, parameters + np.concatenate(gradient)
 
-    found = minimize(loss, np.zeros(len(DWELL_FROM) + N_CLASSES), jac=True, method="L-BFGS-B").x
-    return found[: len(DWELL_FROM)], found[len(DWELL_FROM) :]
+    fitted = minimize(loss, np.zeros(len(DWELL_FROM) + N_CLASSES), jac=True, method="L-BFGS-B").x
+    return fitted[: len(DWELL_FROM)], fitted[len(DWELL_FROM) :]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ppmtf_jax.bridge.contributions import bounded_sums
+from ppmtf_jax.bridge.contributions import Rows, bounded_totals
+from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
 
@@ -56,13 +57,18 @@ class Runs(NamedTuple):
         return again
 
 
-def share_of_returns(windows: Traces) -> float:
+def share_of_returns(windows: Blocks[Traces]) -> float:
     """Share of returns among moves within windows.
 
     No user weighs more than the second heaviest user, neither in the number of returns nor in that of other moves. Half
     a return and half another move are added, so that the share is above 0 and below 1.
     """
-    runs = Runs.of(windows.trace_of_event(), windows.place)
-    user, again = windows.user[runs.event][runs.is_move], runs.is_return()[runs.is_move]
-    n_other, n_return = (bounded_sums(user[part], np.zeros(part.sum(), int), 1)[0] for part in (~again, again))
+
+    def rows(own: Traces) -> list[Rows]:
+        runs = Runs.of(own.trace_of_event(), own.place)
+        user, again = own.user[runs.event][runs.is_move], runs.is_return()[runs.is_move]
+        cell = np.zeros(len(user), int)
+        return [Rows(user[part], cell[part], cell[part], (1,)) for part in (~again, again)]
+
+    n_other, n_return = (float(each.total[0]) for each in bounded_totals(windows.map(rows)))
     return (n_return + 0.5) / (n_return + n_other + 1)

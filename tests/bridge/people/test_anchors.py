@@ -91,7 +91,9 @@ def test_pairs_have_the_distributions_and_distances_of_users(traces, anchors, ma
     assert np.abs(joint.sum(axis=1) - second).sum(axis=1).max() < 1e-5
     assert np.abs(joint.sum(axis=2) - home).sum(axis=1).max() < 0.01
     who = np.flatnonzero(anchors.second != NOWHERE)
-    bins = distance_bins(anchors.home[who], anchors.second[who], space)[space.cell][:, space.cell]
+    n_pairs = np.zeros(space.km.shape, int)
+    np.add.at(n_pairs, (space.cell[anchors.home[who]], space.cell[anchors.second[who]]), 1)
+    bins = distance_bins(n_pairs, space)[space.cell][:, space.cell]
     wanted = np.bincount(bins[anchors.home[who], anchors.second[who]], minlength=bins.max() + 1) + 0.5
     share = np.bincount(of_user[who]) / len(who)
 

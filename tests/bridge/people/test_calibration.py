@@ -86,7 +86,7 @@ def test_people_are_where_they_should_be(traces, plain, places):
 def test_people_go_back_and_stay_as_often_as_users(traces, plain, places):
     """The strength was found with 800 people, who have some 3,000 moves: standard error .003, five of it."""
     everywhere, weight = np.ones(places.shape, bool), np.ones(len(places))
-    wanted = share_of_returns(windows_of(traces, 1))
+    wanted = share_of_returns(windows_of(traces, 1).blocks)
     assert share_of_seen_returns(places, everywhere, weight) == pytest.approx(wanted, abs=0.015)
     never = simulated(replace(plain, strength=jnp.float32(1e6)))
     assert abs(share_of_seen_returns(never, everywhere, weight) - wanted) > 0.02
@@ -109,13 +109,14 @@ def test_the_common_odds_give_the_wanted_share():
 
 
 def test_presence_is_that_of_random_windows():
-    windows = windows_of(commuters(n_users=5, n_periods=2, present=0.6), 1)
+    traces = commuters(n_users=5, n_periods=2, present=0.6)
+    windows = windows_of(traces, 1)
     real = set()
     for window in range(windows.trace_of_event().max() + 1):
         row = np.zeros(PERIOD, bool)
         row[windows.instant[windows.trace_of_event() == window] % PERIOD] = True
         real.add(row.tobytes())
-    found = presence(windows, 200, PERIOD, np.random.default_rng(0))
+    found = presence(traces, 1, 200, np.random.default_rng(0))
     assert {row.tobytes() for row in found} == real
 
 

@@ -85,8 +85,7 @@ def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors,
         return float(np.abs(fit_layers(many, anchors, clusters_of(traces)).at - layers.at).max())
 
     assert change() < 2 / 120
-    unbounded = lambda _, group, n: np.bincount(group, minlength=n).astype(float)  # noqa: E731
-    monkeypatch.setattr("ppmtf_jax.bridge.people.layers.bounded_sums", unbounded)
+    monkeypatch.setattr("ppmtf_jax.bridge.contributions._Pairs.bounded", lambda pairs, groups: pairs.weight)
     assert change() > 0.1
 
 

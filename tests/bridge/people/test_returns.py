@@ -10,8 +10,8 @@ from ppmtf_jax.bridge.people import returns
 from ppmtf_jax.bridge.people.law import MOST_ATTRACTION
 from ppmtf_jax.bridge.people.returns import (
     Choices,
+    _few,
     _loss,
-    _some_users,
     choices_of,
     lift_of,
     maximum_likelihood,
@@ -158,6 +158,6 @@ def test_people_who_never_could_go_back_have_the_prior(windows):
 def test_few_users_take_part_where_they_have_many_moves(windows, monkeypatch):
     monkeypatch.setattr(returns, "MOST_CHOICES", 200)
     is_elsewhere = windows.place > 2
-    some, elsewhere = _some_users(windows, is_elsewhere, np.random.default_rng(0))
+    some, elsewhere = _few(windows, is_elsewhere, np.random.default_rng(0).permutation(windows.n_users))
     assert 0 < some.n_users < 20
     np.testing.assert_array_equal(elsewhere, some.place > 2)

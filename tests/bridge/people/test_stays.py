@@ -7,8 +7,19 @@ import pytest
 from scipy.special import expit
 
 from ppmtf_jax.bridge.people.law import DWELL_FROM
-from ppmtf_jax.bridge.people.stays import CLASS_USERS, N_CLASSES, _regression, dwell_times, fit_stays
+from ppmtf_jax.bridge.people.stays import (
+    CLASS_USERS,
+    N_CLASSES,
+    StayLaw,
+    _Elsewhere,
+    _regression,
+    dwell_times,
+    fit_stays,
+)
 from ppmtf_jax.bridge.people.windows import windows_of
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.data.blocks import Blocks
+from ppmtf_jax.data.traces import Traces
 from tests.bridge.people.towns import CHOICE, clusters_of, commuters
 
 BY_DWELL = np.array([0.5, -0.5, 0.0, 1.0, -1.0, 0.3])
@@ -31,10 +42,22 @@ def steps():
     """Steps with known log-odds: user, offset, whether she stays, bin of dwell time, class."""
     rng = np.random.default_rng(0)
     n = 30_000
-    offset = rng.choice([-1.0, 0.0, 0.5], n)
+    offset = rng.choice(OFFSETS, n)
     dwell, of_class = rng.integers(len(DWELL_FROM), size=n), rng.integers(N_CLASSES, size=n)
     stays = rng.random(n) < expit(offset + BY_DWELL[dwell] + BY_CLASS[of_class])
     return np.arange(n), offset, stays.astype(float), dwell, of_class
+
+
+OFFSETS = np.array([-1.0, 0.0, 0.5])
+
+
+def regression(user, offset, stays, dwell, of_class) -> tuple[np.ndarray, np.ndarray]:
+    """The regression on steps from place 0; the slot gives the offset."""
+    slot, zero = np.searchsorted(OFFSETS, offset), np.zeros(len(user), int)
+    steps = Transitions(user, slot, zero, 1 - stays.astype(int), n_slots=3, n_places=1)
+    of_user = np.zeros(int(user.max()) + 1, int)
+    of_user[user] = of_class
+    return _regression(Blocks([(slice(None), _Elsewhere(steps, dwell))]), OFFSETS[:, None], of_user)
 
 
 def test_the_regression_finds_planted_odds(steps):
@@ -43,19 +66,19 @@ def test_the_regression_finds_planted_odds(steps):
     A cell of dwell and class has n / 18 = 1667 steps, with at least p (1 - p) = 0.1: the standard error of the log-odds
     of a cell alone is at most 1 / sqrt(167) = 0.08, and that of the additive fit is smaller.
     """
-    by_dwell, by_class = _regression(*steps)
+    by_dwell, by_class = regression(*steps)
     found = by_dwell[:, None] + by_class
     assert np.abs(found - (BY_DWELL[:, None] + BY_CLASS)).max() < 5 * 0.08
     # The twin: dwell times one bin too long.
     user, offset, stays, dwell, of_class = steps
-    by_dwell, by_class = _regression(user, offset, stays, (dwell + 1) % len(DWELL_FROM), of_class)
+    by_dwell, by_class = regression(user, offset, stays, (dwell + 1) % len(DWELL_FROM), of_class)
     assert np.abs(by_dwell[:, None] + by_class - (BY_DWELL[:, None] + BY_CLASS)).max() > 5 * 0.08
 
 
 def test_the_regression_has_the_greatest_posterior_density(steps):
     """The gradient, computed step by step, is zero."""
     user, offset, stays, dwell, of_class = (each[:2000] for each in steps)
-    by_dwell, by_class = _regression(user, offset, stays, dwell, of_class)
+    by_dwell, by_class = regression(user, offset, stays, dwell, of_class)
     surplus = expit(offset + by_dwell[dwell] + by_class[of_class]) - stays
     for parameter, column in ((by_dwell, dwell), (by_class, of_class)):
         gradient = [surplus[column == each].sum() + value for each, value in enumerate(parameter)]
@@ -65,17 +88,23 @@ def test_the_regression_has_the_greatest_posterior_density(steps):
 def test_a_user_with_many_steps_weighs_no_more_than_the_second(steps):
     """All other users have one step: a user with 10,000 stays moves the odds by about as much as one more step."""
     user, offset, stays, dwell, of_class = (each[:3000] for each in steps)
-    before = np.concatenate(_regression(user, offset, stays, dwell, of_class))
+    before = np.concatenate(regression(user, offset, stays, dwell, of_class))
     more = 10_000
     columns = zip((user, offset, stays, dwell, of_class), (3000, 0, 1, 1, 1), strict=True)
-    after = np.concatenate(_regression(*(np.append(column, np.full(more, value)) for column, value in columns)))
+    after = np.concatenate(regression(*(np.append(column, np.full(more, value)) for column, value in columns)))
     assert np.abs(after - before).max() < 0.05
     # About 1 / (3000 / 18 * 0.1) = 0.06 is the most that a step can do; unbounded, the odds would rise by several.
 
 
+def law_of(traces: Traces, of_user: np.ndarray, *, everywhere: bool) -> StayLaw:
+    """The law if all events are elsewhere, or none."""
+    windows = traces.blocks.map(lambda block: (block, np.full(block.n_events, everywhere)))
+    return fit_stays(windows, traces.time_grid, of_user, CHOICE)
+
+
 def test_classes_are_thirds_of_the_users_who_are_elsewhere():
     traces = commuters(n_users=90)
-    law = fit_stays(traces, np.ones(traces.n_events, bool), clusters_of(traces), CHOICE)
+    law = law_of(traces, clusters_of(traces), everywhere=True)
     np.testing.assert_allclose(law.class_share.sum(axis=1), 1)
     # Mobility may be equal for some users: the thirds are those of distinct values.
     assert (law.class_share > 0.5 / (45 + CLASS_USERS)).all()
@@ -84,7 +113,7 @@ def test_classes_are_thirds_of_the_users_who_are_elsewhere():
 
 def test_without_steps_elsewhere_there_is_nothing_to_learn():
     traces = commuters(n_users=10)
-    law = fit_stays(traces, np.zeros(traces.n_events, bool), np.zeros(10, int), CHOICE)
+    law = law_of(traces, np.zeros(10, int), everywhere=False)
     assert (law.by_dwell == 0).all()
     assert (law.by_class == 0).all()
     np.testing.assert_allclose(law.class_share.sum(axis=1), 1)

@@ -51,6 +51,6 @@ def test_return_share_counts_no_user_more_than_the_second(traces):
         moves[user_of_window[window]] += before >= 0
         returns[user_of_window[window]] += is_return
     n_return, n_other = (np.minimum(n, np.sort(n)[-2]).sum() for n in (returns, moves - returns))
-    assert share_of_returns(windows) == pytest.approx((n_return + 0.5) / (n_return + n_other + 1))
+    assert share_of_returns(windows.blocks) == pytest.approx((n_return + 0.5) / (n_return + n_other + 1))
     # Returns are not counted across windows: whole traces have more of them.
-    assert share_of_returns(traces) > share_of_returns(windows) + 0.1
+    assert share_of_returns(traces.blocks) > share_of_returns(windows.blocks) + 0.1

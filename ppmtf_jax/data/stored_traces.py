@@ -1,0 +1,256 @@
+"""Traces in a folder, read in blocks of users, and written part by part; for data that do not fit into memory.
+
+The parts of a trace set are files with other users each. The ids of users ascend from part to part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
+from ppmtf_jax.data.events import EVENT_COLUMNS, INT32_MAX
+from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, opened, trace_files, write_about
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.files import PathLike
+from ppmtf_jax.runtime.folders import Paths, output_folder
+from ppmtf_jax.runtime.progress import progress_bar
+
+PART_USERS = 8 * BLOCK_USERS
+"""Number of users in a part of synthetic traces."""
+
+
+class _Rows(NamedTuple):
+    """Events as they are in a file, users as numbers."""
+
+    user: np.ndarray
+    trace: np.ndarray
+    instant: np.ndarray
+    place: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTraces(TraceSet):
+    """A trace-set folder whose traces are read in blocks of users; see `open_traces`.
+
+    With several processes, each process reads the blocks of its own users; with fewer blocks than processes, all read
+    all blocks.
+    """
+
+    files: list[Path]
+    user_ids: np.ndarray
+    places: PlaceTable
+    time_grid: TimeGrid
+    begins: np.ndarray  # index of the first event of each block, and the number of events
+    origin: Origin | None = None
+    of_nobody: bool = False
+
+    @property
+    def n_events(self) -> int:
+        return int(self.begins[-1])
+
+    @property
+    def own_blocks(self) -> range:
+        """The numbers of the blocks of this process."""
+        n_blocks, n_processes = len(self.begins) - 1, jax.process_count()
+        if n_blocks < n_processes:
+            return range(n_blocks)
+        edges = np.arange(n_processes + 1) * n_blocks // n_processes
+        return range(*edges[jax.process_index() :][:2].tolist())
+
+    @property
+    def has_events(self) -> np.ndarray:
+        return np.ones(self.n_users, bool)
+
+    @property
+    def blocks(self) -> Blocks[Traces]:
+        return Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
+
+    def select_users(self, indices: np.ndarray) -> Traces:
+        chosen = np.zeros(self.n_users, bool)
+        chosen[indices] = True
+        number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+
+        def select(block: Traces, keep: np.ndarray, number: np.ndarray) -> _Rows:
+            kept = keep[block.user]
+            return _Rows(number[block.user[kept]], *(getattr(block, name)[kept] for name in EVENT_COLUMNS[1:]))
+
+        blocks = self.blocks
+        found = list(blocks.map(select, chosen, number))
+        return self.made(_Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True))), chosen)
+
+    def made(self, rows: _Rows, users: slice | np.ndarray) -> Traces:
+        """Traces of some users; their numbers in `rows` ascend without gaps."""
+        rows = rows._replace(user=rows.user - rows.user[0])
+        same = {"origin": self.origin, "of_nobody": self.of_nobody}
+        return Traces(*rows, self.user_ids[users], self.places, self.time_grid, **same)
+
+    def in_memory(self) -> Traces:
+        return self.select_users(np.arange(self.n_users))
+
+
+class _OwnBlocks:
+    """The users and the traces of the blocks of this process, read from the files in each iteration."""
+
+    def __init__(self, stored: StoredTraces):
+        self.stored = stored
+
+    def __iter__(self) -> Iterator[tuple[slice, Traces]]:
+        stored, own = self.stored, self.stored.own_blocks
+        begins, number = stored.begins, own.start
+        left = _Rows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
+        for rows, _ in _read(stored.files, stored.places, int(begins[own.start]), int(begins[own.stop])):
+            left = _Rows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
+            while number < own.stop and len(left.user) >= (n := int(begins[number + 1] - begins[number])):
+                block, left = (_Rows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
+                first = number * BLOCK_USERS
+                users = slice(first, min(first + BLOCK_USERS, stored.n_users))
+                number += 1
+                yield users, stored.made(block, users)
+
+
+class _OutOfOrderError(Exception):
+    """Events that cannot be read in blocks of users."""
+
+
+def _read(files: list[Path], places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
+    """The rows from `begin` to `stop` of all files, in pieces; and the ids of the users who begin in each piece.
+
+    Users are numbered in the order of appearance.
+    """
+    before, n_users, last = 0, 0, None
+    for path in files:
+        with opened(path) as file:
+            for group in range(file.num_row_groups):
+                n = file.metadata.row_group(group).num_rows
+                first, end = max(begin - before, 0), min(stop - before, n)
+                before += n
+                if first >= end:
+                    continue
+                table = file.read_row_group(group, columns=list(EVENT_COLUMNS)).slice(first, end - first)
+                trace, instant = (_whole(table[name]) for name in ("trace", "instant"))
+                (user, ids), (place, place_ids) = _encoded(table["user"]), _encoded(table["place"])
+                begins = run_begins(user)
+                begins[0] = last is None or ids[user[0]] != last
+                number = np.cumsum(begins, dtype=np.int32) + np.int32(n_users - 1)
+                n_users, last = int(number[-1]) + 1, ids[user[-1]]
+                place = places.index_of(place_ids).astype(np.int32)[place]
+                yield _Rows(number, trace, instant, place), ids[user[begins]]
+
+
+def _encoded(column: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Index of each value of an Arrow column, and the distinct values."""
+    if column.null_count:
+        raise _OutOfOrderError
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy(), id_array(encoded.dictionary.to_pandas())
+
+
+def _whole(column: Any) -> np.ndarray:
+    """An Arrow column of whole numbers as int32."""
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise _OutOfOrderError
+    values = column.to_numpy()
+    if len(values) and (values.min() < 0 or values.max() > INT32_MAX):
+        raise _OutOfOrderError
+    return values.astype(np.int32, copy=False)
+
+
+def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
+    """Check a trace-set folder, without loading all its traces.
+
+    Only if users, traces or events are not in order, all traces are loaded and sorted.
+
+    Raises
+    ------
+    InputError
+        As for `Traces.load`.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> with TemporaryDirectory() as folder:
+    ...     toy_city(n_users=20, seed=0).traces.save(folder + "/city")
+    ...     [block.n_users for block in open_traces(folder + "/city").blocks]
+    [20]
+    """
+    table, files = open_trace_set(folder), trace_files(Path(folder))
+    try:
+        if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
+            raise _OutOfOrderError
+        pieces = _read(files, table.places, 0, table.n_events)
+        with progress_bar("checking", table.n_events, show=progress) as advance:
+            user_ids, begins = _checked(pieces, table.time_grid.n_instants, advance)
+    except _OutOfOrderError:
+        return Traces.load(folder, progress=progress)
+    return StoredTraces(files, user_ids, table.places, table.time_grid, begins, **facts_of_marker(folder))
+
+
+def _checked(
+    pieces: Iterable[tuple[_Rows, np.ndarray]], n_instants: int, advance: Callable[[int], None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of users, and the index of the first event of each block, if everything is in order."""
+    ids, begins, n_events = [], [], 0
+    last = np.full((3, 1), -1)
+    for rows, new_ids in pieces:
+        keys = np.concatenate([last, rows[:3]], axis=1)
+        user, trace, instant = keys[:, 1:] - keys[:, :-1]
+        is_later = (user > 0) | ((user == 0) & ((trace > 0) | ((trace == 0) & (instant > 0))))
+        if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= n_instants:
+            raise _OutOfOrderError
+        first = np.flatnonzero(user > 0)
+        begins.append(n_events + first[rows.user[first] % BLOCK_USERS == 0])
+        last, n_events = keys[:, -1:], n_events + len(rows.user)
+        ids.append(new_ids)
+        advance(len(rows.user))
+    user_ids = np.concatenate(ids)
+    try:
+        ascend = bool((user_ids[1:] > user_ids[:-1]).all())
+    except TypeError as error:
+        raise _OutOfOrderError from error
+    if not ascend:
+        raise _OutOfOrderError
+    return user_ids, np.concatenate([*begins, [n_events]])
+
+
+def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
+    """Write a trace-set folder, with a file for each part if there are several; it appears only when it is complete.
+
+    The parts have different users, in the order of their ids, and the same places and time grid.
+
+    Raises
+    ------
+    InputError
+        A part has users whose ids do not come after those of the part before.
+    """
+    parts = iter(parts)
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        first.save(folder, overwrite=overwrite, inputs=inputs)
+        return
+    kind, about = first.kind_and_facts()
+    with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
+        (partial / TRACES_FILE).mkdir()
+        friends, last = [], None
+        for number, part in enumerate(chain([first, second], parts)):
+            if last is not None and not part.user_ids[0] > last:
+                problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
+                raise InputError("parts", [problem])
+            last = part.user_ids[-1]
+            part.write_events_into(partial / TRACES_FILE / f"part-{number:05d}.parquet")
+            if part.friendships is not None:
+                friends.append(part.friendship_frame())
+        write_about(partial, first.places, first.time_grid, pd.concat(friends) if friends else None)

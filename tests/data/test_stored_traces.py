@@ -1,0 +1,195 @@
+"""Trace sets in several files, read in blocks of users."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.bridge.contributions import stretches
+from ppmtf_jax.bridge.moves import SeenMoves
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
+from ppmtf_jax.data.events import EVENT_COLUMNS
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
+from ppmtf_jax.data.trace_set import trace_files
+from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.runtime import devices
+
+N_USERS = 23
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of four users, so that few users have several blocks, and the last block is smaller."""
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 4)
+
+
+@pytest.fixture(scope="module", params=["numbers", "texts"])
+def whole(request) -> Traces:
+    traces = replace(toy_city(N_USERS, n_places=12, n_days=2, seed=0).traces, friendships=None)
+    if request.param == "texts":
+        ids = np.array([f"user {number:02d}" for number in range(N_USERS)], object)
+        traces = replace(traces, user_ids=ids)
+    return traces.cut_into_periods()
+
+
+def parts_of(traces: Traces, n_parts: int) -> list[Traces]:
+    return [traces.select_users(users) for users in np.array_split(np.arange(traces.n_users), n_parts)]
+
+
+def assert_same(one: Traces, other: Traces) -> None:
+    for name in (*EVENT_COLUMNS, "user_ids"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.user_ids.dtype == other.user_ids.dtype
+
+
+@pytest.mark.parametrize("n_parts", [1, 3, 7])
+def test_parts_are_read_as_one_table(whole, tmp_path, n_parts):
+    save_in_parts(parts_of(whole, n_parts), tmp_path / "set")
+    assert len(trace_files(tmp_path / "set")) == n_parts
+    assert_same(Traces.load(tmp_path / "set"), whole)
+    assert pd.read_parquet(tmp_path / "set" / "traces.parquet").equals(whole.to_frame())
+    stored = open_traces(tmp_path / "set")
+    assert isinstance(stored, StoredTraces)
+    assert stored.digest == whole.digest == Traces.load(tmp_path / "set").digest
+    assert (stored.n_users, stored.n_events, stored.n_places) == (N_USERS, whole.n_events, 12)
+    np.testing.assert_array_equal(stored.users_per_place(), whole.users_per_place())
+
+
+@pytest.mark.parametrize("group", [5, 10_000])
+def test_blocks_are_those_in_memory(whole, tmp_path, monkeypatch, group):
+    """A block of four users has more events than a small row group, and fewer than a large one."""
+    monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", group)
+    save_in_parts(parts_of(whole, 3), tmp_path / "set")
+    of_files, in_memory = (list(each.blocks) for each in (open_traces(tmp_path / "set"), whole))
+    assert [block.n_users for block in of_files] == [4, 4, 4, 4, 4, 3]
+    for one, other in zip(of_files, in_memory, strict=True):
+        assert_same(one, other)
+    first = whole.select_users(np.arange(4))
+    assert_same(of_files[0], first)
+
+
+@pytest.mark.parametrize("users", [[0], [3, 4, 22], [8, 9, 10, 11], list(range(N_USERS))])
+def test_some_users_are_read(whole, tmp_path, users):
+    save_in_parts(parts_of(whole, 3), tmp_path / "set")
+    assert_same(open_traces(tmp_path / "set").select_users(np.array(users)), whole.select_users(np.array(users)))
+
+
+def test_a_value_of_each_user_and_a_total(whole, tmp_path):
+    whole.save(tmp_path / "set")
+    blocks = open_traces(tmp_path / "set").blocks
+    n_events = blocks.map(lambda block: np.bincount(block.user)).joined()
+    np.testing.assert_array_equal(n_events, np.bincount(whole.user))
+    weight = np.arange(N_USERS)
+    both = blocks.map(lambda block, own: (block.n_events, (own[block.user]).sum()), weight).total()
+    assert both == (whole.n_events, weight[whole.user].sum())
+
+
+def disordered(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Tables that cannot be read in blocks of users, but are valid."""
+    return {
+        "users": frame[::-1],
+        "a user in two places": pd.concat([frame[2:], frame[:2]]),
+        "instants": frame.iloc[[1, 0, *range(2, len(frame))]],
+        "no trace": frame[frame["trace"] == 0].drop(columns="trace"),
+        "floats": frame.astype({"instant": float}),
+    }
+
+
+def test_tables_that_are_not_in_order_are_loaded_and_sorted(whole, tmp_path):
+    whole.save(tmp_path / "set")
+    for frame in disordered(whole.to_frame()).values():
+        frame.to_parquet(tmp_path / "set" / "traces.parquet", index=False)
+        found = open_traces(tmp_path / "set")
+        assert isinstance(found, Traces)
+        assert_same(found, Traces.load(tmp_path / "set"))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"place": "nowhere"}, "places of the place table"),
+        ({"instant": 10**6}, "of the time grid"),
+        ({"instant": 0, "trace": 0}, "once"),
+        ({"user": None}, "a user for every event"),
+    ],
+)
+def test_problems_are_those_of_loading(whole, tmp_path, change, expected):
+    whole.save(tmp_path / "set")
+    whole.to_frame().assign(**change).to_parquet(tmp_path / "set" / "traces.parquet", index=False)
+    for read in (Traces.load, open_traces):
+        with pytest.raises(InputError, match=expected):
+            read(tmp_path / "set")
+
+
+def test_parts_with_other_columns_or_unreadable_parts_are_refused(whole, tmp_path):
+    save_in_parts(parts_of(whole, 2), tmp_path / "set")
+    second = tmp_path / "set" / "traces.parquet" / "part-00001.parquet"
+    pd.read_parquet(second).drop(columns="trace").to_parquet(second, index=False)
+    with pytest.raises(InputError, match=r"part-00001.parquet: expected the columns of part-00000.parquet"):
+        open_traces(tmp_path / "set")
+    second.write_bytes(b"")
+    with pytest.raises(InputError, match=r"part-00001.parquet: expected a readable Parquet file"):
+        open_traces(tmp_path / "set")
+
+
+def test_parts_must_be_in_the_order_of_users(whole, tmp_path):
+    with pytest.raises(InputError, match="in part 1"):
+        save_in_parts(parts_of(whole, 3)[::-1], tmp_path / "set")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_day_of_one_user_more_changes_the_digest(whole):
+    """A planted change in the last block: were only the first block read, the digests would be equal."""
+    place = whole.place.copy()
+    place[-1] = (place[-1] + 1) % 12
+    assert replace(whole, place=place).digest != whole.digest
+    assert whole.select_users(np.arange(N_USERS - 1)).digest != whole.digest
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+@pytest.mark.parametrize("n_processes", [2, 3, 7])
+def test_processes_with_their_own_users_find_the_same(whole, tmp_path, monkeypatch, n_processes, bug):
+    """Six blocks; with seven processes, each has all users. The bug leaves out the sum over processes."""
+    save_in_parts(parts_of(whole, 3), tmp_path / "set")
+    own, barrier, passed = threading.local(), threading.Barrier(n_processes, timeout=20), [np.zeros(0)] * n_processes
+
+    def exchange(array: np.ndarray) -> np.ndarray:
+        passed[own.process] = array
+        barrier.wait()
+        result = np.stack(passed)
+        barrier.wait()
+        return result
+
+    # In Python 3.11, a cached property would make the threads wait for each other.
+    digest = TraceSet.__dict__["digest"].func
+
+    def found(traces: TraceSet) -> list:
+        visits = traces.blocks.map(VisitCounts.of)
+        seen = SeenMoves.of(traces.blocks.map(lambda block: Transitions.of(block).moves), 2, stretches(whole.time_grid))
+        some = traces.select_users(np.array([0, 5, 6, 21]))
+        shares = population(visits, PopulationSmoothing(0.75, 2, 1.0, 1.0, 0.3), whole.time_grid)
+        return [shares, seen.count, seen.overall, some.place, some.user, traces.users_per_place(), digest(traces)]
+
+    def call(process: int) -> list:
+        own.process = process
+        return found(open_traces(tmp_path / "set"))
+
+    alone = found(whole)
+    monkeypatch.setattr(jax, "process_count", lambda: n_processes)
+    monkeypatch.setattr(jax, "process_index", lambda: own.process)
+    monkeypatch.setattr(devices, "of_each_process", exchange)
+    if bug:
+        monkeypatch.setattr("ppmtf_jax.data.blocks.sum_over_processes", lambda array: array)
+    with ThreadPoolExecutor(n_processes) as pool:
+        same = [list(map(np.array_equal, each, alone)) for each in pool.map(call, range(n_processes))]
+    assert all(map(all, same)) == (not bug or n_processes == 7)
