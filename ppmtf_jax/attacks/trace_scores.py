@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,8 @@ MAX_GAP = 6
 # their powers, and the copies made when solving for the stationary distribution.
 BATCH_ENTRIES = 2**23
 BYTES_OF_ENTRY = 2 * 5 * 8
+# Numbers of rows are rounded up, so that few programs are compiled.
+ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +176,38 @@ def log_tables(
         for users in batches:
             total += _summed(matrices.counts.of_users(users), matrices.floor)
             advance(len(users))
-        steps = [padded_indices(pair) for pair in observed.steps]
+        starts = _Starts.of(observed.steps, len(matrices.places))
+        steps = [padded_indices(pair) for pair in starts.steps]
         for users in batches:
             counts = matrices.counts.of_users(users)
-            given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first), steps)
-            tables, first = _log_tables(*given, stationary=stationary)
+            given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first))
+            tables, first = _log_tables(*given, starts.place, steps, starts.n_rows, stationary=stationary)
             kept = [table[..., : pair.shape[1]] for table, pair in zip(tables, observed.steps, strict=True)]
             yield users, np.concatenate([*kept, first[..., : len(observed.first)]], axis=-1)
             advance(len(users))
+
+
+class _Starts(NamedTuple):
+    """Places in the order of the longest gap of a step that begins there, longest first.
+
+    `steps`: as in `Observed`, with the rank of the place in this order in place of the place. `n_rows`: for each gap,
+    number of places where a step with this gap or a longer one begins, rounded up to a multiple of `ROWS`.
+    """
+
+    place: Int[np.ndarray, " place"]
+    steps: list[Int[np.ndarray, "2 _"]]
+    n_rows: tuple[int, ...]
+
+    @classmethod
+    def of(cls, steps: list[Int[np.ndarray, "2 _"]], n_places: int) -> _Starts:
+        longest = np.zeros(n_places, np.int64)
+        for gap, (place, _) in enumerate(steps, 1):
+            longest[place] = gap
+        order = np.argsort(-longest, kind="stable")
+        rank = np.argsort(order)
+        needed = [int((longest >= gap).sum()) for gap in range(1, len(steps) + 1)]
+        n_rows = tuple(min(n_places, -(-n // ROWS) * ROWS) for n in needed)
+        return cls(order, [np.stack([rank[place], next_place]) for place, next_place in steps], n_rows)
 
 
 def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Float[Array, "*batch place"]:
@@ -221,17 +247,26 @@ def _summed(counts: Float[Array, "user place next_place"], floor: float | Float[
     return to_probabilities(counts.astype(jnp.float64), floor).sum(axis=0)
 
 
-@partial(jax.jit, static_argnames="stationary")
+@partial(jax.jit, static_argnames=("n_rows", "stationary"))
 def _log_tables(
-    counts: Array, total: Array, n_others: Array, floor: Array, first: Array, steps: list, *, stationary: bool
+    counts: Array,
+    total: Array,
+    n_others: Array,
+    floor: Array,
+    first: Array,
+    starts: Array,
+    steps: list,
+    n_rows: tuple[int, ...],
+    *,
+    stationary: bool,
 ) -> tuple[list[Array], Array]:
     own = to_probabilities(counts.astype(jnp.float64), floor)
     chains = jnp.stack([own, (total - own) / n_others])
-    power, tables = chains, []
-    for number, step in enumerate(steps):
+    rows, tables = chains[..., starts[: max(n_rows, default=0)], :], []
+    for number, (step, n) in enumerate(zip(steps, n_rows, strict=True)):
         # One table for each gap from 1 on, even if no event has this gap.
-        power = power @ chains if number else power
-        tables.append(jnp.log(power[..., step[0], step[1]]))
+        rows = rows[..., :n, :] @ chains if number else rows
+        tables.append(jnp.log(rows[..., step[0], step[1]]))
     log_first = jnp.full((*chains.shape[:2], len(first)), -jnp.log(chains.shape[-1]))
     if stationary:
         log_first = jnp.log(stationary_distribution(chains)[..., first])
