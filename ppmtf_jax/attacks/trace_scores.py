@@ -20,18 +20,21 @@ from jaxtyping import Array, Float, Int
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
+from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads
+from ppmtf_jax.trace_models.population import stationary_distribution
 
 MAX_GAP = 6
 """After a longer gap, in instants, an event is scored as a first place: the chain has forgotten the event before."""
-# Number of matrix entries in a batch of users. The bytes of an entry include the user's own matrix, the others' matrix,
-# their powers, and the copies made when solving for the stationary distribution.
-BATCH_ENTRIES = 2**23
+# Number of matrix entries in a batch of users; each thread has a batch. The bytes of an entry include the user's own
+# matrix, the others' matrix, their powers, and the copies made when solving for the stationary distribution.
+BATCH_ENTRIES = 2**21
 BYTES_OF_ENTRY = 2 * 5 * 8
 # Numbers of rows are rounded up, so that few programs are compiled.
 ROWS = 64
@@ -151,7 +154,7 @@ def score_traces(
     observed = Observed.of(traces, max_gap)
     user, number = traces.trace_table()
     n_traces = len(user)
-    batch_bytes = _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
+    batch_bytes = (n_threads() + 1) * _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
     require_memory(
         "attack", 2 * 8 * n_traces * matrices.n_users + batch_bytes, "Attack fewer traces or users at a time"
     )
@@ -171,19 +174,26 @@ def log_tables(
     The first table uses the user's own chain, the second table the mean chain (4) of all other users.
     """
     batches = batches_of_users(matrices, np.arange(matrices.n_users))
-    with jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
+    starts = _Starts.of(observed.steps, len(matrices.places))
+    steps = [padded_indices(pair) for pair in starts.steps]
+
+    def of_batch(users: Int[np.ndarray, " user"]) -> Float[np.ndarray, "2 user column"]:
+        given = (matrices.counts.of_users(users), total, matrices.n_users - 1, matrices.floor)
+        chains, tables = _log_tables(*given, starts.place, steps, starts.n_rows)
+        log_first = np.full((*chains.shape[:2], len(observed.first)), -np.log(chains.shape[-1]))
+        if stationary:
+            log_first = np.log(stationary_distribution(np.asarray(chains))[..., observed.first])
+        kept = [table[..., : pair.shape[1]] for table, pair in zip(tables, observed.steps, strict=True)]
+        return np.concatenate([*kept, log_first], axis=-1)
+
+    # LAPACK must not split the equations of one chain over the cores: that takes five times as long.
+    with one_thread(), jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
         total = jnp.zeros((len(matrices.places),) * 2)
         for users in batches:
             total += _summed(matrices.counts.of_users(users), matrices.floor)
             advance(len(users))
-        starts = _Starts.of(observed.steps, len(matrices.places))
-        steps = [padded_indices(pair) for pair in starts.steps]
-        for users in batches:
-            counts = matrices.counts.of_users(users)
-            given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first))
-            tables, first = _log_tables(*given, starts.place, steps, starts.n_rows, stationary=stationary)
-            kept = [table[..., : pair.shape[1]] for table, pair in zip(tables, observed.steps, strict=True)]
-            yield users, np.concatenate([*kept, first[..., : len(observed.first)]], axis=-1)
+        for users, tables in zip(batches, map_in_threads(of_batch, batches), strict=True):
+            yield users, tables
             advance(len(users))
 
 
@@ -210,19 +220,6 @@ class _Starts(NamedTuple):
         return cls(order, [np.stack([rank[place], next_place]) for place, next_place in steps], n_rows)
 
 
-def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Float[Array, "*batch place"]:
-    """Stationary distribution of chains whose transition probabilities are all positive.
-
-    Solves pi (I - P + E) = 1, where all entries of E are 1. Then pi E = 1 and pi P = pi, and the solution is unique.
-    """
-    n_places = matrices.shape[-1]
-    system = jnp.eye(n_places) - matrices + 1
-    ones = jnp.ones((*matrices.shape[:-2], n_places, 1))
-    solved = jnp.linalg.solve(jnp.swapaxes(system, -1, -2), ones)[..., 0]
-    positive = jnp.maximum(solved, jnp.finfo(solved.dtype).tiny)
-    return positive / positive.sum(axis=-1, keepdims=True)
-
-
 def batches_of_users(
     matrices: TransitionMatrices, users: Int[np.ndarray, " user"], n_matrices: int = 1
 ) -> list[Int[np.ndarray, " some"]]:
@@ -247,19 +244,17 @@ def _summed(counts: Float[Array, "user place next_place"], floor: float | Float[
     return to_probabilities(counts.astype(jnp.float64), floor).sum(axis=0)
 
 
-@partial(jax.jit, static_argnames=("n_rows", "stationary"))
+@partial(jax.jit, static_argnames="n_rows")
 def _log_tables(
     counts: Array,
     total: Array,
     n_others: Array,
     floor: Array,
-    first: Array,
     starts: Array,
     steps: list,
     n_rows: tuple[int, ...],
-    *,
-    stationary: bool,
-) -> tuple[list[Array], Array]:
+) -> tuple[Float[Array, "2 user place place"], list[Array]]:
+    """The chains of users and of others, and for each gap the log-probabilities of its steps."""
     own = to_probabilities(counts.astype(jnp.float64), floor)
     chains = jnp.stack([own, (total - own) / n_others])
     rows, tables = chains[..., starts[: max(n_rows, default=0)], :], []
@@ -267,7 +262,4 @@ def _log_tables(
         # One table for each gap from 1 on, even if no event has this gap.
         rows = rows[..., :n, :] @ chains if number else rows
         tables.append(jnp.log(rows[..., step[0], step[1]]))
-    log_first = jnp.full((*chains.shape[:2], len(first)), -jnp.log(chains.shape[-1]))
-    if stationary:
-        log_first = jnp.log(stationary_distribution(chains)[..., first])
-    return tables, log_first
+    return chains, tables
