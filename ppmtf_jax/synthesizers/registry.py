@@ -47,6 +47,8 @@ class Synthesizer:
         settings.
     other_models : tuple of types
         Further classes of trace model that `fit` may return.
+    settings_found : function of a trace model that returns a dict
+        Settings by name that `fit` chose itself, so that fits to other users can make the same choice.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Synthesizer:
     model: type[TraceModel]
     claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
     other_models: tuple[type[TraceModel], ...] = ()
+    settings_found: Callable[[Any], dict[str, Any]] = lambda model: {}
 
     @property
     def models(self) -> dict[str, type[TraceModel]]:

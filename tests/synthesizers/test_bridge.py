@@ -236,3 +236,13 @@ def test_odd_data_give_a_model_whose_numbers_are_right(name):
         _, _, place, following = synthetic.transitions()
         # 330 of 330 steps stay; the rates know of half a step more. There are 150 steps here.
         assert (place != following).sum() <= 3
+
+
+def test_a_fit_to_others_can_make_the_same_choice(model):
+    """The settings that a fit found give a model of the same kind, with as many clusters, and nothing is compared."""
+    assert model.settings_found() == model.settings | {"n_clusters": 2, "memory": "none", "gaps": "none"}
+    places = fit(people(), "bridge", memory="places", n_clusters=2, seed=0)
+    again = fit(people(), "bridge", places.settings_found(), seed=1)
+    assert isinstance(again.trace_model, type(places.trace_model))
+    assert again.settings_found() == places.settings_found()
+    assert again.trace_model.memory_gain is None
