@@ -51,8 +51,10 @@ def by_hand(matrix: np.ndarray, walk: dict[int, int]) -> float:
     return float(np.log(total))
 
 
-@pytest.mark.parametrize("floor", [1e-8, 1e-2])
-def test_scores_sum_over_deleted_places(floor: float) -> None:
+@pytest.mark.parametrize(("floor", "rows"), [(1e-8, 1), (1e-2, 1), (1e-2, 64)])
+def test_scores_sum_over_deleted_places(floor: float, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `rows` of 1, only the rows of powers are computed where a step of this gap or a longer one begins."""
+    monkeypatch.setattr("ppmtf_jax.attacks.trace_scores.ROWS", rows)
     matrices = estimate_transitions(TRAIN, "ml", floor=floor)
     own = np.asarray(matrices.of_users(np.arange(3)), np.float64)
     others = (own.sum(axis=0) - own) / 2
