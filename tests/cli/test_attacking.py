@@ -127,7 +127,9 @@ def test_all_membership_attacks_and_shadow_models_of_the_model(halves, modelled,
     )
     assert "an even n_shadows of at least 6; found 7" in odd
     words[-1] = "--overwrite"  # and not quiet
-    assert "are left out because the model that made these traces is not known (see --model)" in attack("membership", modelled / "made", *words)
+    assert "are left out because the model that made these traces is not known (see --model)" in attack(
+        "membership", modelled / "made", *words
+    )
 
 
 def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_path, monkeypatch):
