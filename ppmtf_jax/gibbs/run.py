@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -29,8 +28,6 @@ from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings
 
-# Two programs that run at once on the same devices, such as two fits in two threads, can wait for each other for ever.
-DEVICES_IN_USE = Lock()
 # Number of sweeps in one jitted call: enough to hide the overhead of the call, few enough for frequent progress
 # updates.
 SWEEPS_PER_CALL = 5
@@ -222,24 +219,11 @@ def run_sweeps(
 
     All arrays of `state` and of the results have a leading chain axis.
     """
-    with DEVICES_IN_USE:
-        return jax.block_until_ready(_sweeps_of_chains(chain_keys, state, cells, n_active, coupling, settings, mesh))
-
-
-def _sweeps_of_chains(
-    chain_keys: Array,
-    state: GibbsState,
-    cells: dict[str, ObservedCells],
-    n_active: int,
-    coupling: Coupling,
-    settings: GibbsSettings,
-    mesh: Mesh,
-) -> tuple[GibbsState, SweepInfo]:
-    # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
-    # chains run the same program, so the draws of a chain do not depend on the number of chains.
     # A number of the compiled program, so that a fit with another precision compiles nothing.
     alpha = jnp.asarray(settings.noise_precision, state.factors[coupling.factors[0]].dtype)
     same = coupling, replace(settings, noise_precision=1.0), mesh
+    # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
+    # chains run the same program, so the draws of a chain do not depend on the number of chains.
     after = [
         sweep_chain(chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, alpha, *same)
         for chain in range(len(chain_keys))

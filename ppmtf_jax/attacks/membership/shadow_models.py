@@ -128,6 +128,7 @@ def infer_by_shadow_models(
         settings.n_shadows,
         seed=seed,
         kept=kept,
+        at_once=1 if SYNTHESIZERS[settings.system].on_all_devices else AT_ONCE,
         progress=progress,
         say=say,
     )
@@ -203,13 +204,14 @@ def learn_shadows(
     *,
     seed: int = 0,
     kept: ShadowCheckpoint | None = None,
+    at_once: int = 1,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Shadows:
     """Compute the statistics of a target's users for shadow models; statistics in `kept` are not computed again.
 
     `make` gets training traces and a seed. It makes as many synthetic traces as were released, and makes and tests them
-    in the same way.
+    in the same way. `at_once`: how many models are learned at once, in threads.
     """
     rng = numpy_stream(seed, Stage.MEMBERSHIP, SHADOW_STREAM)
     found = [] if kept is None else kept.load(say)[:n_shadows]
@@ -229,14 +231,14 @@ def learn_shadows(
     began, n_before = time.monotonic(), len(found)
     # Fits limit NumPy to one thread. The limit is set here for all of them, since they do not end at the same time.
     with one_thread(), progress_bar("shadow models", n_shadows, show=progress, done=n_before) as advance:
-        for statistics in map_in_threads(learn, range(n_before, n_shadows), most_at_once=AT_ONCE):
+        for statistics in map_in_threads(learn, range(n_before, n_shadows), most_at_once=at_once):
             found.append(statistics)
             if kept is not None:
                 kept.save(found)
             advance(1)
             # The first models compile programs, so a later estimate is better.
             n_made, left = len(found) - n_before, n_shadows - len(found)
-            if left and n_made in (AT_ONCE, 2 * AT_ONCE):
+            if left and n_made in (at_once, 2 * at_once):
                 seconds = time.monotonic() - began
                 took, rest = in_words(seconds), in_words(left * seconds / n_made)
                 say(f"shadow models: {n_made} took {took}; {left} more take about {rest}")

@@ -91,11 +91,10 @@ def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: in
     assert all(not_attacked <= set(each) for each in sets)
 
 
-def test_the_seed_says_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_says_all() -> None:
     """And the number of models that are learned at once says nothing."""
     train, test = real(10, 10)
-    scores = [scores_of(train, train, test, strangers, seed=0)]
-    monkeypatch.setattr(shadow_models, "AT_ONCE", 1)
+    scores = [scores_of(train, train, test, strangers, seed=0, at_once=2)]
     scores += [scores_of(train, train, test, strangers, seed=seed) for seed in (0, 1)]
     assert np.array_equal(scores[0].members, scores[1].members)
     assert not np.array_equal(scores[0].members, scores[2].members)
@@ -247,5 +246,5 @@ def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
 def test_the_time_is_estimated_after_the_first_models_and_after_some_more() -> None:
     train, test = real(6, 6)
     said: list[str] = []
-    scores_of(train, train, test, copy, say=said.append)
+    scores_of(train, train, test, copy, at_once=2, say=said.append)
     assert [line.split(";")[1].split(" take")[0] for line in said] == [" 4 more", " 2 more"]
