@@ -15,12 +15,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
-from ppmtf_jax.attacks.trace_scores import MAX_GAP, batches_of_users, padded_indices, stationary_distribution
+from ppmtf_jax.attacks.trace_scores import MAX_GAP, batches_of_users, padded_indices
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, numpy_stream
+from ppmtf_jax.trace_models.population import stationary_distribution
 
 
 def random_deletions(traces: Traces, n_deleted: int, *, seed: int) -> Bool[np.ndarray, " event"]:
@@ -93,27 +94,27 @@ def _log_probabilities(
             events = np.flatnonzero(np.isin(target, batch))
             row = np.searchsorted(batch, target[events])
             steps = np.stack([np.broadcast_to(row[:, None], gap[events].shape), place[previous[events]], gap[events]])
-            padded = (padded_indices(row), padded_indices(place[events]), padded_indices(np.moveaxis(steps, 1, -1)))
+            padded = padded_indices(place[events]), padded_indices(np.moveaxis(steps, 1, -1))
             counts = matrices.counts.of_users(batch)
-            first, step = _own_tables(counts, matrices.floor, *padded, max_power=max_power, stationary=stationary)
-            as_first[events] = first[: len(events)]
+            chains, step = _own_tables(counts, matrices.floor, *padded, max_power=max_power)
+            as_first[events] = -np.log(chains.shape[-1])
+            if stationary:
+                as_first[events] = np.log(stationary_distribution(np.asarray(chains))[row, place[events]])
             after[events] = np.asarray(step)[:, : len(events)].T
     return as_first, np.where(gap > 0, after, as_first[:, None])
 
 
-@partial(jax.jit, static_argnames=("max_power", "stationary"))
+@partial(jax.jit, static_argnames="max_power")
 def _own_tables(
-    counts: Array, floor: Array, row: Array, place: Array, steps: Array, *, max_power: int, stationary: bool
-) -> tuple[Array, Array]:
+    counts: Array, floor: Array, place: Array, steps: Array, *, max_power: int
+) -> tuple[Float[Array, "user place place"], Array]:
+    """The chains of users, and log-probabilities of steps."""
     chains = to_probabilities(counts.astype(jnp.float64), floor)
     powers = [jnp.broadcast_to(jnp.eye(chains.shape[-1]), chains.shape)]
     for _ in range(max_power):
         powers.append(powers[-1] @ chains)
     of_user, before, gap = steps
-    stepped = jnp.log(jnp.stack(powers)[gap, of_user, before, place])
-    if not stationary:
-        return jnp.full(place.shape, -jnp.log(chains.shape[-1])), stepped
-    return jnp.log(stationary_distribution(chains))[row, place], stepped
+    return chains, jnp.log(jnp.stack(powers)[gap, of_user, before, place])
 
 
 def _kept(

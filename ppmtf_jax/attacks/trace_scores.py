@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,24 @@ from jaxtyping import Array, Float, Int
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
+from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads
+from ppmtf_jax.trace_models.population import stationary_distribution
 
 MAX_GAP = 6
 """After a longer gap, in instants, an event is scored as a first place: the chain has forgotten the event before."""
-# Number of matrix entries in a batch of users. The bytes of an entry include the user's own matrix, the others' matrix,
-# their powers, and the copies made when solving for the stationary distribution.
-BATCH_ENTRIES = 2**23
+# Number of matrix entries in a batch of users; each thread has a batch. The bytes of an entry include the user's own
+# matrix, the others' matrix, their powers, and the copies made when solving for the stationary distribution.
+BATCH_ENTRIES = 2**21
 BYTES_OF_ENTRY = 2 * 5 * 8
+# Numbers of rows are rounded up, so that few programs are compiled.
+ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +154,7 @@ def score_traces(
     observed = Observed.of(traces, max_gap)
     user, number = traces.trace_table()
     n_traces = len(user)
-    batch_bytes = _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
+    batch_bytes = (n_threads() + 1) * _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
     require_memory(
         "attack", 2 * 8 * n_traces * matrices.n_users + batch_bytes, "Attack fewer traces or users at a time"
     )
@@ -169,32 +174,50 @@ def log_tables(
     The first table uses the user's own chain, the second table the mean chain (4) of all other users.
     """
     batches = batches_of_users(matrices, np.arange(matrices.n_users))
-    with jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
+    starts = _Starts.of(observed.steps, len(matrices.places))
+    steps = [padded_indices(pair) for pair in starts.steps]
+
+    def of_batch(users: Int[np.ndarray, " user"]) -> Float[np.ndarray, "2 user column"]:
+        given = (matrices.counts.of_users(users), total, matrices.n_users - 1, matrices.floor)
+        chains, tables = _log_tables(*given, starts.place, steps, starts.n_rows)
+        log_first = np.full((*chains.shape[:2], len(observed.first)), -np.log(chains.shape[-1]))
+        if stationary:
+            log_first = np.log(stationary_distribution(np.asarray(chains))[..., observed.first])
+        kept = [table[..., : pair.shape[1]] for table, pair in zip(tables, observed.steps, strict=True)]
+        return np.concatenate([*kept, log_first], axis=-1)
+
+    # LAPACK must not split the equations of one chain over the cores: that takes five times as long.
+    with one_thread(), jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
         total = jnp.zeros((len(matrices.places),) * 2)
         for users in batches:
             total += _summed(matrices.counts.of_users(users), matrices.floor)
             advance(len(users))
-        steps = [padded_indices(pair) for pair in observed.steps]
-        for users in batches:
-            counts = matrices.counts.of_users(users)
-            given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first), steps)
-            tables, first = _log_tables(*given, stationary=stationary)
-            kept = [table[..., : pair.shape[1]] for table, pair in zip(tables, observed.steps, strict=True)]
-            yield users, np.concatenate([*kept, first[..., : len(observed.first)]], axis=-1)
+        for users, tables in zip(batches, map_in_threads(of_batch, batches), strict=True):
+            yield users, tables
             advance(len(users))
 
 
-def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Float[Array, "*batch place"]:
-    """Stationary distribution of chains whose transition probabilities are all positive.
+class _Starts(NamedTuple):
+    """Places in the order of the longest gap of a step that begins there, longest first.
 
-    Solves pi (I - P + E) = 1, where all entries of E are 1. Then pi E = 1 and pi P = pi, and the solution is unique.
+    `steps`: as in `Observed`, with the rank of the place in this order in place of the place. `n_rows`: for each gap,
+    number of places where a step with this gap or a longer one begins, rounded up to a multiple of `ROWS`.
     """
-    n_places = matrices.shape[-1]
-    system = jnp.eye(n_places) - matrices + 1
-    ones = jnp.ones((*matrices.shape[:-2], n_places, 1))
-    solved = jnp.linalg.solve(jnp.swapaxes(system, -1, -2), ones)[..., 0]
-    positive = jnp.maximum(solved, jnp.finfo(solved.dtype).tiny)
-    return positive / positive.sum(axis=-1, keepdims=True)
+
+    place: Int[np.ndarray, " place"]
+    steps: list[Int[np.ndarray, "2 _"]]
+    n_rows: tuple[int, ...]
+
+    @classmethod
+    def of(cls, steps: list[Int[np.ndarray, "2 _"]], n_places: int) -> _Starts:
+        longest = np.zeros(n_places, np.int64)
+        for gap, (place, _) in enumerate(steps, 1):
+            longest[place] = gap
+        order = np.argsort(-longest, kind="stable")
+        rank = np.argsort(order)
+        needed = [int((longest >= gap).sum()) for gap in range(1, len(steps) + 1)]
+        n_rows = tuple(min(n_places, -(-n // ROWS) * ROWS) for n in needed)
+        return cls(order, [np.stack([rank[place], next_place]) for place, next_place in steps], n_rows)
 
 
 def batches_of_users(
@@ -221,18 +244,22 @@ def _summed(counts: Float[Array, "user place next_place"], floor: float | Float[
     return to_probabilities(counts.astype(jnp.float64), floor).sum(axis=0)
 
 
-@partial(jax.jit, static_argnames="stationary")
+@partial(jax.jit, static_argnames="n_rows")
 def _log_tables(
-    counts: Array, total: Array, n_others: Array, floor: Array, first: Array, steps: list, *, stationary: bool
-) -> tuple[list[Array], Array]:
+    counts: Array,
+    total: Array,
+    n_others: Array,
+    floor: Array,
+    starts: Array,
+    steps: list,
+    n_rows: tuple[int, ...],
+) -> tuple[Float[Array, "2 user place place"], list[Array]]:
+    """The chains of users and of others, and for each gap the log-probabilities of its steps."""
     own = to_probabilities(counts.astype(jnp.float64), floor)
     chains = jnp.stack([own, (total - own) / n_others])
-    power, tables = chains, []
-    for number, step in enumerate(steps):
+    rows, tables = chains[..., starts[: max(n_rows, default=0)], :], []
+    for number, (step, n) in enumerate(zip(steps, n_rows, strict=True)):
         # One table for each gap from 1 on, even if no event has this gap.
-        power = power @ chains if number else power
-        tables.append(jnp.log(power[..., step[0], step[1]]))
-    log_first = jnp.full((*chains.shape[:2], len(first)), -jnp.log(chains.shape[-1]))
-    if stationary:
-        log_first = jnp.log(stationary_distribution(chains)[..., first])
-    return tables, log_first
+        rows = rows[..., :n, :] @ chains if number else rows
+        tables.append(jnp.log(rows[..., step[0], step[1]]))
+    return chains, tables

@@ -25,9 +25,11 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.limits import Judgement, worst
+from ppmtf_jax.privacy.release import statement_of
 from ppmtf_jax.runtime.files import check_output_file, has_mark, remove, write_text
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.streams import check_seed
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 
 Real = Annotated[Path, argument("TRACES", "Trace set of real users: what the attacker may know.")]
 Released = Annotated[
@@ -160,7 +162,14 @@ def membership(
     how_made = None
     # Where attacks are named, shadow models take part only if a model is named too.
     if not fast and (not attack or model is not None):
-        how_made = shadows_like(synthetic, released, model, shadows, say)
+        fitted = None if model is None else FittedModel.load(model)
+        statement = statement_of(synthetic) or None
+        if fitted is not None and statement is None:
+            # Shadow models of another system would say nothing.
+            check_origin(fitted, released)
+        how_made, why_not = shadows_like(statement, fitted, n_shadows=shadows)
+        if how_made is None:
+            say(f"shadow models, the strongest attack, are left out {why_not} (see --model)")
     found = {}
     for name, (entry, settings) in chosen.items():
         say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")

@@ -36,6 +36,7 @@ TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
 OF_NOBODY = "of_nobody"
 """Key in the marker of a folder: whether the users were invented."""
 MOST_PAIRS = 2**27
+"""Maximum number of pairs of a user and a place for which it is marked whether they have an event."""
 NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
 
 

@@ -131,13 +131,16 @@ def step(
     coupling: Coupling,
     settings: GibbsSettings,
     axis: str | None = None,
+    noise_precision: float | Float[Array, ""] | None = None,
 ) -> tuple[GibbsState, SweepInfo]:
     """One sweep: draw every factor's prior given the factor, eqs. (14)-(17), then every factor, eqs. (18)-(21).
 
     `key`: key of the chain; `state.sweep` is folded in, so a resumed run equals an uninterrupted run. `cells`:
     `ObservedCells` of each tensor of the coupling. `axis`: inside `jax.shard_map`, the mesh axis over which the parts
-    of the cells are split; everything else is the same on all devices.
+    of the cells are split; everything else is the same on all devices. `noise_precision`: replaces that of `settings`,
+    so that one compiled program serves all values.
     """
+    alpha = settings.noise_precision if noise_precision is None else noise_precision
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
     keys = {name: jax.random.split(jax.random.fold_in(key, i)) for i, name in enumerate(coupling.factors)}
@@ -151,7 +154,7 @@ def step(
     for name in coupling.factors:
         own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
         designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        sample = partial(sample_factor, keys[name][1], priors[name], settings.noise_precision)
+        sample = partial(sample_factor, keys[name][1], priors[name], alpha)
         if name == own_tensors[0][1][0]:
             factors[name] = _sample_by_parts(sample, designs, factors[name].shape[0], axis)
             continue
@@ -162,7 +165,7 @@ def step(
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
     info = SweepInfo(
         square_error,
-        _log_joint(factors, priors, square_error, cells, settings),
+        _log_joint(factors, priors, square_error, cells, alpha, settings.hyper),
         {name: jnp.mean(jnp.square(factors[name])) for name in coupling.factors},
         jnp.stack([jnp.isfinite(factors[name]).all() for name in coupling.factors]),
     )
@@ -197,7 +200,7 @@ class Design(NamedTuple):
 def sample_factor(
     key: Key[Array, ""],
     prior: FactorPrior,
-    noise_precision: float,
+    noise_precision: float | Float[Array, ""],
     statistics: list[CellStatistics],
     rows: Int[Array, " row"],
 ) -> Float[Array, "row rank"]:
@@ -265,16 +268,16 @@ def _log_joint(
     priors: dict[str, FactorPrior],
     square_error: dict[str, Float[Array, ""]],
     cells: dict[str, ObservedCells],
-    settings: GibbsSettings,
+    alpha: float | Float[Array, ""],
+    hyper: HyperPrior,
 ) -> Float[Array, ""]:
     """Log of eqs. (3) and (4) plus log-densities of the factors; each cell counts with its weight."""
-    alpha = settings.noise_precision
     terms = [
-        0.5 * (cells[tensor].total_weight * math.log(alpha / (2 * math.pi)) - alpha * error)
+        0.5 * (cells[tensor].total_weight * jnp.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
     ]
     terms += [log_density_of_rows(factor, priors[name]) for name, factor in factors.items()]
-    terms += [log_density_of_prior(prior, settings.hyper) for prior in priors.values()]
+    terms += [log_density_of_prior(prior, hyper) for prior in priors.values()]
     return jnp.sum(jnp.stack(terms))
 
 

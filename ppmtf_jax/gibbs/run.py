@@ -7,7 +7,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
@@ -219,12 +219,13 @@ def run_sweeps(
 
     All arrays of `state` and of the results have a leading chain axis.
     """
+    # A number of the compiled program, so that a fit with another precision compiles nothing.
+    alpha = jnp.asarray(settings.noise_precision, state.factors[coupling.factors[0]].dtype)
+    same = coupling, replace(settings, noise_precision=1.0), mesh
     # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
     # chains run the same program, so the draws of a chain do not depend on the number of chains.
     after = [
-        sweep_chain(
-            chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, coupling, settings, mesh
-        )
+        sweep_chain(chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, alpha, *same)
         for chain in range(len(chain_keys))
     ]
     return jax.tree.map(lambda *chains: jnp.stack(chains), *after)
@@ -236,17 +237,21 @@ def sweep_chain(
     state: GibbsState,
     cells: dict[str, ObservedCells],
     n_active: int | Int[Array, ""],
+    noise_precision: float | Float[Array, ""],
     coupling: Coupling,
     settings: GibbsSettings,
     mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
-    """Run SWEEPS_PER_CALL sweeps, only `n_active` of them active, so that all numbers use the same program."""
+    """Run SWEEPS_PER_CALL sweeps, only `n_active` of them active, so that all numbers use the same program.
+
+    `noise_precision` replaces that of `settings`.
+    """
 
     def run(
-        key: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array
+        key: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array, noise_precision: Array
     ) -> tuple[GibbsState, SweepInfo]:
         def sweep(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
-            return step(key, state, cells, coupling, settings, AXIS)
+            return step(key, state, cells, coupling, settings, AXIS, noise_precision)
 
         # Written out: asking JAX for the shapes would trace the sweep once more, which takes a second.
         zero = jnp.zeros((), state.factors[coupling.factors[0]].dtype)
@@ -258,9 +263,9 @@ def sweep_chain(
 
         return lax.scan(body, state, jnp.arange(SWEEPS_PER_CALL))
 
-    specs = (SAME, SAME, _partition(cells), SAME)
+    specs = (SAME, SAME, _partition(cells), SAME, SAME)
     share = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=SAME, check_vma=False)
-    return share(key, state, cells, n_active)
+    return share(key, state, cells, n_active, noise_precision)
 
 
 def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> dict[Quantity, np.ndarray]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, ShadowModelSettings
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.attacks.membership.shadow_models import MOST_ATTACKED, N_SHADOWS, ShadowModelSettings
 from ppmtf_jax.privacy.limits import MAX_ETA
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
-from ppmtf_jax.privacy.release import statement_of
-from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 
@@ -48,21 +45,26 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
 
 
 def shadows_like(
-    synthetic: PathLike, released: Traces, model: PathLike | None, n_shadows: int, say: Callable[[str], None]
-) -> ShadowModelSettings | None:
-    """Settings of shadow models for traces; None, with a message, if it is not known how the traces were made."""
-    if statement := statement_of(synthetic):
-        found = shadows_of_release(statement, n_shadows)
-        if found is None:
-            say("shadow models, the strongest attack, are left out: the model that made the release is not known here")
-        elif model is not None:
-            # The statement of a release has the names of files in the settings, but not their folders.
-            found = replace(found, system_settings=FittedModel.load(model).settings)
-        return found
-    if model is None:
-        say("shadow models, the strongest attack, are left out: give the model that made these traces (--model)")
-        return None
-    fitted = FittedModel.load(model)
-    # Shadow models of another system would say nothing.
-    check_origin(fitted, released)
-    return ShadowModelSettings(fitted.system, fitted.settings, None, n_shadows)
+    statement: Mapping[str, Any] | None,
+    model: FittedModel | None,
+    *,
+    n_shadows: int = N_SHADOWS,
+    n_attacked: int = MOST_ATTACKED,
+) -> tuple[ShadowModelSettings | None, str]:
+    """Settings of shadow models for synthetic traces; or None, and the reason as the end of a sentence.
+
+    `statement`: of a release, which says how its traces were made and tested. Without it, the traces are those of the
+    model, untested.
+    """
+    if statement is not None:
+        settings = shadows_of_release(statement, n_shadows)
+        if settings is None:
+            return None, "because the statement of the release does not name the model and its settings"
+    elif model is not None:
+        settings = ShadowModelSettings(model.system, n_shadows=n_shadows)
+    else:
+        return None, "because the model that made these traces is not known"
+    if model is not None:
+        # A statement has the names of files in the settings, but not their folders.
+        settings = replace(settings, system_settings=model.settings_found())
+    return replace(settings, n_attacked=n_attacked), ""

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, infer_by_shadow_models
+from ppmtf_jax.attacks.membership.shadow_models import infer_by_shadow_models
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -19,7 +19,7 @@ from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING
-from ppmtf_jax.jobs.attack import shadows_of_release
+from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
@@ -190,24 +190,12 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
 def shadow_scores(
     data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
 ) -> tuple[MembershipScores | None, str]:
-    """Scores of the attack with shadow models, or None with the reason, which is the end of a sentence.
-
-    The statement of a release says how its traces were made and tested; other synthetic traces are those of the model,
-    untested.
-    """
-    settings, model = None, data.model
-    if data.statement is not None:
-        settings = shadows_of_release(data.statement)
-        if settings is None:
-            return None, "because the statement of the release does not name the model and its settings"
-        if model is not None:
-            # The statement has the names of files in the settings, but not their folders.
-            settings = replace(settings, system_settings=model.settings)
-    elif model is not None and not data.is_release:
-        settings = ShadowModelSettings(model.system, model.settings)
+    """Scores of the attack with shadow models, or None with the reason, which is the end of a sentence."""
+    # A release without a statement may be of another model.
+    model = None if data.is_release and data.statement is None else data.model
+    settings, why_not = shadows_like(data.statement, model, n_attacked=data.settings.n_users)
     if settings is None:
-        return None, "because the model that made these traces is not in the folder"
-    settings = replace(settings, n_attacked=data.settings.n_users)
+        return None, why_not
     say("Shadow models, to attack membership; --fast leaves them out")
     sets = data.synthetic, data.train, data.test
     try:

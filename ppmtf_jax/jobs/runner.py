@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from ppmtf_jax.data.trace_set import count_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
@@ -269,7 +270,7 @@ class _Job:
         """Whether each synthetic trace of a system may be released: all traces of nobody, or those that passed."""
         if (folder / "verdicts").is_dir():
             return PlausibleDeniability.load(folder / "verdicts").passed
-        return np.ones(len(Traces.load(folder / "synthetic").trace_table()[0]), bool)
+        return np.ones(count_traces(folder / "synthetic"), bool)
 
     def _load(self, name: str) -> Traces:
         return Traces.load(self.private / name, progress=self.progress)

@@ -42,14 +42,16 @@ def on_each_device(tree: Tree) -> Callable[[], Tree]:
     return lambda: copies[jnp.zeros(()).device]
 
 
-def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def map_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], *, most_at_once: int | None = None
+) -> Iterator[Result]:
     """Results of `function` in the order of `items`; the next item is taken only when a result is read.
 
     So memory holds at most one item more than there are threads. Each thread computes on a device of its own if there
     are several, with the precision of the calling thread.
     """
     double = jnp.result_type(float) == jnp.float64
-    n_at_once = n_threads()
+    n_at_once = min(n_threads(), most_at_once or n_threads())
     free: SimpleQueue[Any] = SimpleQueue()
     for device in islice(cycle(jax.local_devices()), n_at_once):
         free.put(device)
@@ -70,9 +72,9 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], n_at_onc
     """The same as `map_in_threads`, in a given number of threads, for functions that do not use JAX."""
     items = iter(items)
     few = list(islice(items, 2))
-    if len(few) < 2:
+    if len(few) < 2 or n_at_once == 1:
         # The start of a thread often takes longer than a single item.
-        yield from map(function, few)
+        yield from map(function, chain(few, items))
         return
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(n_at_once) as pool:

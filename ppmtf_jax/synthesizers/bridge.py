@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -230,7 +230,28 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
     return Claims(rules, (cluster, NO_RULE, MEMBERSHIP_FOUND))
 
 
+def settings_found(model: Model) -> dict[str, Any]:
+    """The number of clusters, what people remember, and whether they check in now and then."""
+    found: dict[str, Any] = {"n_clusters": len(model.n_present)}
+    if isinstance(model, CheckinBridge):
+        return found | {"gaps": "as-observed"}
+    memory = "none"
+    if isinstance(model, RememberingBridge):
+        memory = "places" if model.home is None else "anchors"
+    return found | {"memory": memory, "gaps": "none"}
+
+
 OTHER_MODELS = (RememberingBridge, CheckinBridge)
 SYNTHESIZERS.register(
-    Synthesizer("bridge", TITLE, BridgeSettings, fit_trace_model, ClusterBridge, claims, OTHER_MODELS, in_blocks=True)
+    Synthesizer(
+        "bridge",
+        TITLE,
+        BridgeSettings,
+        fit_trace_model,
+        ClusterBridge,
+        claims,
+        OTHER_MODELS,
+        in_blocks=True,
+        settings_found=settings_found,
+    )
 )

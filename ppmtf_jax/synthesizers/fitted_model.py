@@ -152,6 +152,10 @@ class FittedModel:
         settings = build_settings(synthesizer.settings, self.settings, self.system)
         return synthesizer.claims(self.trace_model, settings)
 
+    def settings_found(self) -> dict[str, Any]:
+        """The settings, with those that the fit chose itself."""
+        return self.settings | SYNTHESIZERS[self.system].settings_found(self.trace_model)
+
     def summary(self) -> list[str]:
         """Sentences about the model, such as the chosen settings."""
         return self.trace_model.summary()

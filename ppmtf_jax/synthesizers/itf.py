@@ -18,5 +18,7 @@ UNSHARED = Coupling(
 
 
 SYNTHESIZERS.register(
-    Synthesizer("itf", TITLE, PPMTFSettings, partial(fit_chains, UNSHARED), MetropolisHastings, claims)
+    Synthesizer(
+        "itf", TITLE, PPMTFSettings, partial(fit_chains, UNSHARED), MetropolisHastings, claims, on_all_devices=True
+    )
 )

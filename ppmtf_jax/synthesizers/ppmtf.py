@@ -153,5 +153,7 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
 
 
 SYNTHESIZERS.register(
-    Synthesizer("ppmtf", TITLE, PPMTFSettings, partial(fit_chains, SHARED), MetropolisHastings, claims)
+    Synthesizer(
+        "ppmtf", TITLE, PPMTFSettings, partial(fit_chains, SHARED), MetropolisHastings, claims, on_all_devices=True
+    )
 )

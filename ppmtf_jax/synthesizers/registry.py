@@ -48,6 +48,11 @@ class Synthesizer:
         Further classes of trace model that `fit` may return.
     in_blocks : bool
         Whether `fit` takes any `TraceSet`, also traces that do not fit into memory; otherwise it takes `Traces`.
+    settings_found : function of a trace model that returns a dict
+        Settings by name that `fit` chose itself, so that fits to other users can make the same choice.
+    on_all_devices : bool
+        Whether `fit` runs programs that all devices share. Then two fits must not run in two threads: their programs
+        could wait for each other for ever.
     """
 
     name: str
@@ -58,6 +63,8 @@ class Synthesizer:
     claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
     other_models: tuple[type[TraceModel], ...] = ()
     in_blocks: bool = False
+    settings_found: Callable[[Any], dict[str, Any]] = lambda model: {}
+    on_all_devices: bool = False
 
     @property
     def models(self) -> dict[str, type[TraceModel]]:

@@ -82,18 +82,23 @@ def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarra
     return (count + share) / (count.sum(axis=1, keepdims=True) + 1)
 
 
-def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
-    """Stationary distribution of a chain with positive transition probabilities.
+def stationary_distribution(
+    transition: Float[np.ndarray, "*chain place next_place"],
+) -> Float[np.ndarray, "*chain place"]:
+    """Stationary distribution of each chain, all of whose transition probabilities are positive.
+
+    Solves pi (I - P + E) = 1, where all entries of E are 1. Then pi E = 1 and pi P = pi, and the solution is unique. It
+    is computed by NumPy: XLA can wait for ever where several threads call LAPACK.
 
     Examples
     --------
     >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(12).tolist()
     [0.75, 0.25]
     """
-    # p (I - P) = 0 has one solution up to a factor. Adding sum(p) = 1 to each equation makes the system regular.
-    n_places = len(transition)
-    found = np.linalg.solve(np.eye(n_places) - transition.T + 1, np.ones(n_places))
-    return np.maximum(found, 0) / np.maximum(found, 0).sum()
+    system = np.eye(transition.shape[-1]) - np.swapaxes(transition, -1, -2) + 1
+    solved = np.linalg.solve(system, np.ones((*transition.shape[:-1], 1)))[..., 0]
+    positive = np.maximum(solved, np.finfo(solved.dtype).tiny)
+    return positive / positive.sum(axis=-1, keepdims=True)
 
 
 def require_memory_for_population(n_places: int, *, private: bool) -> None:

@@ -785,7 +785,7 @@ def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
     assert jobs_report.shadow_scores(untested, job / "none.npz")[1] == ""
     assert [(each.system, each.test_settings) for each in asked] == [("bridge", None)]
     _, why = jobs_report.shadow_scores(replace(untested, model=None), job / "none.npz")
-    assert "the model that made these traces is not in the folder" in why
+    assert "the model that made these traces is not known" in why
     _, why = jobs_report.shadow_scores(replace(material, statement={}), job / "none.npz")
     assert "does not name the model" in why
 

@@ -10,6 +10,7 @@ degrees of freedom for the moments that this needs); the seeds are fixed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -162,7 +163,8 @@ def sweep_z():
             noise = jax.random.normal(jax.random.fold_in(data_key, i), exact.shape)
             cells[name] = with_values(numbered[name], exact + noise / np.sqrt(SETTINGS.noise_precision))
         # The program that `run_gibbs` runs, on one device, asked for one sweep.
-        return sweep_chain.__wrapped__(sweep_key, state, cells, 1, SHARED, SETTINGS, one_device)[0], None
+        given = SETTINGS.noise_precision, SHARED, replace(SETTINGS, noise_precision=1.0), one_device
+        return sweep_chain.__wrapped__(sweep_key, state, cells, 1, *given)[0], None
 
     @jax.jit
     def run(bugs, keys, state):

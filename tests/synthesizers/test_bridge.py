@@ -241,7 +241,7 @@ def test_odd_data_give_a_model_whose_numbers_are_right(name):
         assert (place != following).sum() <= 3
 
 
-# Blocks of users
+# Blocks of users, and the settings that a fit found
 
 
 @pytest.mark.parametrize("memory", ["none", pytest.param("auto", marks=pytest.mark.slow)])
@@ -261,3 +261,13 @@ def test_a_fit_does_not_depend_on_blocks_and_parts(memory, tmp_path, monkeypatch
         assert other.keys() == found[0].keys()
         for name, array in found[0].items():
             np.testing.assert_array_equal(other[name], array, err_msg=name)
+
+
+def test_a_fit_to_others_can_make_the_same_choice(model):
+    """The settings that a fit found give a model of the same kind, with as many clusters, and nothing is compared."""
+    assert model.settings_found() == model.settings | {"n_clusters": 2, "memory": "none", "gaps": "none"}
+    places = fit(people(), "bridge", memory="places", n_clusters=2, seed=0)
+    again = fit(people(), "bridge", places.settings_found(), seed=1)
+    assert isinstance(again.trace_model, type(places.trace_model))
+    assert again.settings_found() == places.settings_found()
+    assert again.trace_model.memory_gain is None

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.calibration import LEAST_SHADOWS, Shadows
@@ -25,6 +25,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
 from ppmtf_jax.attacks.membership.trace_densities import windows_of
 from ppmtf_jax.attacks.membership.trace_statistics import statistics_of
+from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
@@ -32,6 +33,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.progress import in_words, progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads
 from ppmtf_jax.settings import Count, Settings, build_settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -45,6 +47,9 @@ MOST_ATTACKED = 1000
 in the training set of every shadow model."""
 ROUNDS, ENOUGH = 3, 0.8
 """A shadow model makes traces up to 3 times, until at least 80 % of the released number of traces pass the test."""
+AT_ONCE = 2
+"""Number of shadow models that are learned at once, where there are as many cores. A fit uses little more than one
+core, and more fits at once would need more memory."""
 ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 """Random-stream numbers of the stage; density_ratio.py uses 0."""
 
@@ -58,7 +63,8 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     system : str
         The synthesizer that made the released traces.
     system_settings : dict
-        The settings with which the traces were made. Missing settings have their defaults.
+        The settings with which the traces were made. Missing settings have their defaults. With what the model chose
+        itself, see `FittedModel.settings_found`, a shadow model takes less time.
     test_settings : dict, optional
         Settings of the privacy test that the released traces passed, such as k and eta. The traces of shadow models are
         tested in the same way. None if nothing was tested.
@@ -102,8 +108,8 @@ def infer_by_shadow_models(
 
     `train` and `test` have the same time grid. `checkpoint` is a file with the results of finished shadow models, which
     only its owner can read. A later call with the same data and settings continues from it; a call with other data or
-    settings starts again. `say` receives an estimate of the time after the first model, and a better one after the
-    second. Raises `InputError` if users are in both real sets, place tables or time grids differ, or no trace of a
+    settings starts again. `say` receives an estimate of the time after the first models, and a better one after some
+    more. Raises `InputError` if users are in both real sets, place tables or time grids differ, or no trace of a
     shadow model passes the test.
     """
     target = Target.of(released, train, test, n_attacked=settings.n_attacked, seed=seed)
@@ -122,6 +128,7 @@ def infer_by_shadow_models(
         settings.n_shadows,
         seed=seed,
         kept=kept,
+        at_once=1 if SYNTHESIZERS[settings.system].on_all_devices else AT_ONCE,
         progress=progress,
         say=say,
     )
@@ -197,37 +204,44 @@ def learn_shadows(
     *,
     seed: int = 0,
     kept: ShadowCheckpoint | None = None,
+    at_once: int = 1,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Shadows:
     """Compute the statistics of a target's users for shadow models; statistics in `kept` are not computed again.
 
     `make` gets training traces and a seed. It makes as many synthetic traces as were released, and makes and tests them
-    in the same way.
+    in the same way. `at_once`: how many models are learned at once, in threads.
     """
     rng = numpy_stream(seed, Stage.MEMBERSHIP, SHADOW_STREAM)
     found = [] if kept is None else kept.load(say)[:n_shadows]
     if found:
         say(f"shadow models: {len(found)} of {n_shadows} were finished before")
     is_in: list[np.ndarray] = []
-    with progress_bar("shadow models", n_shadows, show=progress, done=len(found)) as advance:
-        for number in range(n_shadows):
-            # The second model of a pair has the other half of the attacked users.
-            is_in.append(~is_in[-1] | ~target.is_attacked if number % 2 else target.half(rng))
-            its_seed = int(rng.integers(2**63))
-            if number < len(found):
-                continue
-            began = time.monotonic()
-            made = make(target.traces.select_users(np.flatnonzero(is_in[-1])), its_seed)
-            found.append(statistics_of(target.windows, windows_of(users=target.traces, made=made)[1]))
+    seeds: list[int] = []
+    for number in range(n_shadows):
+        # The second model of a pair has the other half of the attacked users.
+        is_in.append(~is_in[-1] | ~target.is_attacked if number % 2 else target.half(rng))
+        seeds.append(int(rng.integers(2**63)))
+
+    def learn(number: int) -> Float[np.ndarray, "statistic user"]:
+        made = make(target.traces.select_users(np.flatnonzero(is_in[number])), seeds[number])
+        return statistics_of(target.windows, windows_of(users=target.traces, made=made)[1])
+
+    began, n_before = time.monotonic(), len(found)
+    # Fits limit NumPy to one thread. The limit is set here for all of them, since they do not end at the same time.
+    with one_thread(), progress_bar("shadow models", n_shadows, show=progress, done=n_before) as advance:
+        for statistics in map_in_threads(learn, range(n_before, n_shadows), most_at_once=at_once):
+            found.append(statistics)
             if kept is not None:
                 kept.save(found)
             advance(1)
-            # The first model compiles programs, so the second gives a better estimate of the time.
-            if number < 2 and (left := n_shadows - number - 1):
+            # The first models compile programs, so a later estimate is better.
+            n_made, left = len(found) - n_before, n_shadows - len(found)
+            if left and n_made in (at_once, 2 * at_once):
                 seconds = time.monotonic() - began
-                took, rest = in_words(seconds), in_words(left * seconds)
-                say(f"shadow models: this one took {took}; {left} more take about {rest}")
+                took, rest = in_words(seconds), in_words(left * seconds / n_made)
+                say(f"shadow models: {n_made} took {took}; {left} more take about {rest}")
     return Shadows(np.array(found), np.array(is_in)[:, target.is_attacked])
 
 
