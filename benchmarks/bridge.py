@@ -360,7 +360,7 @@ def measure_city(data: str) -> list[Row]:
     use_all_cores()
     traces = read(data, Path())
     rows: list[Row] = []
-    parts = {"choose": "settings", "fit_clusters": "clusters", "fit_to_clusters": "moves and chains"}
+    parts = {"choose": "settings", "find_clusters": "clusters", "fit_to_clusters": "moves and chains"}
     timed = {name: adding_a_row(stage, getattr(bridge, name), rows) for name, stage in parts.items()}
     clock = Clock()
     with patch.multiple(bridge, **timed):

@@ -135,8 +135,12 @@ def trace_files(folder: Path) -> list[Path]:
 def count_traces(folder: Path) -> int:
     """Number of traces in a trace-set folder; it reads only the columns that number them."""
     columns = ["user", "trace"]
-    with _opened(folder / TRACES_FILE) as file:
-        return file.read(columns=columns).group_by(columns).aggregate([]).num_rows
+    n_traces = 0
+    # A user has all her events in one file.
+    for path in trace_files(folder):
+        with opened(path) as file:
+            n_traces += file.read(columns=columns).group_by(columns).aggregate([]).num_rows
+    return n_traces
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
