@@ -151,7 +151,8 @@ def test_too_few_people_have_no_standard_error():
 @pytest.fixture(scope="module")
 def people():
     city = toy_city(n_users=300, n_places=40, n_days=4, missing=0.5, seed=0).traces
-    return city.split_users(0.5, seed=0)
+    # Without friends: windows of several days, all put on one day, let friends meet more often than real days do.
+    return replace(city, friendships=None).split_users(0.5, seed=0)
 
 
 def test_few_real_traces_are_not_called_unfit(people):
