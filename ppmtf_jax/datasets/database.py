@@ -43,7 +43,13 @@ def database() -> Iterator[Connection]:
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     lock_descriptor(lock, blocking=True)
     most = min(MOST_BYTES, (available_bytes() or SHARE * MOST_BYTES) // SHARE)
-    settings = {"memory_limit": f"{most >> 20}MiB", "temp_directory": str(folder), "preserve_insertion_order": False}
+    settings = {
+        "memory_limit": f"{most >> 20}MiB",
+        "temp_directory": str(folder),
+        "preserve_insertion_order": False,
+        # An import of secrets needs nothing from the network.
+        "autoinstall_known_extensions": False,
+    }
     try:
         with duckdb.connect(config=settings) as connection:
             connection.execute("ATTACH ':memory:' AS import (COMPRESS); USE import")
