@@ -31,7 +31,7 @@ class Blocks(Generic[Item]):
     function : callable
         Computes the value of a block from such a pair.
     shared : bool
-        Whether each process has other users; totals are then those of all processes.
+        Whether the processes have different users. Totals are then sums over all processes.
 
     Examples
     --------

@@ -175,8 +175,8 @@ class Comparison:
 def part_of_trace(traces: Traces) -> Int[np.ndarray, " trace"]:
     """Parts with about one trace of each user: the trace numbers, if all users have equally many traces.
 
-    Otherwise some trace numbers belong to few users, and their numbers would be mostly chance. So the traces, in the
-    order of their numbers, are cut into equal parts.
+    Otherwise few users have a trace with some of the numbers, and what is measured on these traces would be mostly
+    chance. So the traces, in the order of their trace numbers, are cut into parts of about equal size.
 
     Examples
     --------

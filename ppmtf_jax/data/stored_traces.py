@@ -1,6 +1,6 @@
 """Traces in a folder, read in blocks of users, and written part by part; for data that do not fit into memory.
 
-The parts of a trace set are files with other users each. The ids of users ascend from part to part.
+The parts of a trace set are files. No user is in two parts, and the ids of users ascend from part to part.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class _Rows(NamedTuple):
 class StoredTraces(TraceSet):
     """A trace-set folder whose traces are read in blocks of users; see `open_traces`.
 
-    With several processes, each process reads the blocks of its own users; with fewer blocks than processes, all read
-    all blocks.
+    With several processes, each process reads only the blocks of its own users. If there are fewer blocks than
+    processes, every process reads all blocks.
     """
 
     files: list[Path]
@@ -171,7 +171,7 @@ def _whole(column: Any) -> np.ndarray:
 def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
-    Only if users, traces or events are not in order, all traces are loaded and sorted.
+    All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files.
 
     Raises
     ------

@@ -7,8 +7,9 @@ The population p(s, b) at place b in slot s is a mixture of people at home, at t
 where occupancy_k(s, l) is the share of the people who are of type k and in layer l, and D_kl is their distribution over
 places. The estimates of homes and of second places have more noise than the estimate of p. Places elsewhere have no
 estimate of their own: they start as the rest of p. From this start, expectation-maximization changes homes and places
-elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence). The mixture
-is then a guess for a better estimate of p, and homes and places elsewhere are changed again (see `people.fit_people`).
+elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence). Then p is
+estimated again, with the mixture as its guess, and homes and places elsewhere are changed again, so that the mixture
+comes near the new estimate (see `people.fit_people`).
 """
 
 from __future__ import annotations

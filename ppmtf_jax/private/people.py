@@ -150,7 +150,7 @@ def _log_likelihood(
 
 
 def _second_of_two(noisy: Noisy, guess: float, weight: float) -> np.ndarray | np.floating:
-    """Share of the second of two numbers, drawn to a guess of this share by `weight` standard deviations of noise."""
+    """Share of the second of two noisy numbers in their sum, drawn towards a guess of this share; see `with_guess`."""
     sums = with_guess(noisy, np.array([1 - guess, guess]), weight)
     return np.clip(sums[..., 1] / sums.sum(axis=-1), LEAST_SHARE, 1 - LEAST_SHARE)
 

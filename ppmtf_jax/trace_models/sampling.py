@@ -119,9 +119,9 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
 def evenly_spread(key: Key[Array, ""], number: Int[Array, ""]) -> Float[Array, ""]:
     """Number `number` of a sequence that fills the unit interval more evenly than independent numbers.
 
-    All numbers have the same key. If it is random, each number is uniform. The next number is larger by the golden
-    ratio, modulo 1 (Weyl sequence).
+    All numbers of a sequence are computed from the same key. If the key is random, each number is uniform. Each number
+    is the one before plus `GOLDEN_RATIO`, modulo 1 (Weyl sequence).
     """
-    # Sums of whole numbers of 32 bits drop what is above 2^32: this is the sum modulo 1.
+    # Sums of unsigned numbers of 32 bits are modulo 2^32. In units of 2^-32, this is the sum modulo 1.
     point = jax.random.bits(key, (), jnp.uint32) + number.astype(jnp.uint32) * GOLDEN_RATIO
     return (point >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)

@@ -63,8 +63,8 @@ def begin_as(
 ) -> PersonState:
     """Like `begin`, for a person of any cluster.
 
-    One uniform number says her cluster, whether she has a second place, her layer and her place. The key says the rest.
-    `share`: share of the people in each cluster.
+    `uniform` determines her cluster, whether she has a second place, her layer and her place. `key` determines the
+    rest. `share`: share of the people in each cluster.
     """
     second = jnp.stack([1 - law.second_share, law.second_share])
     layers = jnp.moveaxis(share * second * jnp.moveaxis(law.layer_first, -1, 0), 0, -1)
