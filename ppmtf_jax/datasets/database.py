@@ -9,13 +9,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import available_bytes
 
-Connection = duckdb.DuckDBPyConnection
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
+else:
+    Connection = Any
 FOLDER_START, OLD_S = "ppmtf-import-", 60
 # Beyond this memory DuckDB writes to disk; Arrow, NumPy and the result need as much again.
 MOST_BYTES, SHARE = 1_500_000_000, 4
@@ -28,6 +30,8 @@ def database() -> Iterator[Connection]:
     The folder is made where `tempfile` makes its files, so the variable TMPDIR moves it. The folder of a process that
     was killed is removed by the next import.
     """
+    # Imported late: beside JAX, DuckDB 2.0.0 complains of leaks at the end of a program, even of one without a table.
+    import duckdb
     from filelock import lock_descriptor
 
     place = Path(tempfile.gettempdir())
