@@ -20,6 +20,7 @@ from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.population import stationary_distribution
 
@@ -99,7 +100,8 @@ def _log_probabilities(
             chains, step = _own_tables(counts, matrices.floor, *padded, max_power=max_power)
             as_first[events] = -np.log(chains.shape[-1])
             if stationary:
-                as_first[events] = np.log(stationary_distribution(np.asarray(chains))[row, place[events]])
+                with one_thread():  # as in `trace_scores.log_tables`
+                    as_first[events] = np.log(stationary_distribution(np.asarray(chains))[row, place[events]])
             after[events] = np.asarray(step)[:, : len(events)].T
     return as_first, np.where(gap > 0, after, as_first[:, None])
 

@@ -20,14 +20,13 @@ from jaxtyping import Array, Float, Int
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
-from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
-from ppmtf_jax.runtime.threads import map_in_threads, n_threads
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads, one_thread
 from ppmtf_jax.trace_models.population import stationary_distribution
 
 MAX_GAP = 6

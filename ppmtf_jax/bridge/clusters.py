@@ -13,7 +13,7 @@ from ppmtf_jax.bridge import kmeans
 from ppmtf_jax.bridge.contributions import PLACE_USERS, Rows, bounded_totals, stretches, used_share
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother, ClusterSmoothing, expectation_maximization
 from ppmtf_jax.bridge.kmeans import starting_clusters
-from ppmtf_jax.bridge.products import one_thread, row_begins, sparse_product
+from ppmtf_jax.bridge.products import row_begins, sparse_product
 from ppmtf_jax.bridge.raking import rake
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import VisitCounts
@@ -22,6 +22,7 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import one_thread
 
 # Maximum number of users for EM: additional users change the clusters less than another seed does.
 EM_USERS = 20_000

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from ppmtf_jax.bridge.products import indicator, one_thread
+from ppmtf_jax.bridge.products import indicator
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import VisitCounts
+from ppmtf_jax.runtime.threads import one_thread
 
 # Maximum number of users for learning the centres: more users change the clusters less than another seed does.
 MAX_USERS = 4_000

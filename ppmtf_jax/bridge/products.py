@@ -6,32 +6,15 @@ columns, and processes can share users, without changing a single bit of the res
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from threadpoolctl import ThreadpoolController
 
 from ppmtf_jax.runtime.threads import map_in_threads
 
 ENTRIES_AT_A_TIME, COLUMNS_AT_A_TIME = 8192, 128
-
-
-def one_thread() -> AbstractContextManager:
-    """Limit NumPy and scikit-learn to one thread: with more threads, products would round differently."""
-    return _thread_pools().limit(limits=1)
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    # The search for libraries is cached, since it takes longer than a small clustering. It finds only imported
-    # libraries.
-    import sklearn.cluster  # noqa: F401
-
-    return ThreadpoolController()
 
 
 def row_begins(row: Int[np.ndarray, " entry"], n_rows: int) -> Int[np.ndarray, " begin"]:

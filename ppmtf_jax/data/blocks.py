@@ -17,6 +17,7 @@ from ppmtf_jax.runtime.devices import joined_over_processes, n_cores, sum_over_p
 from ppmtf_jax.runtime.threads import in_order
 
 BLOCK_USERS = 8192
+"""Number of users in a block. `TraceSet.digest` depends on it: with another number, all digests change."""
 Item = TypeVar("Item")
 New = TypeVar("New")
 

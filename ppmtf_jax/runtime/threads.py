@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
 from itertools import chain, cycle, islice
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from threadpoolctl import ThreadpoolController
 
 from ppmtf_jax.runtime.devices import n_cores
 
@@ -27,6 +30,23 @@ def n_threads() -> int:
     """Number of threads: one for each device; on a CPU, at least one for each core that the process may use."""
     n_devices = jax.local_device_count()
     return max(n_devices, n_cores()) if jax.default_backend() == "cpu" else n_devices
+
+
+def one_thread() -> AbstractContextManager:
+    """Limit NumPy and scikit-learn to one thread.
+
+    With more threads, products would round differently, and many small products or equations would take longer.
+    """
+    return _thread_pools().limit(limits=1)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    # The search for libraries is cached, since it takes longer than a small clustering. It finds only imported
+    # libraries.
+    import sklearn.cluster  # noqa: F401
+
+    return ThreadpoolController()
 
 
 def on_each_device(tree: Tree) -> Callable[[], Tree]:

@@ -35,7 +35,6 @@ from ppmtf_jax.bridge.people.choice import Memory
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
-from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import MOST_USERS, BridgeChoice, choose, choose_population
@@ -44,6 +43,7 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.bridge_choice import chain_log_likelihood, choose_memory, table_of

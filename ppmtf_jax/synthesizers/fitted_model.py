@@ -199,8 +199,7 @@ class FittedModel:
         If the model is of nobody, each trace is that of a new person. `synthesize` calls this method. A trace depends
         only on the seed, its user and its number: with the same seed, trace 3 of a user is always the same, for any
         number of traces. Likewise, person 3 of a model of nobody is always the same. So a larger sample contains the
-        traces of a smaller sample. Several processes share the work,
-        and all get all traces; see `join_processes`.
+        traces of a smaller sample. Several processes share the work, and all get all traces; see `join_processes`.
 
         Parameters
         ----------

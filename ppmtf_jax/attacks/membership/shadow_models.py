@@ -25,7 +25,6 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
 from ppmtf_jax.attacks.membership.trace_densities import windows_of
 from ppmtf_jax.attacks.membership.trace_statistics import statistics_of
-from ppmtf_jax.bridge.products import one_thread
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
@@ -33,7 +32,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.progress import in_words, progress_bar
-from ppmtf_jax.runtime.threads import map_in_threads
+from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 from ppmtf_jax.settings import Count, Settings, build_settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
