@@ -20,8 +20,9 @@ be made in this way. `Training` and `Uniform` are the columns of `evaluate`.
 
 Systems: `private` with its default settings; `prior`, which is `private` with public knowledge (venues in Tokyo,
 check-ins of another service in the same city, or the categories that people visit in other cities); `no anchors`, which
-is `private` with people without homes; the peers TPM (Laplace noise, delta 0), MST and AIM (see `marginals.py`; only
-with coordinates); and `bridge` and `PPMTF`, which are not differentially private, so their epsilon is infinite.
+is `private` with people without homes; `week`, which is `private` with traces of seven days; the peers TPM (Laplace
+noise, delta 0), MST and AIM (see `marginals.py`; only with coordinates); and `bridge` and `PPMTF`, which are not
+differentially private, so their epsilon is infinite.
 
 `curves` draws each metric against epsilon, as means over seeds. `attacks` makes the attacks of `membership.py` on
 people flow. `city` measures time and memory for a day of 219,793 people at 1,000 places. `check` prints each limit, and
@@ -215,8 +216,10 @@ def with_prior(data: Data, train: Any, epsilon: float, seed: int, shared: Path) 
         return by_fit("private", public_places=True, prior=path)(data, train, epsilon, seed, shared)
 
 
-def by_fit(system: str, **settings: Any) -> Callable[[Data, Any, float, int, Path], tuple[Any, Row]]:
-    """A synthesizer of the library."""
+def by_fit(
+    system: str, *, days: int | None = None, **settings: Any
+) -> Callable[[Data, Any, float, int, Path], tuple[Any, Row]]:
+    """A synthesizer of the library; its traces have some days, or the length that is usual for the model."""
 
     def make(data: Data, train: Any, epsilon: float, seed: int, shared: Path) -> tuple[Any, Row]:
         from ppmtf_jax import fit, synthesize
@@ -225,7 +228,7 @@ def by_fit(system: str, **settings: Any) -> Callable[[Data, Any, float, int, Pat
         peak = PeakMemory()
         budget = {"epsilon": epsilon, "noise": "seeded"} if np.isfinite(epsilon) else {}
         model, fitted = measured(fit, train, system, seed=seed, **budget, **settings)
-        made, synthesized = measured(synthesize, model, people=N_PEOPLE, seed=seed)
+        made, synthesized = measured(synthesize, model, people=N_PEOPLE, days=days, seed=seed)
         about = {"fit_s": fitted["seconds"], "synthesis_s": synthesized["seconds"], "peak_mb": peak.megabytes()}
         # `evaluate` computes some metrics for one trace of each user. To use all traces, each gets a user of its own.
         made = made if model.of_nobody else of_people(made)
@@ -248,6 +251,7 @@ SYSTEMS: dict[str, Callable[[Data, Any, float, int, Path], tuple[Any, Row]]] = {
     "private": by_fit("private", public_places=True),
     "prior": with_prior,
     "no anchors": by_fit("private", public_places=True, anchors="none"),
+    "week": by_fit("private", days=7, public_places=True),
     "TPM": by_fit("tpm"),
     **{mechanism: by_peer(mechanism) for mechanism in MECHANISMS},
     "bridge": by_fit("bridge"),
