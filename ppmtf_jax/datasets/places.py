@@ -45,9 +45,9 @@ class GridPlaces(Settings, subject="grid of places"):
 
     Examples
     --------
-    >>> grid = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
-    >>> grid.place_of([35.652, 35.75, 36.0], [139.687, 139.80, 139.7]).tolist()
-    [1, 399, -1]
+    >>> table = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20).table()
+    >>> len(table), table.latitude[:1].round(4).tolist(), table.longitude[:2].round(3).tolist()
+    (400, [35.6525], [139.683, 139.689])
     """
 
     south: Number
@@ -99,16 +99,8 @@ class GridPlaces(Settings, subject="grid of places"):
         # The last row must not reach over the pole, nor the last column of a wide box over the 180th meridian.
         return cls(south, min(south + n_rows * height, 90), west, covered, n_rows, n_columns)
 
-    def place_of(self, latitude: object, longitude: object) -> np.ndarray:
-        """Cell of each point, -1 outside the box, int64 array of shape (points,)."""
-        latitude, longitude = np.asarray(latitude, np.float64), np.asarray(longitude, np.float64)
-        row = _bin(latitude, self.south, self.north, self.n_rows)
-        longitude = longitude_near(longitude, (self.west + self._east()) / 2)
-        column = _bin(longitude, self.west, self._east(), self.n_columns)
-        return np.where((row >= 0) & (column >= 0), row * self.n_columns + column, -1)
-
     def cell(self) -> str:
-        """SQL of `place_of` the columns latitude and longitude."""
+        """SQL of the cell of each point, from the columns latitude and longitude; -1 outside the box."""
         row = _bin_of("latitude", self.south, self.north, self.n_rows)
         middle = (self.west + self._east()) / 2
         longitude = f"(longitude - 360 * round_even((longitude - {number(middle)}) / 360, 0))"
@@ -412,14 +404,8 @@ def _too_few_users(min_users: int, found: int) -> Problem:
     return Problem(f"a place of at least {min_users} users", f"at most {found}", way_out=way_out)
 
 
-def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:
-    inside = (value >= low) & (value <= high)
-    index = np.floor((np.where(inside, value, low) - low) / (high - low) * n_bins).astype(np.int64)
-    return np.where(inside, np.minimum(index, n_bins - 1), -1)
-
-
 def _bin_of(value: str, low: Number, high: Number, n_bins: int) -> str:
-    """SQL of `_bin`; NULL outside."""
+    """SQL of the bin of a value, 0, 1, ...; NULL outside. The upper edge belongs to the last bin."""
     share = f"({value} - {number(low)}) / {number(high - low)}"
     inside = f"{value} BETWEEN {number(low)} AND {number(high)}"
     return f"CASE WHEN {inside} THEN least(CAST(floor({share} * {n_bins}) AS INTEGER), {n_bins - 1}) END"
