@@ -1,6 +1,8 @@
-"""Runs of equal values in sorted columns: where each begins, and numbers within them."""
+"""Runs of equal values in sorted columns: where each begins, and numbers within them; runs of events at one place."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
@@ -67,3 +69,41 @@ def joined_ranges(first: Int[np.ndarray, " range"], length: Int[np.ndarray, " ra
     [5, 6, 7, 0, 1]
     """
     return np.arange(length.sum()) + np.repeat(first - np.cumsum(length) + length, length)
+
+
+class Runs(NamedTuple):
+    """Runs of consecutive events of one window at one place, gaps ignored, in the order of the events."""
+
+    window: Int[np.ndarray, " run"]  # sorted
+    place: Int[np.ndarray, " run"]
+    first: Int[np.ndarray, " run"]  # index of the first event
+    last: Int[np.ndarray, " run"]  # index of the last event
+
+    @classmethod
+    def of(cls, window: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Runs:
+        """The runs of events, which are sorted by window and time."""
+        first = np.flatnonzero(run_begins(window, place))
+        return cls(window[first], place[first], first, np.append(first, len(window))[1:] - 1)
+
+    def is_move(self) -> Bool[np.ndarray, " run"]:
+        """Whether another run of the same window comes before: then the run begins with a move."""
+        return ~run_begins(self.window)
+
+    def place_before(self, n_runs: int) -> Int[np.ndarray, " run"]:
+        """Place of the run `n_runs` runs earlier in the window; -1 without such a run."""
+        return np.where(rank_in_run(self.window) >= n_runs, np.roll(self.place, n_runs), -1)
+
+    def earlier(self) -> Int[np.ndarray, " run"]:
+        """For each run, the latest earlier run of the same window at the same place; -1 if there is none.
+
+        Examples
+        --------
+        >>> Runs.of(np.zeros(4, int), np.array([5, 3, 5, 3])).earlier().tolist()
+        [-1, -1, 0, 1]
+        """
+        # Stable: the runs of a window at a place stay in the order of time.
+        order = np.lexsort((self.place, self.window))
+        again = ~run_begins(self.window[order], self.place[order])
+        earlier = np.full(len(order), -1)
+        earlier[order[again]] = order[np.flatnonzero(again) - 1]
+        return earlier

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.runs import joined_ranges, run_begins
+from ppmtf_jax.data.runs import Runs, joined_ranges, run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -21,36 +21,6 @@ class Visits(NamedTuple):
     window: np.ndarray
     place: np.ndarray
     count: np.ndarray
-
-
-class Runs(NamedTuple):
-    """Runs of consecutive events of a window at one place, gaps ignored; each array has the shape (runs,)."""
-
-    window: np.ndarray
-    place: np.ndarray
-    # First and last phase of the events.
-    begin: np.ndarray
-    end: np.ndarray
-
-    def is_move(self) -> np.ndarray:
-        """Whether another run of the same window comes before: then the run begins with a move, shape (runs,)."""
-        return ~run_begins(self.window)
-
-    def earlier(self) -> np.ndarray:
-        """For each run, the latest earlier run of the same window at the same place; -1 if there is none.
-
-        Examples
-        --------
-        >>> one_window, phase = np.zeros(4, int), np.arange(4)
-        >>> Runs(one_window, np.array([5, 3, 5, 3]), phase, phase).earlier().tolist()
-        [-1, -1, 0, 1]
-        """
-        # Stable: the runs of a window at a place stay in the order of time.
-        order = np.lexsort((self.place, self.window))
-        again = ~run_begins(self.window[order], self.place[order])
-        earlier = np.full(len(order), -1)
-        earlier[order[again]] = order[np.flatnonzero(again) - 1]
-        return earlier
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +74,7 @@ class Windows:
     @cached_property
     def runs(self) -> Runs:
         """Runs of consecutive events at one place, gaps ignored, in the order of the events."""
-        first = np.flatnonzero(run_begins(self.window, self.place))
-        last = np.append(first, len(self.window))[1:] - 1
-        return Runs(self.window[first], self.place[first], self.phase[first], self.phase[last])
+        return Runs.of(self.window, self.place)
 
     def days(self) -> Windows:
         """The windows cut into days: 24 hours from the beginning of the window, the last one maybe shorter.

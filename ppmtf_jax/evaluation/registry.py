@@ -78,7 +78,7 @@ def variation_quantity(
     return MetricInfo(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined)
 
 
-def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str) -> MetricInfo:
+def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str = "") -> MetricInfo:
     """A difference, synthetic users minus test users, which is best at 0."""
     return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined)
 

@@ -161,7 +161,8 @@ def test_runs_are_those_of_a_loop(rows: list[support.Row]) -> None:
             last[place] = len(expected)
             expected.append((number, place, phases[0], phases[-1]))
     runs = windows.runs
-    assert list(zip(*(column.tolist() for column in runs), strict=True)) == expected
+    columns = runs.window, runs.place, windows.phase[runs.first], windows.phase[runs.last]
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
     assert runs.is_move().tolist() == moves
     assert runs.earlier().tolist() == earlier
 

@@ -26,8 +26,8 @@ from ppmtf_jax.bridge.chains import CellKernel
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
-from ppmtf_jax.bridge.people.windows import Runs, windows_of
-from ppmtf_jax.data.runs import joined_ranges
+from ppmtf_jax.bridge.people.windows import windows_of
+from ppmtf_jax.data.runs import Runs, joined_ranges
 from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -176,9 +176,9 @@ def share_of_seen_returns(
     """Share of returns among the moves of people who are seen at some instants only."""
     person, instant = np.nonzero(present & (places != ABSENT))
     runs = Runs.of(person, places[person, instant])
-    moves = weight[runs.window] * runs.is_move
+    moves = weight[runs.window] * runs.is_move()
     least = 0.5 * weight.mean()
-    return float((moves @ runs.is_return() + least) / (moves.sum() + 2 * least))
+    return float((moves @ (runs.earlier() >= 0) + least) / (moves.sum() + 2 * least))
 
 
 def _bounded_ratio(wanted: np.ndarray | float, found: np.ndarray | float, power: float = 1.0) -> np.ndarray | float:

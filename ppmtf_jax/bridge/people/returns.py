@@ -18,9 +18,9 @@ from ppmtf_jax.bridge.contributions import bounded
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
-from ppmtf_jax.bridge.people.windows import Runs, windows_of
+from ppmtf_jax.bridge.people.windows import windows_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.data.runs import joined_ranges, run_begins
+from ppmtf_jax.data.runs import Runs, joined_ranges, run_begins
 from ppmtf_jax.data.traces import Traces, TraceSet
 
 MOST_USERS, MOST_CHOICES = 5000, 1_000_000
@@ -75,7 +75,7 @@ def _few(
 ) -> tuple[Traces, Bool[np.ndarray, " kept"]]:
     """Events of the first users in a random order, as many users as the bound on possible returns allows."""
     runs = Runs.of(windows.trace_of_event(), windows.place)
-    user = windows.user[runs.event]
+    user = windows.user[runs.first]
     # A window with n runs has fewer than n^2 / 2 possible returns.
     of_window = np.bincount(runs.window) ** 2 / 2
     cost = np.bincount(user[run_begins(runs.window)], of_window, windows.n_users)
@@ -92,7 +92,7 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
     instant to the next. If instants without events lie between, the person may have come from another place.
     """
     runs = Runs.of(windows.trace_of_event(), windows.place)
-    known = is_elsewhere[runs.event]
+    known = is_elsewhere[runs.first]
     # Cross join: every arrival elsewhere with every distinct place elsewhere of the same window.
     arrival = np.flatnonzero(known)
     order = arrival[np.lexsort((arrival, runs.place[arrival], runs.window[arrival]))]
@@ -109,17 +109,17 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
     arrivals[order] = before - before[begins][np.cumsum(begins) - 1] if len(order) else 0
     now, earlier = runs.place_before(1), runs.place_before(2)
     n_places = np.bincount(at, arrivals > 0, len(runs.place)).astype(np.int64)
-    possible = (arrivals > 0) & (place != now[at]) & runs.is_move[at]
+    possible = (arrivals > 0) & (place != now[at]) & runs.is_move()[at]
     at, place, arrivals, is_chosen = (each[possible] for each in (at, place, arrivals, is_chosen))
     of_move = np.unique(at)
-    is_step = windows.is_step()[runs.event][at]
-    slot = windows.slot[runs.event][at]
+    is_step = windows.is_step()[runs.first][at]
+    slot = windows.slot[runs.first][at]
     population = movement.counts.population
     steps = Transitions(at, slot, now[at], place, *population.shape)
     log_weight = movement.log_probabilities(steps) - np.log(1 - movement.stays.at_place[slot, now[at]])
     near = np.clip(log_weight - np.log(population[slot, place]), -MOST_ATTRACTION, MOST_ATTRACTION)
     features = np.stack([is_step & (place == earlier[at]), lift_of(population)[slot, place], is_step * near], axis=1)
-    user = windows.user[runs.event][of_move]
+    user = windows.user[runs.first][of_move]
     is_return = np.isin(of_move, at[is_chosen])
     move = np.searchsorted(of_move, at)
     return Choices(user, n_places[of_move], is_return, move, arrivals, features.astype(np.float64), is_chosen)

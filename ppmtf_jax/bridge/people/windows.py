@@ -1,16 +1,14 @@
-"""Windows of training traces, each as long as a synthetic trace, and the runs of events at one place in them."""
+"""Windows of training traces, each as long as a synthetic trace, and the share of returns in them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from ppmtf_jax.bridge.contributions import Rows, bounded_totals
 from ppmtf_jax.data.blocks import Blocks
-from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.runs import Runs, run_begins
 from ppmtf_jax.data.traces import Traces
 
 
@@ -26,37 +24,6 @@ def windows_of(traces: Traces, n_periods: int) -> Traces:
     return replace(traces, trace=(piece - np.append(piece, 0)[first_of_user][traces.user]).astype(np.int32))
 
 
-class Runs(NamedTuple):
-    """Runs of events of one window at one place; a gap between two events at the same place does not end the run."""
-
-    window: Int[np.ndarray, " run"]  # sorted
-    event: Int[np.ndarray, " run"]  # index of the run's first event
-    place: Int[np.ndarray, " run"]
-
-    @classmethod
-    def of(cls, window: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Runs:
-        """The runs of events, which are sorted by window and time."""
-        event = np.flatnonzero(run_begins(window, place))
-        return cls(window[event], event, place[event])
-
-    @property
-    def is_move(self) -> Bool[np.ndarray, " run"]:
-        """Whether the person came from another place of the window."""
-        return ~run_begins(self.window)
-
-    def place_before(self, n_runs: int) -> Int[np.ndarray, " run"]:
-        """Place of the run `n_runs` runs earlier in the window; -1 without such a run."""
-        before = np.roll(self.place, n_runs)
-        return np.where(rank_in_run(self.window) >= n_runs, before, -1)
-
-    def is_return(self) -> Bool[np.ndarray, " run"]:
-        """Whether the person was at the place earlier in the window."""
-        order = np.lexsort((self.event, self.place, self.window))
-        again = np.empty(len(order), bool)
-        again[order] = ~run_begins(self.window[order], self.place[order])
-        return again
-
-
 def share_of_returns(windows: Blocks[Traces]) -> float:
     """Share of returns among moves within windows.
 
@@ -66,7 +33,7 @@ def share_of_returns(windows: Blocks[Traces]) -> float:
 
     def rows(own: Traces) -> list[Rows]:
         runs = Runs.of(own.trace_of_event(), own.place)
-        user, again = own.user[runs.event][runs.is_move], runs.is_return()[runs.is_move]
+        user, again = own.user[runs.first][runs.is_move()], runs.earlier()[runs.is_move()] >= 0
         cell = np.zeros(len(user), int)
         return [Rows(user[part], cell[part], cell[part], (1,)) for part in (~again, again)]
 

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples
-from ppmtf_jax.evaluation.metrics.samples import NO_VALUE, Sample, SampledMetric, mean_difference
+from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
 from ppmtf_jax.evaluation.metrics.windows import MIN_WINDOW_EVENTS
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
@@ -88,7 +88,6 @@ SampledMetric(
         "Daily motifs",
         "Total variation between the distributions of synthetic and of test users' daily motifs: the network of moves "
         f"between the places of a day, or the number of places if it is above {MAX_NODES}.",
-        NO_VALUE,
     ),
     daily_motifs,
     variation_of_samples,
@@ -100,7 +99,6 @@ SampledMetric(
         "Closed days",
         "Share of days whose last event is at the place of the first one: synthetic users minus test users.",
         "share of days, -1 to 1",
-        NO_VALUE,
     ),
     ends_where_it_began,
     mean_difference,

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.samples import NO_VALUE, Sample, SampledMetric, mean_difference
+from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
 from ppmtf_jax.evaluation.metrics.windows import SEED
 from ppmtf_jax.evaluation.registry import difference_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -85,7 +85,6 @@ SampledMetric(
         "Lempel-Ziv estimate of the entropy of the next place given all places before it, mean over windows of at "
         f"least {MIN_ENTROPY_EVENTS} events: synthetic users minus test users.",
         "bits an event",
-        NO_VALUE,
     ),
     entropies,
     mean_difference,

@@ -17,13 +17,7 @@ from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import counts_to_shares, variation_of_samples, wasserstein
 from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, place_share, visits_of_rank
-from ppmtf_jax.evaluation.metrics.samples import (
-    NO_VALUE,
-    Sample,
-    SampledMetric,
-    lasts_several_periods,
-    mean_difference,
-)
+from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, lasts_several_periods, mean_difference
 from ppmtf_jax.evaluation.metrics.windows import one_point
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
@@ -46,17 +40,15 @@ def returns(windows: Windows) -> Sample:
 def straight_back(windows: Windows) -> Sample:
     """For each move, whether it leads from a place straight back to the place visited just before that place."""
     runs = windows.runs
-    back = np.zeros(len(runs.window), bool)
-    back[2:] = (runs.place[2:] == runs.place[:-2]) & (runs.window[2:] == runs.window[:-2])
     move = runs.is_move()
-    return Sample(windows.user[runs.window[move]], back[move])
+    return Sample(windows.user[runs.window[move]], runs.place_before(2)[move] == runs.place[move])
 
 
 def return_time_bins(windows: Windows) -> Sample:
     """For each return, the bin of the time since the last event at the place."""
     runs, earlier = windows.runs, windows.runs.earlier()
     back = np.flatnonzero(earlier >= 0)
-    away = runs.begin[back] - runs.end[earlier[back]]
+    away = windows.phase[runs.first[back]] - windows.phase[runs.last[earlier[back]]]
     return Sample(windows.user[runs.window[back]], hour_bins(windows, away, RETURN_HOURS))
 
 
@@ -150,7 +142,6 @@ for _metric in (
             "Returns",
             "Share of moves to a place visited earlier in the same window: synthetic users minus test users.",
             "share of moves, -1 to 1",
-            NO_VALUE,
         ),
         returns,
         mean_difference,
@@ -162,7 +153,6 @@ for _metric in (
             "Straight back",
             "Share of moves that lead straight back to the place before: synthetic users minus test users.",
             "share of moves, -1 to 1",
-            NO_VALUE,
         ),
         straight_back,
         mean_difference,
@@ -174,7 +164,6 @@ for _metric in (
             "Return times",
             "Total variation between the distributions of the hours after which synthetic and test users come back "
             "to a place.",
-            NO_VALUE,
         ),
         return_time_bins,
         variation_of_samples,
@@ -187,7 +176,6 @@ for _metric in (
             "Wasserstein distance between the numbers of different places of synthetic and of test users in windows "
             "as long as a synthetic trace.",
             "places",
-            undefined=NO_VALUE,
         ),
         distinct,
         wasserstein,
@@ -200,7 +188,6 @@ for _metric in (
             "Mean difference between the numbers of different places of synthetic and of test users in windows with "
             "about equally many events.",
             "places",
-            undefined=NO_VALUE,
         ),
         distinct_by_events,
         difference_by_bin,
@@ -212,7 +199,6 @@ for _metric in (
             "Wasserstein distance between the shares of events of synthetic and of test users at the most visited "
             f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
             "share of events",
-            undefined=NO_VALUE,
         ),
         partial(share_of_rank, rank=0),
         wasserstein,
@@ -226,7 +212,6 @@ for _metric in (
             "Wasserstein distance between the shares of events of synthetic and of test users at the second most "
             f"visited place of a window with at least {MIN_SHARE_EVENTS} events.",
             "share of events",
-            undefined=NO_VALUE,
         ),
         partial(share_of_rank, rank=1),
         wasserstein,
@@ -239,7 +224,6 @@ for _metric in (
             "Wasserstein distance between the distances from the most to the second most visited place of synthetic "
             f"and of test users' windows with at least {MIN_SHARE_EVENTS} events.",
             "km",
-            undefined=NO_VALUE,
         ),
         main_distance_km,
         wasserstein,
@@ -253,7 +237,6 @@ for _metric in (
             "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
             "average: synthetic users minus test users.",
             "places a week",
-            NO_VALUE,
         ),
         night_homes,
         mean_difference,

@@ -15,7 +15,7 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
 from ppmtf_jax.evaluation.metrics.memory import hour_bins
-from ppmtf_jax.evaluation.metrics.samples import NO_VALUE, Sample, SampledMetric, mean_difference
+from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
 from ppmtf_jax.evaluation.metrics.windows import one_point, real_windows
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
@@ -28,7 +28,6 @@ JUMP_HOURS = {"1h": (0.0, 1.0), "6h": (1.0, 6.0), "24h": (6.0, 24.0), "later": (
 JUMP_TITLES = {"1h": "up to 1 h", "6h": "1-6 h", "24h": "6-24 h", "later": "above 24 h"}
 MOST_EVENTS = 12
 MOSTLY_GAPS = 0.5
-NO_TIMES = f"complete synthetic traces, {NO_VALUE}"
 BETWEEN = "between the distributions of synthetic and of test users'"
 
 
@@ -86,7 +85,6 @@ SampledMetric(
         "Share of events at the same place as the event before in the window, however long ago: synthetic users minus "
         "test users.",
         "share of events, -1 to 1",
-        NO_VALUE,
     ),
     stays,
     mean_difference,
@@ -98,7 +96,6 @@ for _name, (_above, _at_most) in JUMP_HOURS.items():
             f"Jump-TV, {JUMP_TITLES[_name]}",
             f"Total variation {BETWEEN} lengths of moves between successive events with {JUMP_TITLES[_name]} "
             "between them.",
-            NO_VALUE,
         ),
         partial(jump_bins, above_h=float(_above), at_most_h=float(_at_most)),
         variation_of_samples,
@@ -112,7 +109,6 @@ SampledMetric(
         "Wasserstein distance between the numbers of events of synthetic and of test users in windows as long as a "
         "synthetic trace with at least one event.",
         "events",
-        undefined=NO_TIMES,
     ),
     n_events,
     wasserstein,
@@ -124,7 +120,6 @@ SampledMetric(
         "event_gap_tv",
         "Time between events",
         f"Total variation {BETWEEN} hours between successive events.",
-        NO_TIMES,
     ),
     gap_bins,
     variation_of_samples,
@@ -135,7 +130,6 @@ SampledMetric(
         "day_events_tv",
         "Events of a day",
         f"Total variation {BETWEEN} numbers of events of a day with at least one event.",
-        NO_TIMES,
     ),
     day_events,
     variation_of_samples,

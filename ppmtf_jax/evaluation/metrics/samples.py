@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +54,7 @@ class SampledMetric:
     Parameters
     ----------
     quantity : MetricInfo
+        Its `undefined` is filled in.
     sample : function of Windows that returns Sample
     distance : function of two arrays of values that returns a number
         The values of synthetic users come first, those of test users second.
@@ -82,8 +83,11 @@ class SampledMetric:
 
     def register(self) -> None:
         """Add the metric to the registry of metrics."""
-        uniform = {"uniform": _undefined} if self.of_times else {}
-        register_utility(self.quantity, measure=self._measure, reading=self._reading, applies=self._applies, **uniform)
+        undefined, uniform = NO_VALUE, {}
+        if self.of_times:
+            undefined, uniform = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
+        quantity = replace(self.quantity, undefined=undefined)
+        register_utility(quantity, measure=self._measure, reading=self._reading, applies=self._applies, **uniform)
 
     def _applies(self, comparison: Comparison) -> bool:
         if self.of_times and not has_gaps(comparison):

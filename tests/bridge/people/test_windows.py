@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.people.windows import Runs, share_of_returns, windows_of
+from ppmtf_jax.bridge.people.windows import share_of_returns, windows_of
+from ppmtf_jax.data.runs import Runs
 from tests.bridge.people.towns import PERIOD, commuters
 
 
@@ -31,7 +32,7 @@ def runs_by_loop(windows) -> list[tuple]:
 def test_runs_are_those_of_a_loop(traces, n_periods):
     windows = windows_of(traces, n_periods)
     runs = Runs.of(windows.trace_of_event(), windows.place)
-    columns = runs.window, runs.place, runs.place_before(1), runs.place_before(2), runs.is_return()
+    columns = runs.window, runs.place, runs.place_before(1), runs.place_before(2), runs.earlier() >= 0
     found = list(zip(*(column.tolist() for column in columns), strict=True))
     assert found == runs_by_loop(windows)
 
