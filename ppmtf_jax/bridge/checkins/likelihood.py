@@ -96,26 +96,6 @@ def log_windows(
     return log
 
 
-def log_users(
-    law: CheckinLaw,
-    places: Int[np.ndarray, "window instant"],
-    user: Int[np.ndarray, " window"],
-    n_users: int,
-    *,
-    progress: bool = False,
-) -> Float[np.ndarray, " user"]:
-    """Log-probability of all windows of each user, whose cluster is unknown.
-
-    The probability of a cluster is its share of the training users. The result is 0 for a user without windows, and
-    minus infinity if the model cannot make some window of the user.
-    """
-    share = np.asarray(law.n_present, np.float64)
-    log = log_windows(law, places, np.arange(len(share)), progress=progress)
-    of_user = np.zeros((n_users, len(share)))
-    np.add.at(of_user, user, log)
-    return np.asarray(special.logsumexp(of_user, axis=1, b=share / share.sum()))
-
-
 def _doubled(law: CheckinLaw) -> CheckinLaw:
     """The law in double precision; shares, rounded to single precision before, are normalized again."""
     arrays = {name: array.astype(np.float64) for name, array in law.to_arrays().items() if array.dtype.kind == "f"}

@@ -43,6 +43,7 @@ from ppmtf_jax.bridge.people.steps import (
     new_place_weights,
     unborn,
 )
+from ppmtf_jax.bridge.people.trails import Persons
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ABSENT
@@ -137,14 +138,11 @@ def _in_blocks(
 
 def _least_open(law: PersonLaw) -> int:
     """Lower bound of the number of possible places of a home, second place or new place, wherever a person is."""
-    slot = np.asarray(law.slot_of_phase)[np.arange(len(law.pull)) % len(law.slot_of_phase)]
-    is_open = (np.asarray(law.pull) > 0) & (np.asarray(law.arriving) > 0)[slot][:, None]
-    n_open, factors = [is_open.sum(axis=2).min()], [law.leaving, law.between]
+    n_open = [law.n_open().min()]
     if law.home is not None:
-        weights = (law.home, law.second, law.home_pull, law.second_pull)
-        n_open += [(np.asarray(each) > 0).sum(axis=1).min() for each in weights]
-        factors.append(law.anchor_between)
-    return int(min(n_open)) if all((np.asarray(each) > 0).all() for each in factors) else 0
+        weights, reaches = (law.home, law.second, law.home_pull, law.second_pull), np.asarray(law.anchor_between) > 0
+        n_open += [reaches.all() * (np.asarray(each) > 0).sum(axis=1).min() for each in weights]
+    return int(min(n_open))
 
 
 class _Ahead(NamedTuple):
@@ -229,12 +227,9 @@ class _People(NamedTuple):
     later: Float[Array, "instant trace person"]
 
 
-def _combinations(law: PersonLaw, n_instants: int) -> Int[np.ndarray, "3 person"]:
-    """Home and second place of each person, as indices of known places sorted by events; and `has_second`."""
-    numbers = np.arange(ABSENT, 0 if law.home is None else min(MOST_ANCHORS, n_instants))
-    home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
-    exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
-    return np.stack([home, second, has_second])[:, exists]
+def _persons(law: PersonLaw, n_instants: int) -> Persons:
+    """People whose home and second place are among the known places, which are numbered by their events."""
+    return Persons.of(min(MOST_ANCHORS, n_instants), anchors=law.home is not None)
 
 
 def _people(
@@ -242,7 +237,7 @@ def _people(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Homes, second places and `later` of the people of one trace; log-weights; estimated log-probability of events."""
     n_instants = len(known)
-    home, second, has_second = _combinations(law, n_instants)
+    home, second, has_second, _ = _persons(law, n_instants)
     # The known places with the most events.
     is_known, instants = known != ABSENT, jnp.arange(n_instants)
     is_same = (known[:, None] == known) & is_known
@@ -481,7 +476,7 @@ def _complete(
     n_traces, n_instants = known.shape
     ahead = _look_ahead(law, cluster, known)
     home, second, later, log_guess, log_all = jax.vmap(partial(_people, law), in_axes=(0, 0, 1))(cluster, known, ahead)
-    has_second = jnp.asarray(_combinations(law, n_instants)[2])
+    has_second = jnp.asarray(_persons(law, n_instants).has_second)
     people = _People(home, second, has_second, jnp.moveaxis(later, -1, 0))
     is_known_place = jnp.zeros((n_traces, law.n_places + 1), bool)
     is_known_place = is_known_place.at[jnp.arange(n_traces)[:, None], known].set(True)[:, :-1]

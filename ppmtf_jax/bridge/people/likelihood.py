@@ -101,8 +101,6 @@ def held_out(
     law: PersonLaw,
     places: Int[np.ndarray, "trace instant"],
     user: Int[np.ndarray, " trace"],
-    *,
-    progress: bool = False,
 ) -> Float[np.ndarray, " user"]:
     """Log-probability of the traces of each user, whose cluster is unknown; it is large if the law predicts them well.
 
@@ -125,7 +123,7 @@ def held_out(
     n_present = np.asarray(law.n_present, np.float64)
     clusters = np.flatnonzero(n_present)
     of_user = np.zeros((int(user.max()) + 1, len(clusters)))
-    np.add.at(of_user, user, log_traces(law, places, clusters, progress=progress))
+    np.add.at(of_user, user, log_traces(law, places, clusters))
     return np.asarray(logsumexp(of_user + np.log(n_present[clusters] / n_present.sum()), axis=1))
 
 
@@ -251,6 +249,7 @@ class _Exact(StepFormulas):
         shape, moves = (self.n_places, self.n_places), (self.next_place[:n_moves], self.move_start)
         self.seen_from = [csr_array((seen[:n_moves], *moves), shape=shape) for seen in self.seen]
         self.in_cell = _groups(self.cell, len(self.between))
+        self.n_open_of_cluster = law.n_open()
 
     def of(self, clusters: Int[np.ndarray, " cluster"]) -> _Exact:
         """The law of some clusters."""
@@ -271,7 +270,7 @@ class _Exact(StepFormulas):
         self.first_elsewhere = _normalized(double(law.first_elsewhere))
         # The largest arrays stay in float32 until their entries are needed.
         self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (law.stay_tilt, law.pull))
-        self.n_open = self._n_open()
+        self.n_open = self.n_open_of_cluster[:, clusters].min(axis=1)
         self.anchors = []
         for alone, pull, between in map(law.anchor, () if law.home is None else (HOME, SECOND)):
             alone, pull, between = double(alone), double(pull), np.asarray(between, np.float64)
@@ -497,13 +496,6 @@ class _Exact(StepFormulas):
         new[at] = np.where((following == known)[:, None], chosen / _positive(left), 0)
         has_new[at] = left > 0
         return new, has_new
-
-    def _n_open(self) -> Int[np.ndarray, " time"]:
-        """Lower bound of the number of places with a positive weight at each time, wherever a person is."""
-        slot = self._slot_of(np.arange(len(self.pull)))
-        reaches = np.all(self.leaving > 0, axis=1) & np.all(self.between > 0)
-        is_open = (self.pull > 0) & (self.arriving[slot] > 0)[:, None]
-        return np.where(reaches[slot], is_open.sum(axis=2).min(axis=1), 0)
 
     def _to_all(
         self, time: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.checkins.likelihood import log_users
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from tests.bridge.checkins.laws import BUGS, probability_by_loop, random_arrays, random_windows
 
@@ -62,17 +61,6 @@ def test_steps_of_any_length(per_day, n_days):
     windows = random_windows(arrays, 4, 30, np.random.default_rng(2))
     log = CheckinBridge.from_arrays(arrays).log_traces(windows, np.array([1, 0]))
     np.testing.assert_allclose(log, loop(arrays, windows), rtol=1e-12)
-
-
-def test_users_are_of_an_unknown_cluster():
-    law = CheckinBridge.from_arrays(SHORT)
-    windows = every_window(3, 6)[[5, 700, 1300, 4000]]
-    log = log_users(law, windows, np.array([2, 0, 2, 2]), 4)
-    p = np.exp(law.log_traces(windows, np.arange(2)))
-    # Of three users, two are in the second cluster. User 1 and user 3 have no window.
-    first = p[1] @ [1 / 3, 2 / 3]
-    third = np.prod(p[[0, 2, 3]], axis=0) @ [1 / 3, 2 / 3]
-    np.testing.assert_allclose(np.exp(log), [first, 1, third, 1], rtol=1e-12)
 
 
 def test_nothing_to_score():
