@@ -13,6 +13,8 @@ from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.blocks import Blocks
 
 N_BINS = 24
+QUANTILES = np.append(np.arange(1, 12) / 12, [0.94, 0.96, 0.98, 0.99])
+"""Upper edges of the bins of `distance_bins`; the rare long distances have several bins."""
 # Rounds of proportional fitting; further rounds change the factors of distance by less than a thousandth.
 N_ROUNDS = 30
 
@@ -49,7 +51,6 @@ def fit_gravity(
 
     (of_pairs, _), (of_places, _) = bounded_totals(moves.map(rows))
     edges = _quantiles(space.km.ravel(), of_pairs.ravel(), np.arange(1, n_bins) / n_bins)
-    # Many moves can have exactly the distance of an edge: they belong to the lower bin.
     which = np.searchsorted(edges, space.km)
     n_used = int(which.max()) + 1
     covered = covered_distances(moves, which, space)
@@ -89,8 +90,17 @@ def covered_distances(
     return bounded_totals(moves.map(rows))[0].total + 0.5
 
 
-def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile: np.ndarray) -> np.ndarray:
-    """The distinct quantiles of weighted values; none if all weights are 0."""
+def distance_bins(n_pairs: Int[np.ndarray, "cell cell"], space: Space) -> Int[np.ndarray, "cell cell"]:
+    """Bin of distance of each pair of cells: 0, 1, ... from near to far; the quantiles are those of the given pairs.
+
+    `n_pairs`: how many pairs of places lie in each pair of cells.
+    """
+    bins = np.searchsorted(_quantiles(space.km.ravel(), n_pairs.ravel(), QUANTILES), space.km)
+    return np.unique(bins, return_inverse=True)[1].reshape(bins.shape)
+
+
+def _quantiles(value: np.ndarray, weight: np.ndarray, quantile: np.ndarray) -> np.ndarray:
+    """The distinct quantiles of weighted values, edges that belong to the lower bin; none if all weights are 0."""
     value, weight = value[weight > 0], weight[weight > 0]
     order = np.argsort(value, kind="stable")
     reached = np.cumsum(weight[order])

@@ -108,7 +108,7 @@ class SeenMoves:
         pair, n_stretches = pairs.group[enough], int(stretch.max()) + 1
 
         def rows(own: Transitions) -> list[Rows]:
-            at, found = _positions(own.pair, pair)
+            at, found = find_pairs(own.pair, pair)
             slot, at = own.slot[found].astype(np.int64), at[found]
             group, cell = stretch[slot] * len(pair) + at, slot * len(pair) + at
             return [Rows(own.user[found], group, cell, (len(stretch), len(pair)))]
@@ -125,15 +125,15 @@ class SeenMoves:
 
     def find(self, moves: Transitions) -> tuple[Int[np.ndarray, " step"], Bool[np.ndarray, " step"]]:
         """Index of each move's pair, and whether the pair exists."""
-        return _positions(moves.pair, self.place.astype(np.int64) * self.n_places + self.next_place)
+        return find_pairs(moves.pair, self.place.astype(np.int64) * self.n_places + self.next_place)
 
 
-def _positions(
-    pair: Int[np.ndarray, " row"], pairs: Int[np.ndarray, " pair"]
-) -> tuple[Int[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
+def find_pairs(
+    pair: Int[np.ndarray, "*shape"], pairs: Int[np.ndarray, " pair"]
+) -> tuple[Int[np.ndarray, "*shape"], Bool[np.ndarray, "*shape"]]:
     """Index of each pair among the ascending `pairs`, and whether it is there."""
     if not len(pairs):
-        return np.zeros(len(pair), np.int64), np.zeros(len(pair), bool)
+        return np.zeros(pair.shape, np.int64), np.zeros(pair.shape, bool)
     at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
     return at, pairs[at] == pair
 

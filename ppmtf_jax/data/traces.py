@@ -516,8 +516,8 @@ class Traces(TraceSet):
         begins = run_begins(self.user, self.trace, number)
         return Periods(np.cumsum(begins, dtype=np.int32) - 1, phase, np.flatnonzero(begins))
 
-    def cut_into_periods(self) -> Traces:
-        """Cut traces at the ends of the periods of the time grid, and renumber them for each user.
+    def cut_into_periods(self, n_periods: int = 1) -> Traces:
+        """Cut traces every `n_periods` periods of the time grid, and renumber them for each user.
 
         Examples
         --------
@@ -526,9 +526,10 @@ class Traces(TraceSet):
         >>> len(traces.trace_table()[0]), len(traces.cut_into_periods().trace_table()[0])
         (2, 6)
         """
-        piece = self.periods().piece
+        piece = self.periods(n_periods * self.time_grid.period).piece
+        # The last users may have no events.
         first_of_user = np.searchsorted(self.user, np.arange(self.n_users))
-        return replace(self, trace=piece - piece[first_of_user][self.user])
+        return replace(self, trace=piece - np.append(piece, np.int32(0))[first_of_user][self.user])
 
     def split_users(self, train_fraction: float, seed: int) -> tuple[Traces, Traces]:
         """Split users at random into training and test users.

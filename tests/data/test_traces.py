@@ -20,6 +20,7 @@ from pyarrow import parquet
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.runtime.files import atomic_file, write_text
 from ppmtf_jax.runtime.folders import output_folder
@@ -642,3 +643,12 @@ def test_loading_a_damaged_time_grid(tmp_path):
     traces().save(tmp_path / "set")
     (tmp_path / "set" / "time_grid.json").write_bytes(b"\xff\xfe")
     assert problems_of(Traces.load, tmp_path / "set")
+
+
+def test_traces_are_cut_every_two_periods_and_users_may_have_no_events() -> None:
+    city = toy_city(n_users=4, n_days=5, missing=0.3, seed=0).traces
+    for some in (city, city.select_events(city.user % 3 > 0)):
+        for n_periods in (1, 2):
+            cut = some.cut_into_periods(n_periods)
+            expected = np.stack([some.user, some.instant // (n_periods * 24)])
+            np.testing.assert_array_equal(np.stack([cut.user, cut.trace]), expected)

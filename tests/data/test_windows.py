@@ -151,13 +151,14 @@ def test_windows_of_several_periods_are_those_of_a_loop(rows: list[support.Row])
 @given(event_rows)
 def test_runs_are_those_of_a_loop(rows: list[support.Row]) -> None:
     windows = Windows.of(to_traces(rows), PERIOD * N_PERIODS)
-    expected, moves, earlier = [], [], []
+    expected, moves, earlier, before = [], [], [], []
     for number, (_, events) in enumerate(as_loops(windows)):
         last: dict[int, int] = {}
         for position, (place, run) in enumerate(groupby(events, key=lambda event: event[1])):
             phases = [phase for phase, _ in run]
             moves.append(position > 0)
             earlier.append(last.get(place, -1))
+            before.append(expected[-2][1] if position > 1 else -1)
             last[place] = len(expected)
             expected.append((number, place, phases[0], phases[-1]))
     runs = windows.runs
@@ -165,6 +166,7 @@ def test_runs_are_those_of_a_loop(rows: list[support.Row]) -> None:
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
     assert runs.is_move().tolist() == moves
     assert runs.earlier().tolist() == earlier
+    assert runs.place_before(2).tolist() == before
 
 
 @pytest.mark.parametrize(("step_h", "n_a_day"), [(6, 4), (3, 8), (48, 1), (7, 3)])

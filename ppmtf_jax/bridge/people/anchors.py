@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.contributions import used_share
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
-from ppmtf_jax.bridge.people.distances import distance_bins
+from ppmtf_jax.bridge.gravity import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.products import indicator
 from ppmtf_jax.bridge.space import Space

@@ -26,7 +26,6 @@ from ppmtf_jax.bridge.chains import CellKernel
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
-from ppmtf_jax.bridge.people.windows import windows_of
 from ppmtf_jax.data.runs import Runs, joined_ranges
 from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.trace_models.base import ABSENT
@@ -71,7 +70,7 @@ class Targets(NamedTuple):
     stays: Float[Array, " slot"]  # share of stays among the steps from elsewhere to elsewhere
     bin: Int[Array, "cell cell"]  # bins of distance
     distances: Float[Array, " bin"]  # share of the moves to places elsewhere in each bin
-    returns: float  # share of returns among moves, see `windows.share_of_returns`
+    returns: float  # share of returns among moves, see `returns.share_of_returns`
     share: Float[Array, " cluster"]  # share of the people
 
 
@@ -150,12 +149,12 @@ def presence(
 ) -> Bool[np.ndarray, "person instant"]:
     """For each simulated person, the instants at which a randomly drawn window of `n_periods` periods has events."""
     n_instants = n_periods * train.time_grid.period
-    windows = train.blocks.map(lambda block: windows_of(block, n_periods))
+    windows = train.blocks.map(lambda block: block.cut_into_periods(n_periods))
     ends = np.cumsum(windows.map(lambda own: np.bincount(own.trace_table()[0], minlength=own.n_users)).joined())
     chosen = random.integers(ends[-1], size=n_people)
     user = np.searchsorted(ends, chosen, side="right")
     users = np.unique(user)
-    some = windows_of(train.select_users(users), n_periods)
+    some = train.select_users(users).cut_into_periods(n_periods)
     row, of_window = some.trace_of_event(), some.trace_table()[0]
     begins = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))
     # From the end of the user's windows among all windows, and among those of `some`.

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
-from ppmtf_jax.bridge.gravity import covered_distances
+from ppmtf_jax.bridge.gravity import covered_distances, distance_bins
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.anchors import Anchors, anchor_distribution, pair_anchors
 from ppmtf_jax.bridge.people.calibration import (
@@ -23,13 +23,11 @@ from ppmtf_jax.bridge.people.calibration import (
     share_of_seen_returns,
     simulated_clusters,
 )
-from ppmtf_jax.bridge.people.distances import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE
 from ppmtf_jax.bridge.people.layers import Layers, fit_layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
-from ppmtf_jax.bridge.people.returns import fit_returns, lift_of
+from ppmtf_jax.bridge.people.returns import fit_returns, lift_of, share_of_returns
 from ppmtf_jax.bridge.people.stays import fit_stays
-from ppmtf_jax.bridge.people.windows import share_of_returns, windows_of
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice
@@ -169,9 +167,13 @@ def _steps_elsewhere(block: Traces, home: np.ndarray, second: np.ndarray) -> Tra
 
 
 def _windows(n_periods: int, block: Traces, home: np.ndarray, second: np.ndarray) -> tuple[Traces, np.ndarray]:
-    """Windows, and which of their events are elsewhere."""
+    """Windows, and which of their events are elsewhere.
+
+    A synthetic person begins to remember, and to count her time at a place, at the first instant of her trace. So what
+    the model learns about memory comes from windows, whose memory also begins at their first instant.
+    """
     is_elsewhere = Anchors(home, second).layer(block.user, block.place) == ELSEWHERE
-    return windows_of(block, n_periods), is_elsewhere
+    return block.cut_into_periods(n_periods), is_elsewhere
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:

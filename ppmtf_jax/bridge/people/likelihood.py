@@ -23,8 +23,10 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
+from ppmtf_jax.bridge.moves import find_pairs
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw, StepFormulas
 from ppmtf_jax.bridge.people.trails import Persons, Steps, number_of_places
+from ppmtf_jax.bridge.products import indicator
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
@@ -248,7 +250,7 @@ class _Exact(StepFormulas):
         self.move = place * self.n_places + self.next_place[:n_moves]
         shape, moves = (self.n_places, self.n_places), (self.next_place[:n_moves], self.move_start)
         self.seen_from = [csr_array((seen[:n_moves], *moves), shape=shape) for seen in self.seen]
-        self.in_cell = _groups(self.cell, len(self.between))
+        self.in_cell = indicator(self.cell, len(self.between)).T
         self.n_open_of_cluster = law.n_open()
 
     def of(self, clusters: Int[np.ndarray, " cluster"]) -> _Exact:
@@ -453,11 +455,8 @@ class _Exact(StepFormulas):
         self, slot: Int[np.ndarray, "step 1"], place: Int[np.ndarray, "step 1"], other: Int[np.ndarray, "step number"]
     ) -> Float[np.ndarray, "step number"]:
         """K(a, b) for given pairs of places."""
-        gravity, wanted = self.gravity(slot, place, other), place * self.n_places + other
-        if not len(self.move):
-            return gravity
-        at = np.minimum(np.searchsorted(self.move, wanted), len(self.move) - 1)
-        return gravity + np.where(self.move[at] == wanted, self.seen[slot, at], 0)
+        at, found = find_pairs(place * self.n_places + other, self.move)
+        return self.gravity(slot, place, other) + np.where(found, self.seen[slot, at], 0)
 
     def _weights_from(
         self, slot: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
@@ -590,13 +589,7 @@ def _sums(
 ) -> Float[np.ndarray, "*sums"]:
     """Sums of the rows of each group, in an array of the given shape; `group` is a flat index of this shape."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
-    return (_groups(group, math.prod(shape)) @ flat).reshape(*shape, *values.shape[1:])
-
-
-def _groups(group: Int[np.ndarray, " row"], n_groups: int) -> csr_array:
-    """Matrix that adds up the rows of each group when it is multiplied by a table."""
-    rows = np.arange(len(group))
-    return csr_array((np.ones(len(rows)), (group, rows)), shape=(n_groups, len(rows)))
+    return (indicator(group, math.prod(shape)).T @ flat).reshape(*shape, *values.shape[1:])
 
 
 def _positive(total: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:

@@ -14,12 +14,12 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from ppmtf_jax.bridge.contributions import bounded
+from ppmtf_jax.bridge.contributions import Rows, bounded, bounded_totals
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
-from ppmtf_jax.bridge.people.windows import windows_of
 from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import Runs, joined_ranges, run_begins
 from ppmtf_jax.data.traces import Traces, TraceSet
 
@@ -65,7 +65,7 @@ def fit_returns(
     """Maximize the likelihood of the moves to places elsewhere, in windows of `n_periods` periods."""
     order = random.permutation(train.n_users)[:MOST_USERS]
     users = np.sort(order)
-    windows = windows_of(train.select_users(users), n_periods)
+    windows = train.select_users(users).cut_into_periods(n_periods)
     is_elsewhere = anchors.of_users(users).layer(windows.user, windows.place) == ELSEWHERE
     return maximum_likelihood(choices_of(*_few(windows, is_elsewhere, np.searchsorted(users, order)), movement))
 
@@ -132,6 +132,23 @@ def maximum_likelihood(choices: Choices) -> ReturnLaw:
     of_chosen = weight[choices.move] * choices.is_chosen
     found = minimize(_loss, START, (choices, weight, of_chosen), "L-BFGS-B", jac=True, bounds=BOUNDS).x
     return ReturnLaw(float(expit(found[0])), float(np.exp(found[1])), *found[2:].tolist())
+
+
+def share_of_returns(windows: Blocks[Traces]) -> float:
+    """Share of returns among moves within windows.
+
+    No user weighs more than the second heaviest user, neither in the number of returns nor in that of other moves. Half
+    a return and half another move are added, so that the share is above 0 and below 1.
+    """
+
+    def rows(own: Traces) -> list[Rows]:
+        runs = Runs.of(own.trace_of_event(), own.place)
+        user, again = own.user[runs.first][runs.is_move()], runs.earlier()[runs.is_move()] >= 0
+        cell = np.zeros(len(user), int)
+        return [Rows(user[part], cell[part], cell[part], (1,)) for part in (~again, again)]
+
+    n_other, n_return = (float(each.total[0]) for each in bounded_totals(windows.map(rows)))
+    return (n_return + 0.5) / (n_return + n_other + 1)
 
 
 def _loss(

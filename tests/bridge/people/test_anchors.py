@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.gravity import distance_bins
 from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors, anchor_distribution, pair_anchors
-from ppmtf_jax.bridge.people.distances import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import VisitCounts

@@ -25,7 +25,7 @@ from ppmtf_jax.bridge.people.calibration import (
 )
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
-from ppmtf_jax.bridge.people.windows import share_of_returns, windows_of
+from ppmtf_jax.bridge.people.returns import share_of_returns
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from tests.bridge.people.laws import random_law
@@ -86,7 +86,7 @@ def test_people_are_where_they_should_be(traces, plain, places):
 def test_people_go_back_and_stay_as_often_as_users(traces, plain, places):
     """The strength was found with 800 people, who have some 3,000 moves: standard error .003, five of it."""
     everywhere, weight = np.ones(places.shape, bool), np.ones(len(places))
-    wanted = share_of_returns(windows_of(traces, 1).blocks)
+    wanted = share_of_returns(traces.cut_into_periods().blocks)
     assert share_of_seen_returns(places, everywhere, weight) == pytest.approx(wanted, abs=0.015)
     never = simulated(replace(plain, strength=jnp.float32(1e6)))
     assert abs(share_of_seen_returns(never, everywhere, weight) - wanted) > 0.02
@@ -110,7 +110,7 @@ def test_the_common_odds_give_the_wanted_share():
 
 def test_presence_is_that_of_random_windows():
     traces = commuters(n_users=5, n_periods=2, present=0.6)
-    windows = windows_of(traces, 1)
+    windows = traces.cut_into_periods()
     real = set()
     for window in range(windows.trace_of_event().max() + 1):
         row = np.zeros(PERIOD, bool)

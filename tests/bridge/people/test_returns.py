@@ -15,15 +15,16 @@ from ppmtf_jax.bridge.people.returns import (
     choices_of,
     lift_of,
     maximum_likelihood,
+    share_of_returns,
 )
-from ppmtf_jax.bridge.people.windows import windows_of
 from ppmtf_jax.bridge.transitions import Transitions
 from tests.bridge.examples import movement_of, people
+from tests.bridge.people.towns import commuters
 
 
 @pytest.fixture(scope="module")
 def windows():
-    return windows_of(people(n_users=20), 2)
+    return people(n_users=20).cut_into_periods(2)
 
 
 def choices_by_loop(windows, is_elsewhere, movement) -> list:
@@ -161,3 +162,30 @@ def test_few_users_take_part_where_they_have_many_moves(windows, monkeypatch):
     some, elsewhere = _few(windows, is_elsewhere, np.random.default_rng(0).permutation(windows.n_users))
     assert 0 < some.n_users < 20
     np.testing.assert_array_equal(elsewhere, some.place > 2)
+
+
+def runs_by_loop(windows) -> list[tuple]:
+    """(window, whether a move leads to it, whether it is a return) of each run, by a loop over the events."""
+    found, history = [], []
+    window = -1
+    for number, place in zip(windows.trace_of_event().tolist(), windows.place.tolist(), strict=True):
+        if number != window:
+            window, history = number, []
+        if not history or history[-1] != place:
+            found.append((number, bool(history), place in history))
+            history.append(place)
+    return found
+
+
+def test_return_share_counts_no_user_more_than_the_second():
+    traces = commuters(n_users=12, n_periods=3, present=0.8)
+    windows = traces.cut_into_periods()
+    moves, returns = np.zeros(traces.n_users), np.zeros(traces.n_users)
+    user_of_window = windows.trace_table()[0]
+    for window, is_move, is_return in runs_by_loop(windows):
+        moves[user_of_window[window]] += is_move
+        returns[user_of_window[window]] += is_return
+    n_return, n_other = (np.minimum(n, np.sort(n)[-2]).sum() for n in (returns, moves - returns))
+    assert share_of_returns(windows.blocks) == pytest.approx((n_return + 0.5) / (n_return + n_other + 1))
+    # Returns are not counted across windows: whole traces have more of them.
+    assert share_of_returns(traces.blocks) > share_of_returns(windows.blocks) + 0.1

@@ -16,7 +16,6 @@ from ppmtf_jax.bridge.people.stays import (
     dwell_times,
     fit_stays,
 )
-from ppmtf_jax.bridge.people.windows import windows_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.traces import Traces
@@ -27,7 +26,7 @@ BY_CLASS = np.array([-1.0, 0.0, 1.2])
 
 
 def test_dwell_times_are_those_of_a_loop():
-    windows = windows_of(commuters(n_users=10, n_periods=2, present=0.8), 1)
+    windows = commuters(n_users=10, n_periods=2, present=0.8).cut_into_periods()
     expected, key = [], None
     for user, trace, instant, place in zip(windows.user, windows.trace, windows.instant, windows.place, strict=True):
         goes_on = key == (user, trace, instant - 1, place)
