@@ -17,10 +17,8 @@ from ppmtf_jax.bridge.checkins.law import (
     hour_of_instants,
 )
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
-from ppmtf_jax.data.runs import joined_ranges, rank_in_run, run_begins
+from ppmtf_jax.data.runs import Runs, joined_ranges, rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S
-
-NO_PLACE = -1
 
 
 class Visited(NamedTuple):
@@ -94,15 +92,7 @@ def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], 
     last_there = np.zeros(len(code), np.int64)
     np.maximum.at(last_there, row, instant[earlier])
     hours = (instant[later[of_row]] - last_there) * HOURS_A_DAY / per_day
-    is_last, previous = at == place[later - 1][of_row], _previous(later, windows)[of_row]
-    is_next = at == place[later[of_row]]
-    return Visited(of_row, at, count, match, np.log(np.maximum(hours, 1)), is_last, at == previous, is_next)
-
-
-def _previous(later: Int[np.ndarray, " later"], windows: ObservedWindows) -> Int[np.ndarray, " later"]:
-    """The place just before the last place, or `NO_PLACE` if all events of the window so far were at the last place."""
-    begins = run_begins(windows.window, windows.place)
-    begin_of_run = np.flatnonzero(begins)[np.cumsum(begins) - 1][later - 1]
-    before = begin_of_run - 1
-    in_window = (before >= 0) & (windows.window[before] == windows.window[later])
-    return np.where(in_window, windows.place[before], NO_PLACE)
+    run = np.cumsum(run_begins(windows.window, place)) - 1
+    previous = Runs.of(windows.window, place).place_before(1)[run[later - 1]]
+    is_last, is_previous, is_next = (at == each[of_row] for each in (place[later - 1], previous, place[later]))
+    return Visited(of_row, at, count, match, np.log(np.maximum(hours, 1)), is_last, is_previous, is_next)
