@@ -14,11 +14,9 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
+from ppmtf_jax.trace_models.base import ABSENT, StoredArray, TraceModel, stored
 
 TITLE = "The training data itself: protects nobody, for comparison only"
-
-ABSENT = -1
 
 
 @jax.tree_util.register_dataclass
