@@ -57,7 +57,6 @@ class InterchangeTable(Protocol):
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any: ...
 
 
-Number = int | float
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 

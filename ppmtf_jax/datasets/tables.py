@@ -23,7 +23,6 @@ MOST_ID = 10**18 - 1
 # Positions of rows of the next file, and of the ends of trips, are so many rows further.
 FILE_ROWS, END_ROWS = 2**40, 2**39
 
-Number = int | float
 Loaded = TypeVar("Loaded")
 Prepare = Callable[[Part, np.ndarray, pa.Table], tuple[np.ndarray, pa.Table]]
 
@@ -266,12 +265,10 @@ def _without_blanks(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
     return {name: pa.array(values, pa.string(), from_pandas=True) for name, values in written.items()}
 
 
-def row_problems(
-    column: pd.Series, bad: np.ndarray, expected: str, found: str = "others", way_out: str = ""
-) -> list[Problem]:
+def row_problems(column: pd.Series, bad: np.ndarray, expected: str, way_out: str = "") -> list[Problem]:
     """A problem with the first few values of bad rows (bool array), if there are any."""
     rows = np.flatnonzero(bad)
-    return [Problem(expected, found, len(rows), row_examples(column, rows), way_out)] if len(rows) else []
+    return [Problem(expected, "others", len(rows), row_examples(column, rows), way_out)] if len(rows) else []
 
 
 def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
@@ -283,7 +280,7 @@ def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
 
 
 def whole_numbers(
-    column: pd.Series, expected: str, low: Number = -np.inf, high: Number = np.inf, way_out: str = ""
+    column: pd.Series, expected: str, low: int | float = -np.inf, high: int | float = np.inf, way_out: str = ""
 ) -> tuple[np.ndarray, list[Problem]]:
     """A column as floats, NaN where a value is no whole number from `low` to `high`; and the problem of these rows."""
     value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
