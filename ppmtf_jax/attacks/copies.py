@@ -37,6 +37,11 @@ SEED = 0
 THINNING_STREAM, WINDOWS_STREAM = 1, 2
 """Random-stream numbers of the stage; unicity.py uses 0."""
 TABLE_POINTS = 4
+COPY_TITLES = {
+    "copied_run": "Longest run of events that a training trace has too",
+    "nearest_share": "Share of events that the nearest training trace has too",
+}
+"""What the comparisons of a `CopyCheck` compare."""
 TEST_USERS, NEAR_TEST_USERS, CHANCE = "test users", "near test users", "at most 0.05"
 SATURATED = "Training windows contain whole test windows: no window can be closer, so this number cannot alarm"
 NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings, Reidentified, reidentification_attacks
-from ppmtf_jax.attacks.copies import check_copies
+from ppmtf_jax.attacks.copies import COPY_TITLES, check_copies
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.scores import MembershipSummary
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, infer_by_shadow_models
@@ -45,10 +45,6 @@ REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
 KEY_NEEDED = "Give it with --key: only the key says from which user a trace was made, so whether an attack is right"
-COPIES = {
-    "copied_run": "Longest run of events that a training trace has too",
-    "nearest_share": "Share of events that the nearest training trace has too",
-}
 attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
 
@@ -290,7 +286,7 @@ def _show_points(found: Mapping[str, Any]) -> None:
         if name in found
     ]
     console.print(plain_table("Identified by a few points", ["Traces", *headings], rows, caption))
-    for name, what in COPIES.items():
+    for name, what in COPY_TITLES.items():
         if name in found:
             of = found[name]
             tell(

@@ -130,16 +130,13 @@ def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, 
     found: dict[str, list[float]] = {}
     for number in range(N_PARTS):
         stream = numpy_stream(SEED, Stage.METRICS, PARTS, number)
-        parts = (each.select_users(_draw(stream, each.n_users, share)) for each in (train, test))
+        drawn = (stream.permutation(each.n_users)[: max(round(share * each.n_users), 2)] for each in (train, test))
+        parts = (each.select_users(users) for each, users in zip((train, test), drawn, strict=True))
         for name, value in numbers(*parts).items():
             found.setdefault(name, []).append(value)
     scale = math.sqrt(share / (1 - share))
     # A number that some parts do not have gets no standard error.
     return {name: scale * float(np.std(values, ddof=1)) for name, values in found.items() if len(values) == N_PARTS}
-
-
-def _draw(stream: np.random.Generator, n_users: int, share: float) -> np.ndarray:
-    return stream.permutation(n_users)[: max(round(share * n_users), 2)]
 
 
 def evaluated(train: Traces, test: Traces, n_instants: int) -> dict[str, float]:

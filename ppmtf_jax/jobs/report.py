@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -166,7 +166,8 @@ def with_compared(data: ReportData, folder: PathLike) -> ReportData:
     if not math.isclose(real, evaluation.value("tp_tv", TRAINING), rel_tol=1e-6):
         expected = "a comparison of systems on the training and test traces of the job"
         raise InputError(str(folder), [Problem(expected, "one on other traces")])
-    systems = {_free_name(name, evaluation.columns): numbers for name, numbers in found.items() if name not in RESERVED}
+    taken, others = evaluation.columns, {name: numbers for name, numbers in found.items() if name not in RESERVED}
+    systems = {f"{name} (compared)" if name in taken else name: numbers for name, numbers in others.items()}
     shares = {name: numbers[SHARE_PASSED] for name, numbers in systems.items() if SHARE_PASSED in numbers}
     rows = [
         row._replace(values=[*row.values, *(each.get(row.quantity.name, math.nan) for each in systems.values())])
@@ -181,10 +182,6 @@ def _means_of(means: pd.Series, name: str) -> dict[str, float]:
     of_candidate = means[name]
     sets = [of_candidate[each] for each in (ALL, PASSED) if each in of_candidate.index.get_level_values("traces")]
     return {metric: value for numbers in sets for metric, value in numbers.items()}
-
-
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    return f"{name} (compared)" if name in taken else name
 
 
 def shadow_scores(

@@ -31,7 +31,10 @@ RULE = (
 
 def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
     """Judge the uses of synthetic traces; the findings of `sections` are the risk."""
-    judged = {column: _judged(data, column) for column in _candidates(data)}
+    evaluation = data.evaluation
+    # The columns of synthetic traces; the column of the report comes first.
+    columns = [data.column, *(each for each in evaluation.columns if each not in (*RESERVED, data.column))]
+    judged = {each: judge_uses(evaluation.rows(), evaluation.columns, each, data.chance) for each in columns}
     uses = judged[data.column]
     blocks = [
         Text(tuple(each for each in (data.guarantee, _in_a_sentence(uses)) if each)),
@@ -44,17 +47,6 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
         blocks.append(_systems_table(data, judged))
     numbers = Details("The numbers behind this verdict", (_numbers_table(data, uses),))
     return Verdict(uses, [*blocks, numbers, Details("The rule, and the yardsticks", (Text((RULE,)), _yardsticks()))])
-
-
-def _candidates(data: ReportData) -> list[str]:
-    """The columns of synthetic traces; the column of the report comes first."""
-    others = [each for each in data.evaluation.columns if each not in (*RESERVED, data.column)]
-    return [data.column, *others]
-
-
-def _judged(data: ReportData, column: str) -> list[JudgedUse]:
-    evaluation = data.evaluation
-    return judge_uses(evaluation.rows(), evaluation.columns, column, data.chance)
 
 
 def _in_a_sentence(uses: Sequence[JudgedUse]) -> str:

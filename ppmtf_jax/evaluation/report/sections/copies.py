@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 
-from ppmtf_jax.attacks.copies import CopyCheck, HeldOutComparison, check_copies
+from ppmtf_jax.attacks.copies import COPY_TITLES, CopyCheck, HeldOutComparison, check_copies
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative, draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
@@ -17,10 +17,6 @@ from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
 from ppmtf_jax.privacy.limits import COPIED
 
 SEED = 0
-WHAT = {
-    "copied_run": "Longest run of events that a training trace has too",
-    "nearest_share": "Share of events that the nearest training trace has too",
-}
 QUESTION = "Are real traces copied?"
 
 
@@ -58,7 +54,7 @@ def make(data: ReportData) -> list[Block]:
 
 
 def _finding(found: CopyCheck) -> Finding:
-    judged = {title: getattr(found, name).judgement() for name, title in WHAT.items()}
+    judged = {title: getattr(found, name).judgement() for name, title in COPY_TITLES.items()}
     by = "What was measured: {}."
     if found.nearest_share.is_saturated:
         by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
@@ -67,7 +63,7 @@ def _finding(found: CopyCheck) -> Finding:
 
 def _table(found: CopyCheck) -> Table:
     rows = []
-    for name, title in WHAT.items():
+    for name, title in COPY_TITLES.items():
         each: HeldOutComparison = getattr(found, name)
         rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (

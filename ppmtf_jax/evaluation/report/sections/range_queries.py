@@ -86,12 +86,12 @@ def make(data: ReportData) -> list[Block]:
     return [gauges, Picture(figure, alt, caption)]
 
 
-def random_queries(position_km: np.ndarray, n_slots: int, n_queries: int = N_QUERIES) -> Queries:
+def random_queries(position_km: np.ndarray, n_slots: int) -> Queries:
     """Random ranges of hours, and boxes around random places, with a tenth to a half of the town's width and height."""
     rng = np.random.default_rng(SEED)
-    centre = position_km[rng.integers(len(position_km), size=n_queries)]
-    half = np.ptp(position_km, axis=0) * rng.uniform(SMALLEST_SIDE, LARGEST_SIDE, (n_queries, 2)) / 2
-    length = rng.integers(1, max(1, n_slots // 2), size=n_queries, endpoint=True)
+    centre = position_km[rng.integers(len(position_km), size=N_QUERIES)]
+    half = np.ptp(position_km, axis=0) * rng.uniform(SMALLEST_SIDE, LARGEST_SIDE, (N_QUERIES, 2)) / 2
+    length = rng.integers(1, max(1, n_slots // 2), size=N_QUERIES, endpoint=True)
     first = rng.integers(0, n_slots - length, endpoint=True)
     (south, west), (north, east) = (centre - half).T, (centre + half).T
     return Queries(south, north, west, east, first, first + length)
