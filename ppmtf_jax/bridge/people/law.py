@@ -168,7 +168,7 @@ class PersonLaw(StepFormulas, PersonModel):
     def n_open(self) -> Int[np.ndarray, "time cluster"]:
         """Lower bound of the number of places with a positive weight K pull, wherever a person is."""
         slot = np.asarray(self.slot_of_phase)[np.arange(len(self.pull)) % len(self.slot_of_phase)]
-        reaches = (np.asarray(self.leaving) > 0).all(axis=1) & (np.asarray(self.between) > 0).all()
+        reaches = np.all(np.asarray(self.leaving) > 0, axis=1) & np.all(np.asarray(self.between) > 0)
         is_open = (np.asarray(self.pull) > 0) & (np.asarray(self.arriving) > 0)[slot][:, None]
         return np.where(reaches[slot][:, None], is_open.sum(axis=2), 0)
 
