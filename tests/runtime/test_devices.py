@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -57,6 +58,23 @@ def test_a_process_may_use_the_cores_of_its_affinity_and_its_container(monkeypat
     limits = {"max 100000": 7, "150000 100000": 2, "20000 100000": 1, "6400000 100000": 7}
     assert {limit: cores(limit) for limit in limits} == limits
     n_cores.cache_clear()
+
+
+def test_large_sums_are_right():
+    """Some versions of jaxlib get this sum wrong in one of about fifteen calls, and more often on a busy machine."""
+    total = jax.jit(lambda column: jnp.sum(jnp.broadcast_to(column, (2, 1024, 1024))))
+    assert {float(total(jnp.ones((1024, 1)))) for _ in range(100)} == {2.0 * 1024**2}
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.11.0", "0.11.2"])
+def test_versions_of_jaxlib_with_wrong_sums_are_named(version):
+    with pytest.warns(UserWarning, match=f"jaxlib {version} may add up large arrays wrongly"):
+        devices.warn_of_wrong_sums(version)
+
+
+@pytest.mark.parametrize("version", ["0.10.1", "0.12.0.1"])
+def test_other_versions_of_jaxlib_need_no_warning(version):
+    devices.warn_of_wrong_sums(version)
 
 
 def test_devices_are_chosen_before_jax_is_used(monkeypatch):
