@@ -104,7 +104,7 @@ def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> No
 def cell_statistics(
     design: Float[Array, "*tile cell rank"],
     value: Float[Array, "*tile cell"],
-    weight: Float[Array, "*tile cell"] | None = None,
+    weight: Float[Array, "*tile #cell"] | None = None,
 ) -> CellStatistics:
     """Statistics of some observed cells of one row; a padded cell has a design vector of zeros.
 
