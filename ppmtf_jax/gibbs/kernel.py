@@ -247,7 +247,7 @@ def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> CellStatistic
     rows = tiles[0].rows
     total = _no_statistics(len(rows), designs[0])
     for design in designs:
-        if design.of_users and design.zero_weight is not None:
+        if design.of_users and design.zero_weight is not None and design.dense is not None:
             weight = design.zero_weight[jnp.minimum(rows, len(design.zero_weight) - 1)]
             total = CellStatistics(total.gram + weight[:, None, None] * design.dense, total.moment)
     # One sum for all tensors, because each pass over the statistics takes as long as many cells.

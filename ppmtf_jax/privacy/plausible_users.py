@@ -52,6 +52,7 @@ PAIRS_AT_A_TIME = 2**15
 NUMBERS_AT_A_TIME = 2**22
 # Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
 CLASSES_IN_A_ROUND = 256
+NO_MOVES = Moves(*np.zeros((3, 0, 0), np.int32))
 # When less than this share of the traces remains, the table of steps is built again.
 COLLECT_ANEW = 0.7
 
@@ -235,7 +236,7 @@ class _TracesUnderTest:
         (device,) = padded.user.devices()
         spare = self._spare[device]
         table = spare.pop() if spare else empty_step_table(model, self._n_classes, steps)
-        cache, stays = _stays(model, padded.user, steps._replace(moves=None))
+        cache, stays = _stays(model, padded.user, steps._replace(moves=NO_MOVES))
         table = _write_stays(table, stays)
         found, pairs = [], []
         for number in range(len(batches.rows)):

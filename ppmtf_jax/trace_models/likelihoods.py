@@ -78,7 +78,7 @@ class Steps(NamedTuple):
     first_place: np.ndarray
     stay_instant: np.ndarray
     stay_place: np.ndarray
-    moves: Moves | None  # None where only the others are needed
+    moves: Moves
 
 
 def distinct_steps(
