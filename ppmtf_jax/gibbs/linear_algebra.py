@@ -16,6 +16,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+# Smaller matrices are padded to this number of columns. In a shorter sum, XLA computes one number at a time.
+MIN_COLUMNS = 16
+
 
 def sample_gaussians(
     precision: Float[Array, "rank rank batch"], linear: Float[Array, "rank batch"], noise: Float[Array, "rank batch"]
@@ -34,21 +37,22 @@ def cholesky_and_solve(
 ) -> tuple[Float[Array, "rank rank batch"], Float[Array, "rank batch"]]:
     """Cholesky factor L (zero above the diagonal) of each matrix L L^T, and L^-1 right, in one left-looking pass."""
     rank = len(matrix)
-    index = jnp.arange(rank + 1)[:, None]
+    n_columns = max(rank, MIN_COLUMNS)
+    index = jnp.arange(n_columns + 1)[:, None]
     # The right-hand side is appended as a row of the matrix; the same row of the factor is then L^-1 right. The columns
     # of the factor replace those of the matrix.
-    columns = jnp.concatenate([matrix, right[None]])
+    columns = jnp.pad(jnp.concatenate([matrix, right[None]]), ((0, 0), (0, n_columns - rank), (0, 0)))
 
     def store_and_compute(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         columns, rest = carry
-        column = jnp.where(index >= j, rest * lax.rsqrt(_at(rest, j)), 0)
+        column = jnp.where(index[: rank + 1] >= j, rest * lax.rsqrt(_at(rest, j)), 0)
         columns = lax.dynamic_update_index_in_dim(columns, column, j, axis=1)
         # Columns after j do not belong to the factor yet.
-        row = jnp.where(index[:rank] <= j, _at(columns, j + 1), 0)
-        return columns, _at(columns, j + 1, axis=1) - sum(columns[:, m] * row[m] for m in range(rank))
+        row = jnp.where(index[:n_columns] <= j, _at(columns, j + 1), 0)
+        return columns, _at(columns, j + 1, axis=1) - sum(columns[:, m] * row[m] for m in range(n_columns))
 
     columns, _ = lax.fori_loop(0, rank, store_and_compute, (columns, columns[:, 0]))
-    return columns[:rank], columns[rank]
+    return columns[:rank, :rank], columns[rank, :rank]
 
 
 def back_substitute(
