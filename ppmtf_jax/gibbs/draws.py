@@ -21,7 +21,7 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     rank = posterior.mean.shape[0]
     dtype = posterior.mean.dtype
     degrees = posterior.degrees_of_freedom - jnp.arange(rank, dtype=dtype)
-    diagonal = jnp.sqrt(2 * sample_gammas(chi_key, degrees / 2))
+    diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2, dtype=dtype))
     # A plain vector: the same numbers as a matrix at once would take 2 seconds more to compile.
     noise = jax.random.normal(normal_key, ((rank + 1) * rank,), dtype).reshape(rank + 1, rank)
     bartlett = jnp.tril(noise[:rank], -1) + jnp.diag(diagonal)
@@ -33,30 +33,6 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     root = back_substitute(lower[..., None], bartlett)
     deviation = lower @ back_substitute(bartlett[..., None], shift)
     return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T)
-
-
-def sample_gammas(key: Key[Array, ""], shape: Float[Array, " variable"]) -> Float[Array, " variable"]:
-    """One draw of each gamma variable of scale 1, by rejection (Marsaglia and Tsang 2000).
-
-    `jax.random.gamma` draws from the same distributions, but takes 2 seconds to compile. The method needs a shape of at
-    least 1, so it draws with shape + 1; the product of that draw with U^(1 / shape) has the right distribution.
-    """
-    scale = shape + 2 / 3
-
-    def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        number, drawn, found = carry
-        noise = jax.random.normal(jax.random.fold_in(key, number), (5 * len(shape),), shape.dtype).reshape(5, -1)
-        # Half of the sum of two squares is -log U for a uniform U.
-        exponential, power = jnp.square(noise[1:]).reshape(2, 2, -1).sum(axis=1) / 2
-        root = jnp.maximum(noise[0] / jnp.sqrt(9 * scale), -1)
-        # The cube of 1 + root, less 1, without the rounding of a difference of large numbers.
-        above = root * (3 + root * (3 + root))
-        accepted = -exponential < noise[0] ** 2 / 2 + scale * (3 * jnp.log1p(root) - above)
-        drawn = jnp.where(accepted & ~found, scale * (1 + above) * jnp.exp(-power / shape), drawn)
-        return number + 1, drawn, found | accepted
-
-    start = jnp.zeros((), jnp.int32), jnp.zeros_like(shape), jnp.zeros(shape.shape, bool)
-    return jax.lax.while_loop(lambda carry: ~carry[2].all(), attempt, start)[1]
 
 
 def sample_rows(

@@ -118,8 +118,7 @@ def init_state(
 ) -> GibbsState:
     """Factors uniform in [0, 1], as published (section 3.3)."""
     factors, priors = {}, {}
-    # Sweep n folds in n, from 1.
-    init_key = jax.random.fold_in(key, 0)
+    init_key, _ = jax.random.split(key)
     for number, name in enumerate(coupling.factors):
         factors[name] = jax.random.uniform(jax.random.fold_in(init_key, number), (n_rows[name], settings.rank), dtype)
         priors[name] = FactorPrior(jnp.zeros(settings.rank, dtype), jnp.eye(settings.rank, dtype=dtype))
@@ -143,9 +142,11 @@ def step(
     so that one compiled program serves all values.
     """
     alpha = settings.noise_precision if noise_precision is None else noise_precision
-    key = jax.random.fold_in(key, state.sweep + 1)
-    # One call, because each call of a function of random numbers takes a fifth of a second to compile.
-    prior_keys, row_keys = jax.random.split(key, (2, len(coupling.factors)))
+    _, sweeps_key = jax.random.split(key)
+    key = jax.random.fold_in(sweeps_key, state.sweep)
+    prior_keys, row_keys = jnp.stack(
+        [jax.random.split(jax.random.fold_in(key, i)) for i in range(len(coupling.factors))], axis=1
+    )
     # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
     posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
     drawn = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors))

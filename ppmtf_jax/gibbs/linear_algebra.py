@@ -18,6 +18,8 @@ from jaxtyping import Array, Float
 
 # Smaller matrices are padded to this number of columns. In a shorter sum, XLA computes one number at a time.
 MIN_COLUMNS = 16
+# Longer sums are computed in blocks of this number of columns: XLA would store parts of them as whole arrays.
+MAX_COLUMNS = 64
 
 
 def sample_gaussians(
@@ -49,7 +51,7 @@ def cholesky_and_solve(
         columns = lax.dynamic_update_index_in_dim(columns, column, j, axis=1)
         # Columns after j do not belong to the factor yet.
         row = jnp.where(index[:n_columns] <= j, _at(columns, j + 1), 0)
-        return columns, _at(columns, j + 1, axis=1) - sum(columns[:, m] * row[m] for m in range(n_columns))
+        return columns, _at(columns, j + 1, axis=1) - _product(columns, row)
 
     columns, _ = lax.fori_loop(0, rank, store_and_compute, (columns, columns[:, 0]))
     return columns[:rank, :rank], columns[rank, :rank]
@@ -67,11 +69,28 @@ def back_substitute(
         solved = lax.dynamic_update_index_in_dim(solved, found, row, axis=0)
         before = jnp.maximum(row - 1, 0)
         column = _at(lower, before, axis=1)
-        explained = sum(column[m] * solved[m] for m in range(rank))
+        explained = _product(column[None], solved)[0]
         return solved, (_at(right, before) - explained) / _at(column, before)
 
     start = jnp.zeros_like(right), right[-1] / lower[-1, -1]
     return lax.fori_loop(0, rank, store_and_compute, start)[0]
+
+
+def _product(
+    columns: Float[Array, "row column #batch"], weight: Float[Array, "column batch"]
+) -> Float[Array, "row batch"]:
+    """Sum of the columns with these weights."""
+
+    def add(begin: int | Array, size: int, total: Array) -> Array:
+        own = lax.dynamic_slice_in_dim(columns, begin, size, axis=1)
+        of_own = lax.dynamic_slice_in_dim(weight, begin, size)
+        return total + sum(own[:, m] * of_own[m] for m in range(size))
+
+    blocks, rest = divmod(len(weight), MAX_COLUMNS)
+    total = jnp.zeros((len(columns), weight.shape[1]), weight.dtype)
+    if blocks:
+        total = lax.fori_loop(0, blocks, lambda block, total: add(block * MAX_COLUMNS, MAX_COLUMNS, total), total)
+    return add(blocks * MAX_COLUMNS, rest, total) if rest else total
 
 
 def _at(array: Float[Array, "..."], index: Array, axis: int = 0) -> Float[Array, "..."]:
