@@ -152,7 +152,7 @@ def measure_parts(case: dict) -> dict:
         prior = FactorPrior(jnp.zeros(case["rank"]), jnp.eye(case["rank"]))
         return [
             kernel.sample_factor(
-                key, prior, 200.0, [CellStatistics(rows[:, :, None] * rows[:, None], rows)], jnp.arange(len(rows))
+                key, prior, 200.0, CellStatistics(rows[:, :, None] * rows[:, None], rows), jnp.arange(len(rows))
             )
             for rows in state.factors.values()
         ]

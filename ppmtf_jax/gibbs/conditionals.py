@@ -104,7 +104,7 @@ def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> No
 def cell_statistics(
     design: Float[Array, "*tile cell rank"],
     value: Float[Array, "*tile cell"],
-    weight: Float[Array, "*tile cell"] | None = None,
+    weight: Float[Array, "*tile #cell"] | None = None,
 ) -> CellStatistics:
     """Statistics of some observed cells of one row; a padded cell has a design vector of zeros.
 
@@ -148,19 +148,20 @@ def row_conditional(
     )
 
 
-def log_density_of_rows(factor: Float[Array, "row rank"], prior: FactorPrior) -> Float[Array, ""]:
-    """Sum over rows of log N(row | mean, precision^-1)."""
+def log_density_of_rows(
+    factor: Float[Array, "row rank"], prior: FactorPrior, log_determinant: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Sum over rows of log N(row | mean, precision^-1), given log |precision|."""
     n_rows, rank = factor.shape
     centred = factor - prior.mean
     distance = jnp.sum((centred @ prior.precision) * centred)
-    return 0.5 * (n_rows * (_log_determinant(prior.precision) - rank * math.log(2 * math.pi)) - distance)
+    return 0.5 * (n_rows * (log_determinant - rank * math.log(2 * math.pi)) - distance)
 
 
-def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior) -> Float[Array, ""]:
-    """Log of the normal-Wishart density, eq. (4)."""
+def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior, log_determinant: Float[Array, ""]) -> Float[Array, ""]:
+    """Log of the normal-Wishart density, eq. (4), given log |precision|."""
     rank = prior.mean.shape[0]
     nu = rank if hyper.degrees_of_freedom is None else hyper.degrees_of_freedom
-    log_determinant = _log_determinant(prior.precision)
     shift = prior.mean - hyper.mean
     normal = 0.5 * (
         rank * math.log(hyper.mean_strength / (2 * math.pi))
@@ -175,7 +176,8 @@ def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior) -> Float[Array, 
     return normal + wishart - multigammaln(nu / 2, rank)
 
 
-def _log_determinant(matrix: Float[Array, "rank rank"]) -> Float[Array, ""]:
-    rank = matrix.shape[0]
-    lower, _ = cholesky_and_solve(matrix[..., None], jnp.zeros((rank, 1), matrix.dtype))
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(lower[..., 0])))
+def log_determinants(matrices: Float[Array, "batch rank rank"]) -> Float[Array, " batch"]:
+    """Log of the determinant of positive definite matrices."""
+    last = jnp.moveaxis(matrices, 0, -1)
+    lower, _ = cholesky_and_solve(last, jnp.zeros(last.shape[1:], last.dtype))
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(lower)), axis=1)

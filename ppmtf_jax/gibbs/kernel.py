@@ -29,6 +29,7 @@ from ppmtf_jax.gibbs.conditionals import (
     hyper_conditional,
     log_density_of_prior,
     log_density_of_rows,
+    log_determinants,
     row_conditional,
 )
 from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
@@ -143,23 +144,25 @@ def step(
     alpha = settings.noise_precision if noise_precision is None else noise_precision
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
-    keys = {name: jax.random.split(jax.random.fold_in(key, i)) for i, name in enumerate(coupling.factors)}
+    prior_keys, row_keys = jnp.stack(
+        [jax.random.split(jax.random.fold_in(key, i)) for i in range(len(coupling.factors))], axis=1
+    )
     # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
     posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
-    prior_keys = jnp.stack([keys[name][0] for name in coupling.factors])
     drawn = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors))
     priors = {name: jax.tree.map(lambda x, i=i: x[i], drawn) for i, name in enumerate(coupling.factors)}
     factors = dict(state.factors)
     square_error = {}
-    for name in coupling.factors:
+    for name, row_key in zip(coupling.factors, row_keys, strict=True):
         own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
         designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        sample = partial(sample_factor, keys[name][1], priors[name], alpha)
+        sample = partial(sample_factor, row_key, priors[name], alpha)
         if name == own_tensors[0][1][0]:
             factors[name] = _sample_by_parts(sample, designs, factors[name].shape[0], axis)
             continue
         by_tensor = [total_statistics(design, factors[name].shape[0], axis) for design in designs]
-        factors[name] = sample(by_tensor, jnp.arange(factors[name].shape[0]))
+        total = jax.tree.map(lambda *parts: sum(parts), *by_tensor)
+        factors[name] = sample(total, jnp.arange(factors[name].shape[0]))
         for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
@@ -201,22 +204,20 @@ def sample_factor(
     key: Key[Array, ""],
     prior: FactorPrior,
     noise_precision: float | Float[Array, ""],
-    statistics: list[CellStatistics],
+    statistics: CellStatistics,
     rows: Int[Array, " row"],
 ) -> Float[Array, "row rank"]:
-    """Draw some rows of a factor, given the statistics of these rows in each tensor; each row has its own key."""
-    total = jax.tree.map(lambda *parts: sum(parts), *statistics)
-    return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, total, noise_precision), rows)
+    """Draw some rows of a factor, given the statistics of these rows in all tensors; each row has its own key."""
+    return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, statistics, noise_precision), rows)
 
 
 def _sample_by_parts(
-    sample: Callable[[list[CellStatistics], Array], Array], designs: list[Design], n_rows: int, axis: str | None
+    sample: Callable[[CellStatistics, Array], Array], designs: list[Design], n_rows: int, axis: str | None
 ) -> Float[Array, "row rank"]:
     """Draw all rows part by part, so that the statistics of only one part are in memory."""
 
     def sample_part(tiles: list[Tiles]) -> Array:
-        statistics = [_part_statistics(own, design) for own, design in zip(tiles, designs, strict=True)]
-        return sample(statistics, tiles[0].rows)
+        return sample(_part_statistics(tiles, designs), tiles[0].rows)
 
     drawn = _gathered(lax.map(sample_part, [design.tiles for design in designs]), axis)
     return drawn.reshape(-1, drawn.shape[-1])[:n_rows]
@@ -224,11 +225,10 @@ def _sample_by_parts(
 
 def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
     """Statistics of every row of the mode of `design`, with a leading row axis; `axis` as for `step`."""
-    parts = lax.map(lambda tiles: _part_statistics(tiles, design), design.tiles)
+    parts = lax.map(lambda tiles: _part_statistics([tiles], [design]), design.tiles)
     # Gather the parts before summing them, so that the sum is the same on any number of devices.
     rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
-    rank, dtype = design.left.shape[1], design.left.dtype
-    total = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
+    total = _no_statistics(n_rows, design)
     if design.dense is not None and not design.of_users:
         total = CellStatistics(total.gram + design.dense, total.moment)
     return jax.tree.map(lambda t, part: t.at[rows].add(part, mode="drop"), total, parts)
@@ -238,29 +238,40 @@ def _gathered(parts: Array, axis: str | None) -> Array:
     return parts if axis is None else lax.all_gather(parts, axis, tiled=True)
 
 
-def _part_statistics(tiles: Tiles, design: Design) -> CellStatistics:
-    """Statistics of the rows of one part, with a leading row axis, from the cells of that part."""
+def _no_statistics(n_rows: int, design: Design) -> CellStatistics:
     rank, dtype = design.left.shape[1], design.left.dtype
+    return CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
+
+
+def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> CellStatistics:
+    """Statistics of the rows of one part, with a leading row axis, from the cells of that part in each tensor."""
+    rows = tiles[0].rows
+    total = _no_statistics(len(rows), designs[0])
+    for design in designs:
+        if design.of_users and design.zero_weight is not None and design.dense is not None:
+            weight = design.zero_weight[jnp.minimum(rows, len(design.zero_weight) - 1)]
+            total = CellStatistics(total.gram + weight[:, None, None] * design.dense, total.moment)
+    # One sum for all tensors, because each pass over the statistics takes as long as many cells.
+    for own, design in zip(tiles, designs, strict=True):
+        total = lax.fori_loop(0, own.n_chunks, partial(_add_chunk, own, design), total)
+    return total
+
+
+def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: CellStatistics) -> CellStatistics:
+    """Add the statistics of one chunk of the cells of a part."""
+    row, left, right, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
     # Padded cells read this additional row of zeros.
-    right = jnp.concatenate([design.right, jnp.zeros((1, rank), dtype)])
+    padded = jnp.concatenate([design.right, jnp.zeros_like(design.right[:1])])
+    weight = None
+    if design.zero_weight is not None:
+        weight = 1 - _read(design.zero_weight, tiles.rows[row][:, None] if design.of_users else left)
+    part = cell_statistics(_read(design.left, left) * _read(padded, right), value.astype(design.left.dtype), weight)
+    return jax.tree.map(lambda t, p: t.at[row].add(p), total, part)
 
-    def add_chunk(chunk: Array, total: CellStatistics) -> CellStatistics:
-        row, left, right_index, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
-        # The indices from `_tile` are in bounds; clamping them would cost as much as reading the rows.
-        rows = design.left.at[left].get(mode="promise_in_bounds") * right.at[right_index].get(mode="promise_in_bounds")
-        weight = None
-        if design.zero_weight is not None and not design.of_users:
-            weight = 1 - design.zero_weight.at[left].get(mode="promise_in_bounds")
-        part = cell_statistics(rows, value.astype(dtype), weight)
-        return jax.tree.map(lambda t, p: t.at[row].add(p), total, part)
 
-    n_rows = tiles.rows.shape[0]
-    zero = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
-    stored = lax.fori_loop(0, tiles.n_chunks, add_chunk, zero)
-    if design.zero_weight is None or design.dense is None or not design.of_users:
-        return stored
-    weight = design.zero_weight[jnp.minimum(tiles.rows, len(design.zero_weight) - 1), None, None]
-    return CellStatistics((1 - weight) * stored.gram + weight * design.dense, stored.moment)
+def _read(rows: Float[Array, "row *rank"], index: Int[Array, "*cell"]) -> Float[Array, "*cell *rank"]:
+    """Rows by index; the indices from `cells` are in bounds, and checking them would cost as much as reading."""
+    return rows.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _log_joint(
@@ -276,8 +287,11 @@ def _log_joint(
         0.5 * (cells[tensor].total_weight * jnp.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
     ]
-    terms += [log_density_of_rows(factor, priors[name]) for name, factor in factors.items()]
-    terms += [log_density_of_prior(prior, hyper) for prior in priors.values()]
+    # All together, because each factorization takes a third of a second to compile.
+    determinants = log_determinants(jnp.stack([prior.precision for prior in priors.values()]))
+    for (name, prior), determinant in zip(priors.items(), determinants, strict=True):
+        terms += [log_density_of_rows(factors[name], prior, determinant)]
+        terms += [log_density_of_prior(prior, hyper, determinant)]
     return jnp.sum(jnp.stack(terms))
 
 

@@ -52,6 +52,7 @@ PAIRS_AT_A_TIME = 2**15
 NUMBERS_AT_A_TIME = 2**22
 # Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
 CLASSES_IN_A_ROUND = 256
+NO_MOVES = Moves(*np.zeros((3, 0, 0), np.int32))
 # When less than this share of the traces remains, the table of steps is built again.
 COLLECT_ANEW = 0.7
 
@@ -235,7 +236,8 @@ class _TracesUnderTest:
         (device,) = padded.user.devices()
         spare = self._spare[device]
         table = spare.pop() if spare else empty_step_table(model, self._n_classes, steps)
-        cache, stays, table = _write_stays(model, padded.user, steps, table)
+        cache, stays = _stays(model, padded.user, steps._replace(moves=NO_MOVES))
+        table = _write_stays(table, stays)
         found, pairs = [], []
         for number in range(len(batches.rows)):
             moves, tiles = jax.tree.map(lambda column, n=number: column[n], (steps.moves, batches))
@@ -277,13 +279,20 @@ class _Tiles(NamedTuple):
     own_bin: Float[Array, "*tile trace"]
 
 
+@jax.jit
+def _stays(
+    model: StepModel, users: Int[Array, " class"], steps: Steps
+) -> tuple[Any, Float[Array, "some class"] | Bounds]:
+    """A program of its own: it takes longest to compile, and groups of traces differ more in moves than in stays."""
+    cache = model.user_cache(users)
+    return cache, firsts_and_stays(model, cache, steps)
+
+
 @partial(jax.jit, donate_argnames="table")
 def _write_stays(
-    model: StepModel, users: Int[Array, " class"], steps: Steps, table: Float[Array, "row class"]
-) -> tuple[Any, Float[Array, "some class"] | Bounds, Float[Array, "row class"]]:
-    cache = model.user_cache(users)
-    stays = firsts_and_stays(model, cache, steps)
-    return cache, stays, jax.lax.dynamic_update_slice_in_dim(table, the_bound(stays).astype(table.dtype), 0, 0)
+    table: Float[Array, "row class"], stays: Float[Array, "some class"] | Bounds
+) -> Float[Array, "row class"]:
+    return jax.lax.dynamic_update_slice_in_dim(table, the_bound(stays).astype(table.dtype), 0, 0)
 
 
 @partial(jax.jit, donate_argnames="table")

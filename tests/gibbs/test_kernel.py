@@ -297,8 +297,9 @@ def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkey
     def key_as_prior(key, posterior):
         return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK))
 
-    def nothing(tiles, design):
-        return CellStatistics(jnp.zeros((tiles.rows.shape[0], RANK, RANK)), jnp.zeros((tiles.rows.shape[0], RANK)))
+    def nothing(tiles, designs):
+        n_rows = len(tiles[0].rows)
+        return CellStatistics(jnp.zeros((n_rows, RANK, RANK)), jnp.zeros((n_rows, RANK)))
 
     def key_as_rows(key, conditional, rows):
         return (jax.random.key_data(key) % 4096).astype(float) + rows[:, None]

@@ -22,7 +22,7 @@ def positive_definite(rank: int, seed: int = 0) -> np.ndarray:
     return rotation.transpose(0, 2, 1) @ (eigenvalues * rotation)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 5])
+@pytest.mark.parametrize("rank", [1, 5, 18, 70])
 def test_factor_and_solutions_equal_lapack(rank):
     rng = np.random.default_rng(1)
     matrix = positive_definite(rank)

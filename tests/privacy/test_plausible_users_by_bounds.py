@@ -75,6 +75,8 @@ def check_counts(model: MetropolisHastings, users: np.ndarray, places: np.ndarra
 def test_counts_are_those_of_a_double_loop_and_few_pairs_are_open(monkeypatch):
     """Half of the users are equal or nearly equal to others, so some of their pairs must be open."""
     use_small_blocks(monkeypatch)
+    # Groups of 16 traces: smaller groups take many times as long.
+    monkeypatch.setattr(tested, "EVENTS_TESTED_TOGETHER", 16 * 6)
     rng = np.random.default_rng(0)
     model = chains(rng, 9, 6, shared=False)
     users, places = traces(rng, model, 6)
