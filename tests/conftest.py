@@ -46,6 +46,15 @@ if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
 # Most of what tests leave behind is freed without the collector, which would run a hundred times a second.
 gc.set_threshold(20_000)
 
+# Folders whose tests run programs of the same shapes, which are compiled, or loaded, once in each process.
+SAME_PROGRAMS = {
+    f"tests/{folder}"
+    for folder in (
+        "bridge", "bridge/checkins", "bridge/people", "gibbs", "privacy", "private", "semantics", "synthesizers",
+        "trace_models",
+    )
+}  # fmt: skip
+
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("reproducible")
@@ -67,10 +76,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Leave the tests of a file to one worker: they share fitted models and compiled programs."""
+    """Leave the tests of a file to one worker, or those of a folder: they share fitted models and compiled programs."""
     from xdist.scheduler import LoadFileScheduling
 
-    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
+    class LoadFolderScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            folder = file.rpartition("/")[0]
+            return folder if folder in SAME_PROGRAMS else file
+
+    return LoadFolderScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 def pytest_collection_finish() -> None:

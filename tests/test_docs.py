@@ -18,6 +18,7 @@ from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.synthesizers.convergence import COUPLINGS
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
+from tests.bridge.examples import try_few_settings
 from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of
 
 DOCS = ROOT / "docs"
@@ -41,6 +42,7 @@ def test_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The pictures are composed; that they can be laid out and written is tested in tests/evaluation.
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).touch())
+    try_few_settings(monkeypatch)
     names = {}
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)

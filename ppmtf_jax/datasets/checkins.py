@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -160,8 +160,8 @@ def read_checkins(
     parts = parts_of(source, told, find, '"', subject)
     places = None if stations is None else _stations(stations, parts[0])
     with database() as connection:
-        rows, reader, time = loaded(lambda: _rows(connection, parts, told, settings, places))
-        notes = [*rows.notes, *rows.tidy_ids(), *time.notes]
+        rows, reader, first, found = loaded(lambda: _rows(connection, parts, told, settings, places))
+        notes = [*rows.notes, *rows.tidy_ids(), *found]
         skipped = [*rows.problems]
         if stations is not None:
             expected = f"a station for every place, in {_name(stations)}"
@@ -169,7 +169,7 @@ def read_checkins(
             connection.execute("DELETE FROM raw WHERE has_no_station")
         times_in, name = settings.times_in, parts[0].names.get("time", "")
         # The name of a column may say that its times without an offset are in UTC.
-        if times_in is None and time.may_be_utc and re.search("utc|gmt", name, re.IGNORECASE):
+        if times_in is None and re.search("utc|gmt", name, re.IGNORECASE) and _may_be_utc(first):
             times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
         times = reader.times(rows, settings.time_zone, times_in)
         options["time_zone"] = settings.time_zone or times_in or "UTC"
@@ -241,22 +241,17 @@ def _checked_columns(
     return columns, [name for name in known if name not in columns] if missing else []
 
 
-class _FirstTime(NamedTuple):
-    """What the first time of a table says of all."""
-
-    has_date: bool
-    may_be_utc: bool
-    notes: list[str]
-
-
 def _rows(
     connection: Connection,
     parts: list[Part],
     told: Mapping[str, str | int],
     settings: CheckinsSettings,
     stations: pd.DataFrame | None,
-) -> tuple[Rows, TimeReader, _FirstTime]:
-    """All rows, with the two ends of a trip as two check-ins, the coordinates of stations, and the date of times."""
+) -> tuple[Rows, TimeReader, pd.Series, list[str]]:
+    """All rows, with the two ends of a trip as two check-ins, the coordinates of stations, and the date of times.
+
+    Also the first time of the table, if there is one, and notes.
+    """
     types, notes = parts[0].types, []
     ends = _ends(types, told, stations is not None)
     if ends:
@@ -293,10 +288,12 @@ def _rows(
         return row, start
 
     reader = TimeReader(settings.time_format)
-    rows = Rows(connection, parts, prepare, reader.add)
-    is_number = is_numeric_dtype(first.dtype)
-    may_be_utc = not is_number and not parse_times(first, "UTC", times_in="UTC").problems
-    return rows, reader, _FirstTime(has_date, may_be_utc, notes)
+    return Rows(connection, parts, prepare, reader.add), reader, first, notes
+
+
+def _may_be_utc(first: pd.Series) -> bool:
+    """Whether the first time of a table is a date and time in UTC, if it has no offset."""
+    return not is_numeric_dtype(first.dtype) and not parse_times(first, "UTC", times_in="UTC").problems
 
 
 def _ends(types: Mapping[str, Any], told: Mapping[str, str | int], has_stations: bool) -> dict[str, str]:

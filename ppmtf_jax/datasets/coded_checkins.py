@@ -175,21 +175,25 @@ def _bad_rows(rows: Rows, untimed: Sequence[Problem]) -> list[tuple[Problem, str
     problems that the reader found in rows without a time.
     """
     no_time, timed = "local_s IS NULL OR utc_s IS NULL", {"table": "timed"}
-    found: list[tuple[Problem, str]] = []
     missing = {"time": no_time} | {name: f"{name} IS NULL" for name in ID_NAMES if name in rows.columns}
-    for name, where in missing.items():
+    finite = {name: f"({name} IS NOT NULL AND isfinite({name}))" for name in LIMITS}
+    off = {name: f"{finite[name]} AND abs({name}) > {limit}" for name, limit in LIMITS.items()}
+    found: list[tuple[Problem, str]] = []
+    # Most tables have no such row, which takes one pass over the rows, and not one for each kind.
+    kinds = [*missing.values(), *(f"NOT {each}" for each in finite.values()), *off.values()]
+    is_any = rows.one(f"SELECT bool_or({' OR '.join(f'({each})' for each in kinds)}) FROM timed")[0]
+    for name, where in missing.items() if is_any or untimed else ():
         what = "missing times" if name == "time" else "missing ones"
         problem = rows.problem(where, f"a {name} for every check-in", what, **timed)
         found += [(each, where) for each in (untimed if name == "time" and untimed else problem)]
-    for name, limit in LIMITS.items():
-        finite = f"({name} IS NOT NULL AND isfinite({name}))"
-        off = f"{finite} AND abs({name}) > {limit}"
-        others = rows.problem(f"NOT {finite}", f"{name} as a number", values=name, **timed)
-        found += [(problem, f"NOT {finite}") for problem in others]
-        most = rows.one(f"SELECT max(abs({name})) FROM timed WHERE {off}")[0]
+    for name, limit in LIMITS.items() if is_any else ():
+        others = rows.problem(f"NOT {finite[name]}", f"{name} as a number", values=name, **timed)
+        found += [(problem, f"NOT {finite[name]}") for problem in others]
+        most = rows.one(f"SELECT max(abs({name})) FROM timed WHERE {off[name]}")[0]
         way_out = "Latitude and longitude are probably swapped" if name == "latitude" and most and most <= 180 else ""
         expected = f"{name} from {-limit} to {limit} degrees"
-        found += [(problem, off) for problem in rows.problem(off, expected, way_out=way_out, values=name, **timed)]
+        others = rows.problem(off[name], expected, way_out=way_out, values=name, **timed)
+        found += [(problem, off[name]) for problem in others]
     return found + _stray_times(rows, f"NOT ({no_time})")
 
 

@@ -138,8 +138,8 @@ def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int
     part_rows, part_of_tile = _split(row_of_tile, n_rows, owns_rows=mode == 0)
     tiles_of_part = np.bincount(part_of_tile, minlength=len(part_rows))
     most = max(1, int(tiles_of_part.max(initial=0)))
-    per_chunk = min(max(1, cells_at_a_time() // width), _round_up(most))
-    n_chunks = _round_up(-(-most // per_chunk), steps=4)
+    per_chunk = min(max(1, cells_at_a_time() // width), round_up(most))
+    n_chunks = round_up(-(-most // per_chunk), steps=4)
     place_of_tile = np.arange(len(row_of_tile)) - np.concatenate([[0], np.cumsum(tiles_of_part)])[part_of_tile]
     place_of_tile += part_of_tile * n_chunks * per_chunk
 
@@ -174,11 +174,11 @@ def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np
     first, last = np.full(N_PARTS, n_rows), np.full(N_PARTS, n_rows)
     first[part_of_tile[::-1]] = row_of_tile[::-1]
     last[part_of_tile] = row_of_tile
-    rows = first[:, None] + np.arange(_round_up(int((last - first).max()) + 1, steps=4))
+    rows = first[:, None] + np.arange(round_up(int((last - first).max()) + 1, steps=4))
     return np.minimum(rows, n_rows).astype(np.int32), part_of_tile
 
 
-def _round_up(n: int, steps: int = 8) -> int:
+def round_up(n: int, steps: int = 8) -> int:
     """Round up to one of `steps` sizes between powers of two, so that data of similar size share a program.
 
     Padding of chunks costs computing time, so their steps are finer.

@@ -105,7 +105,7 @@ def read(content: bytes, **options):
         return read_checkins(path, time_zone=ZONE, discretization=every_place(MostVisited(99)), **options)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_table_is_read_back_however_it_is_written(data):
     table = data.draw(checkins()).drop_duplicates(["user", "time"])
@@ -117,7 +117,7 @@ def test_a_table_is_read_back_however_it_is_written(data):
     assert report.n_rows == len(table)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(
     form=st.sampled_from(list(FORMS)).filter(lambda form: form != "Latin-1 far down"),
     changes=st.lists(
@@ -136,7 +136,7 @@ def test_damaged_bytes_give_a_clear_error_if_any(form, changes, kept, drop_bad_r
         read(bytes(content), drop_bad_rows=drop_bad_rows)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.binary(max_size=200), st.sampled_from([b"", b"user,time,latitude,longitude,place\n", b"PAR1", b"PK\3\4"]))
 def test_any_bytes_give_a_clear_error(content, head):
     with suppress(InputError):

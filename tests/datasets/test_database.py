@@ -27,6 +27,11 @@ ROW = "u{},2024-01-{:02d}T{:02d}:00:00Z,48.86,2.36,p{}{}\n"
 BLOCKS = (61, 71, 83, 1000)
 
 
+@pytest.fixture
+def small_imports() -> None:
+    """Most imports here have an instance of their own."""
+
+
 def table(end: str = "\n", note: str = "", n_rows: int = 60) -> bytes:
     """Rows with a note, which may have several lines, a blank line and a row of too few fields."""
     rows = [ROW.format(k % 7, 1 + k % 28, k % 24, k % 5, f",{note if k % 3 == 0 else 'x'}") for k in range(n_rows)]
@@ -34,6 +39,7 @@ def table(end: str = "\n", note: str = "", n_rows: int = 60) -> bytes:
     return ("user,time,latitude,longitude,place,note\n" + "".join(rows)).replace("\n", end).encode()
 
 
+@pytest.mark.usefixtures("shared_instance")
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("note", ["", '"two\nlines, and ""quotes"""', '5" wide', '"a\n\nb"'])
 def test_it_does_not_matter_where_a_file_is_cut(tmp_path, monkeypatch, end, note):
@@ -50,6 +56,7 @@ def test_it_does_not_matter_where_a_file_is_cut(tmp_path, monkeypatch, end, note
         assert cut.problems == whole.problems
 
 
+@pytest.mark.usefixtures("shared_instance")
 def test_a_cut_within_a_quoted_text_would_show(tmp_path, monkeypatch):
     """A planted bug: no line is known to continue the row before it."""
     path = tmp_path / "table.csv"

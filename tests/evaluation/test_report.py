@@ -1122,8 +1122,10 @@ def test_traces_with_gaps_over_four_weeks(material):
     whole, days, _ = captions(content)
     assert "whole traces" in whole
     assert "The days of 10 synthetic and 10 real people" in days
-    with without_layout():
-        assert render(Report("T", "S", sections, verdict=verdict))
+    for picture in content.blocks:
+        if isinstance(picture, Picture):
+            with without_layout():
+                picture.figure.draw_without_rendering()
 
 
 def passed_verdicts(material: ReportData, synthetic: Traces) -> PlausibleDeniability:

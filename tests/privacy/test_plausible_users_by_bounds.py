@@ -72,20 +72,31 @@ def check_counts(model: MetropolisHastings, users: np.ndarray, places: np.ndarra
     np.testing.assert_array_equal(found, np.minimum(expected, np.maximum(stop_at, 1)))
 
 
-def test_counts_are_those_of_a_double_loop_and_few_pairs_are_open(monkeypatch):
+@pytest.fixture(scope="module")
+def unshared() -> tuple[MetropolisHastings, np.ndarray, np.ndarray]:
     """Half of the users are equal or nearly equal to others, so some of their pairs must be open."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        model = chains(rng, 9, 6, shared=False)
+        return model, *traces(rng, model, 6)
+
+
+@pytest.mark.slow
+def test_counts_are_those_of_a_double_loop_where_all_pairs_are_computed(unshared, monkeypatch):
     use_small_blocks(monkeypatch)
     # Groups of 16 traces: smaller groups take many times as long.
     monkeypatch.setattr(tested, "EVENTS_TESTED_TOGETHER", 16 * 6)
-    rng = np.random.default_rng(0)
-    model = chains(rng, 9, 6, shared=False)
-    users, places = traces(rng, model, 6)
     monkeypatch.setattr(tested, "DENSE", 0)
-    check_counts(model, users, places, [])
+    check_counts(*unshared, [])
+
+
+def test_counts_are_those_of_a_double_loop_and_few_pairs_are_open(unshared, monkeypatch):
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(tested, "EVENTS_TESTED_TOGETHER", 16 * 6)
     monkeypatch.setattr(tested, "DENSE", 1)
     computed = mock.Mock(side_effect=step_log_probabilities)
     monkeypatch.setattr(tested, "step_log_probabilities", computed)
-    check_counts(model, users, places, [1.0])
+    check_counts(*unshared, [1.0])
     n_open = sum(len(call.args[1]) for call in computed.mock_calls)
     assert 0 < n_open < 4 * 0.1 * TRACES * USERS
 

@@ -17,6 +17,7 @@ from ppmtf_jax.private import people
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.releases import RELATION, Noisy, Releases, release, shrunk
 from ppmtf_jax.private.summaries import SCALE
+from tests.bridge.people.laws import random_arrays
 from tests.private.worlds import city, domain_of
 from tests.support import to_traces
 
@@ -112,6 +113,7 @@ def simulated(fit: people.Fitted, n_people: int, n_instants: int) -> np.ndarray:
     return np.asarray(draw(keys, jnp.asarray(cluster, jnp.int32)))
 
 
+@pytest.mark.slow
 def test_people_have_the_population_the_moves_and_the_distances_of_the_releases(fitted):
     releases, fit = fitted
     places = simulated(fit, 6000, 24)
@@ -138,6 +140,13 @@ def test_the_fit_repeats(fitted, quick):
         np.testing.assert_array_equal(values, again.arrays[name], err_msg=name)
 
 
+def test_people_who_forget_have_no_likelihood():
+    law = people.Forgetful.from_arrays(random_arrays(anchors=False))
+    with pytest.raises(InputError, match="people who remember"):
+        law.log_traces(np.zeros((1, 24), int), np.array([0]))
+
+
+@pytest.mark.slow
 def test_people_forget_where_a_popular_place_needs_them_to(quick):
     """All people move at every instant and never back, although a third of them are at one place at every instant."""
     n_places, n_users = 12, 200
@@ -154,8 +163,6 @@ def test_people_forget_where_a_popular_place_needs_them_to(quick):
     traces = to_traces(events, places, grid)
     fit = people.fit_people(releases_of(traces, 1000.0), 0)
     assert not fit.remembers
-    with pytest.raises(InputError, match="people who remember"):
-        people.Forgetful.from_arrays(fit.arrays).log_traces(np.zeros((1, 24), int), np.array([0]))
     found = simulated(fit, 4000, 24)
     at_popular = (found == 0).mean(axis=0)
     assert (np.abs(at_popular - 1 / 3) < 0.06).all()

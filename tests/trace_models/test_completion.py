@@ -61,7 +61,7 @@ def chains_of(kind: str) -> ScoredTraceModel:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("kind", "traces_at_a_time"), [("factors", 7), ("classes", 7), ("classes", 1024), ("each", 7)])
+@pytest.mark.parametrize(("kind", "traces_at_a_time"), [("factors", 7), ("classes", 1024), ("each", 7)])
 def test_no_completion_is_more_probable(kind, traces_at_a_time, monkeypatch):
     monkeypatch.setattr(completion, "TRACES_AT_A_TIME", traces_at_a_time)
     model, known = in_double(chains_of(kind)), gaps_everywhere()

@@ -106,7 +106,7 @@ def violations(model: MetropolisHastings, scores: Callable = SCORES) -> tuple[in
     return outside, widths
 
 
-@pytest.mark.parametrize(("floor", "mix"), [(1e-8, 0.0), (1e-12, 0.0), (1e-2, 0.3)])
+@pytest.mark.parametrize(("floor", "mix"), [pytest.param(1e-8, 0.0, marks=pytest.mark.slow), (1e-12, 0.0), (1e-2, 0.3)])
 def test_exact_log_probabilities_are_inside(floor, mix):
     for kind in KINDS:
         for seed in range(3):

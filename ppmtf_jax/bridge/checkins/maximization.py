@@ -3,40 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from ppmtf_jax.errors import NumericalError
+from ppmtf_jax.gibbs.cells import round_up
 
 MOST_LOG = 30.0
 """Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""
 
 
-class Maximizer:
-    """Maximizes `value(parameters, data)`; the program is compiled once for all data of the same shapes.
+def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most_steps: int) -> Any:
+    """The parameters with the greatest `value(parameters, data)`, after at most `most_steps` steps; NumPy arrays.
 
-    It computes in float64, so create it and use it under `jax.enable_x64(True)`.
+    It computes in float64, so call it under `jax.enable_x64(True)`. `value`: a function of a module, since its program
+    is compiled once for all data of the same shapes; see `padding`.
     """
+    leaves, structure = jax.tree.flatten(start)
+    shapes = [np.shape(leaf) for leaf in leaves]
+    ends = np.cumsum([np.size(leaf) for leaf in leaves])
+    data = jax.device_put(data)
 
-    def __init__(self, value: Callable[[Any, Any], jax.Array], start: Any):
-        flat, self.unflatten = ravel_pytree(start)
-        self.start = np.asarray(flat, np.float64)
-        self.gradient = jax.jit(jax.value_and_grad(lambda x, data: -value(self.unflatten(x), data)))
+    def unflatten(x: np.ndarray) -> Any:
+        parts = np.split(x, ends[:-1])
+        return structure.unflatten([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
 
-    def maximize(self, data: Any, most_steps: int, start: Any = None) -> Any:
-        """The parameters after at most `most_steps` steps."""
-        data = jax.device_put(data)
+    def flatten(leaves: list[Any]) -> np.ndarray:
+        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves])
 
-        def descend(x: np.ndarray) -> tuple[float, np.ndarray]:
-            loss, gradient = self.gradient(x, data)
-            return float(loss), np.asarray(gradient, np.float64)
+    def descend(x: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = _loss_and_gradient(value)(unflatten(x), data)
+        return float(loss), flatten(jax.tree.leaves(gradient))
 
-        x = self.start if start is None else np.asarray(ravel_pytree(start)[0], np.float64)
-        found = minimize(descend, x, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
-        if not np.isfinite(found.fun):
-            raise NumericalError("the likelihood of the check-ins is not finite")
-        return self.unflatten(found.x)
+    found = minimize(descend, flatten(leaves), jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
+    if not np.isfinite(found.fun):
+        raise NumericalError("the likelihood of the check-ins is not finite")
+    return unflatten(found.x)
+
+
+@cache
+def _loss_and_gradient(value: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
+    """The negative value and its gradient, by one program for all data of the same shapes."""
+    return jax.jit(jax.value_and_grad(lambda parameters, data: -value(parameters, data)))
+
+
+def padding(n: int) -> int:
+    """How many rows without weight to append to `n` rows, at least one, so that similar data share a program."""
+    return round_up(n + 1) - n
+
+
+def padded(rows: np.ndarray, n: int, value: Any) -> np.ndarray:
+    """The rows, and `n` more with this value."""
+    return np.concatenate([rows, np.full((n, *rows.shape[1:]), value, rows.dtype)])

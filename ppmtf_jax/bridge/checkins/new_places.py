@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.history import History, Visited
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES
-from ppmtf_jax.bridge.checkins.maximization import Maximizer
+from ppmtf_jax.bridge.checkins.maximization import maximize, padded, padding
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
 from ppmtf_jax.bridge.tuning import N_FOLDS, random_folds
@@ -60,7 +60,7 @@ def fit_new_places(
     of_event = cluster[new.window], slot_of_instant[new.instant]
     arrivals = _Arrivals.of(new, weight, of_event, visits, distance_bin, cell)
     with jax.enable_x64(True):
-        found = Maximizer(_log_posterior, _Factors.start()).maximize(arrivals, MOST_STEPS)
+        found = maximize(_log_posterior, _Factors.start(), arrivals.padded(), MOST_STEPS)
         shares = np.exp(np.asarray(found.log_references()))
         ranges = np.asarray(jax.nn.softmax(found.range_logits))
     return NewPlaces(ranges, shares.transpose(1, 0, 2), np.exp(found.near_last), np.exp(found.near_own))
@@ -175,6 +175,15 @@ class _Arrivals(NamedTuple):
             bin=distance_bin[cell[visited.place], cell[new.place[visited.event]]].astype(np.int64),
             mass=unvisited_mass(visited, group, visits, distance_bin, cell),
         )
+
+    def padded(self) -> _Arrivals:
+        """With windows of weight 0; see `maximization.padding`."""
+        n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.share))
+        of_event = {"gap": 0, "window": len(self.weight), "last_row": len(self.share)}
+        found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}
+        of_row = {"event": len(self.gap), "share": 1, "bin": 0, "mass": 1}
+        found |= {name: padded(getattr(self, name), n_rows, value) for name, value in of_row.items()}
+        return self._replace(**found, weight=padded(self.weight, n_windows, 0))
 
 
 class _Factors(NamedTuple):

@@ -24,7 +24,7 @@ from ppmtf_jax.bridge.checkins.law import (
     N_DISTANCE_CLASSES,
     N_GAP_CLASSES,
 )
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, maximize, padded, padding
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
 
@@ -72,14 +72,14 @@ def fit_returns(
     events = _Events.of(history, weight, pace, DISTANCE_CLASS[distance_bin], cell)
     user = windows.user[history.window[events.visited.event]]
     with jax.enable_x64(True):
-        maximizer = Maximizer(_log_posterior, _Urn.start(pace.shape[1]))
-        urn = maximizer.maximize(events, MOST_STEPS)
-        expected = np.asarray(_probabilities(urn, events))
+        whole = events.padded()
+        urn = maximize(_log_posterior, _Urn.start(pace.shape[1]), whole, MOST_STEPS)
+        expected = np.asarray(_probabilities(urn, whole))[: len(user)]
         returned, place = events.visited.is_next, events.visited.place
         scale = weight[history.window[events.visited.event]]
         rate, without = rates_of_places(user, place, returned * scale, expected * scale, len(cell))
         events = events._replace(rate=without)
-        urn = maximizer.maximize(events, MOST_STEPS, urn._replace(by_rate=jnp.array(1.0)))
+        urn = maximize(_log_posterior, urn._replace(by_rate=np.array(1.0)), events.padded(), MOST_STEPS)
         return urn.parameters(rate)
 
 
@@ -158,6 +158,19 @@ class _Events(NamedTuple):
             distance=distance_class[cell[history.last_place[visited.event]], cell[visited.place]],
             rate=np.zeros(len(visited.event)),
         )
+
+    def padded(self) -> _Events:
+        """With windows of weight 0, in which people are at new places; see `maximization.padding`."""
+        n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.rate))
+        of_event = {"gap": 0, "n_visited": 1, "may_be_new": 1, "is_new": True, "next_row": 0}
+        of_event |= {"last_row": len(self.rate), "window": len(self.weight)}
+        found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}
+        found |= {name: padded(getattr(self, name), n_rows, 0) for name in ("distance", "rate")}
+        found["weight"], found["pace"] = (padded(each, n_windows, 0) for each in (self.weight, self.pace))
+        found["pace"][-n_windows:] = 1 / self.pace.shape[1]
+        rows = {name: padded(each, n_rows, 0) for name, each in self.visited._asdict().items()}
+        rows["event"][-n_rows:], rows["n_events"][-n_rows:] = len(self.gap), 1
+        return self._replace(**found, visited=Visited(**rows))
 
 
 class _Urn(NamedTuple):

@@ -29,7 +29,7 @@ from ppmtf_jax.bridge.checkins.law import (
     habit_bin,
     hour_of_instants,
 )
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, maximize, padding
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import bounded, sums
 from ppmtf_jax.bridge.tuning import HELD_OUT_OF, random_folds
@@ -81,10 +81,13 @@ class TimeCells(NamedTuple):
             instants.append(_counts(np.repeat(np.arange(last - first), code.shape[1]), code.ravel(), last - first))
             row = windows.window[own] - first
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        # Most codes do not occur; their columns are left out.
+        # Most codes do not occur; their columns are left out. Some empty columns are appended, see `padding`.
         used = np.unique(np.concatenate([each.indices for each in instants]))
-        counts = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
-        return cls(*(each[:, used] for each in counts), used)  # type: ignore[call-overload]
+        counts = [csr_array(vstack(parts, format="csr"))[:, used] for parts in (instants, events)]
+        code = np.append(used, np.zeros(padding(len(used)), used.dtype))
+        for each in counts:
+            each.resize(each.shape[0], len(code))
+        return cls(counts[0], counts[1], code)
 
 
 def fit_paces(
@@ -155,12 +158,11 @@ def _fit(
     rate = np.log(np.bincount(level, windows.size) / np.bincount(level) / windows.grid.n_instants)
     at, before_first = _Fields.of(windows.cells.code), _Fields.of(_codes_before_first(windows.grid))
     effects, before = _Effects.start(rate), -np.inf
-    maximizer = Maximizer(_log_posterior, effects)
     for number in range(MOST_ROUNDS):
         weighted = of_window * windows.weight[:, None]
         instants, events = ((counts.T @ weighted).T for counts in (windows.cells.instants, windows.cells.events))
         data = _Weighted(at, instants, events, before_first, weighted.sum(axis=0))
-        effects = maximizer.maximize(data, STEPS if number else FIRST_STEPS, effects)
+        effects = maximize(_log_posterior, effects, data, STEPS if number else FIRST_STEPS)
         share = _shares(weighted, windows.user, windows.cluster, windows.n_clusters)
         joint = _log_joint(windows, effects, share)
         total = windows.weight @ np.logaddexp.reduce(joint, axis=1)
@@ -258,7 +260,7 @@ class _Effects(NamedTuple):
         zeros = [jnp.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
         return cls(jnp.asarray(log_odds), *zeros)
 
-    def log_odds(self, at: _Fields) -> Float[Array, "pace cell"]:
+    def log_odds(self, at: _Fields) -> Float[Array | np.ndarray, "pace cell"]:
         """Log-odds of an event in each cell."""
         shared = self.hour[at.hour] + self.weekday[at.weekday] + self.since[at.since] + self.habit[at.habit]
         return self.pace[:, None] + shared + self.since_of_pace[:, at.since] + self.hour_of_pace[:, at.hour]
@@ -274,6 +276,7 @@ class _Weighted(NamedTuple):
     windows: Float[np.ndarray, " pace"]
 
 
+@jax.jit
 def _log_any(effects: _Effects, before_first: _Fields) -> Float[Array, " pace"]:
     """Log-probability that a window has at least one event."""
     log_none = -jnp.logaddexp(0, effects.log_odds(before_first)).sum(axis=1)

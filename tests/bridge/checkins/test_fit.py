@@ -103,6 +103,31 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
     np.testing.assert_allclose(found, wanted, atol=2e-3)
 
 
+def test_what_is_appended_has_no_weight(true, windows):
+    """Rows are appended so that data of similar size share a program; as a planted error, they have a weight."""
+    history, weight = History.of(windows), np.linspace(0.5, 1, windows.n_windows)
+    bins, cell = np.asarray(true.distance_bin), np.asarray(true.cell)
+    new, classes = history.where(history.is_new), returns.DISTANCE_CLASS[bins]
+    group = np.asarray(true.cluster)[windows.user][new.window], np.asarray(true.slot_of_instant)[new.instant]
+    pace = np.tile([0.3, 0.7], (windows.n_windows, 1))
+    with jax.enable_x64(True):
+        visits = np.asarray(true.visits, np.float64)
+        for posterior, start, data in (
+            (returns._log_posterior, returns._Urn.start(2), returns._Events.of(history, weight, pace, classes, cell)),
+            (new_places._log_posterior, new_places._Factors.start(),
+             new_places._Arrivals.of(new, weight, group, visits, bins, cell)),
+        ):  # fmt: skip
+            compute = jax.jit(jax.value_and_grad(posterior))
+            padded = data.padded()
+            assert len(padded.gap) > len(data.gap)
+            wrong = padded._replace(weight=np.where(padded.weight == 0, 1, padded.weight))
+            (value, gradient), (same, same_gradient), (other, _) = (compute(start, x) for x in (data, padded, wrong))
+            assert float(same) == pytest.approx(float(value), rel=1e-10)
+            assert float(other) != pytest.approx(float(value), rel=1e-6)
+            for one, two in zip(gradient, same_gradient, strict=True):
+                np.testing.assert_allclose(two, one, rtol=1e-7, atol=1e-9)
+
+
 def test_first_visits_are_those_of_each_window(places):
     traces = traces_of(places)
     shown = first_visits(traces)

@@ -17,8 +17,8 @@ from ppmtf_jax.bridge.people.model import RememberingBridge
 from tests.bridge.people.laws import random_arrays, random_law, with_zeros
 from tests.bridge.people.oracle import N_INSTANTS, Oracle, anchored_law, traces_of_anchored
 
-# So many that the weakest planted bug, a forgotten discount, deviates by 30 standard deviations.
-N_TRACES = 50_000
+# So many that the weakest planted bug, a forgotten discount, deviates by 18 standard deviations.
+N_TRACES = 30_000
 # A visited place that is not excluded deviates by 270 standard deviations of these.
 FEWER = 20_000
 
