@@ -145,10 +145,10 @@ def release(
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
     made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
     if key is None:
-        tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
+        tell(f"{made.contents.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])
         return
-    tell(f"{made.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
+    tell(f"{made.contents.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
     parameters = made.statement["parameters"]
     least = parameters["min_users_per_place"]
     if least is not None:

@@ -97,6 +97,14 @@ class StoredTraces(TraceSet):
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
         return Traces(*rows, self.user_ids[users], self.places, self.time_grid, **same)
 
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
+            user, trace = block.trace_table()
+            return np.stack([number[user], trace], axis=1)
+
+        user, trace = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32)).joined().T
+        return user, trace
+
     def in_memory(self) -> Traces:
         return self.select_users(np.arange(self.n_users))
 
@@ -237,20 +245,26 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
         A part has users whose ids do not come after those of the part before.
     """
     parts = iter(parts)
-    first, second = next(parts), next(parts, None)
-    if second is None:
-        first.save(folder, overwrite=overwrite, inputs=inputs)
-        return
+    first = next(parts)
     kind, about = first.kind_and_facts()
     with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
-        (partial / TRACES_FILE).mkdir()
-        friends, last = [], None
-        for number, part in enumerate(chain([first, second], parts)):
-            if last is not None and not part.user_ids[0] > last:
-                problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
-                raise InputError("parts", [problem])
-            last = part.user_ids[-1]
-            part.write_events_into(partial / TRACES_FILE / f"part-{number:05d}.parquet")
-            if part.friendships is not None:
-                friends.append(part.friendship_frame())
-        write_about(partial, first.places, first.time_grid, pd.concat(friends) if friends else None)
+        write_parts(partial, chain([first], parts))
+
+
+def write_parts(folder: Path, parts: Iterator[Traces]) -> None:
+    """Write the files of a trace set into an existing folder; see `save_in_parts`."""
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        first.write_into(folder)
+        return
+    (folder / TRACES_FILE).mkdir()
+    friends, last = [], None
+    for number, part in enumerate(chain([first, second], parts)):
+        if last is not None and not part.user_ids[0] > last:
+            problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
+            raise InputError("parts", [problem])
+        last = part.user_ids[-1]
+        part.write_events_into(folder / TRACES_FILE / f"part-{number:05d}.parquet")
+        if part.friendships is not None:
+            friends.append(part.friendship_frame())
+    write_about(folder, first.places, first.time_grid, pd.concat(friends) if friends else None)

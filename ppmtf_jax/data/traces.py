@@ -86,6 +86,8 @@ class TraceSet(abc.ABC):
     user_ids: np.ndarray
     places: PlaceTable
     time_grid: TimeGrid
+    origin: Origin | None
+    of_nobody: bool
 
     @property
     @abc.abstractmethod
@@ -105,6 +107,10 @@ class TraceSet(abc.ABC):
     @abc.abstractmethod
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, in memory."""
+
+    @abc.abstractmethod
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events."""
 
     @abc.abstractmethod
     def in_memory(self) -> Traces:
@@ -137,6 +143,14 @@ class TraceSet(abc.ABC):
         of_present = self if self.has_events.all() else self.select_users(self.has_events)
         digest.update(of_present.blocks.map(_digest_of_events).joined().data)
         return digest.hexdigest()
+
+    @property
+    def lineage(self) -> Lineage:
+        """Digests of synthetic traces and of what they were made from; empty for other traces."""
+        if self.origin is None:
+            return {}
+        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
+        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
 
     def users_per_place(self) -> np.ndarray:
         """How many users have an event at each place, shape (places,)."""
@@ -226,14 +240,6 @@ class Traces(TraceSet):
             return replace(self, **columns, user_ids=self.user_ids[users], friendships=None)
 
         return Blocks(source, cut)
-
-    @property
-    def lineage(self) -> Lineage:
-        """Digests of synthetic traces and of what they were made from; empty for other traces."""
-        if self.origin is None:
-            return {}
-        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
-        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
 
     @classmethod
     def from_frame(
@@ -502,7 +508,6 @@ class Traces(TraceSet):
         )
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """User index and trace number of each distinct trace, in the order of the events."""
         first = np.flatnonzero(self._begins_trace())
         return self.user[first], self.trace[first]
 

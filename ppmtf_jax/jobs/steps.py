@@ -215,7 +215,7 @@ def run_privacy_test(
     """Test synthetic traces for plausible deniability and write the verdicts."""
     inputs = [model, synthetic]
     _check_output(out, VERDICTS, overwrite, inputs)
-    fitted, traces = FittedModel.load(model), Traces.load(synthetic, progress=progress)
+    fitted, traces = FittedModel.load(model), open_traces(synthetic, progress=progress)
     verdicts = plausible_deniability_test(fitted, traces, settings, seed=seed, progress=progress)
     _save(verdicts, out, overwrite, inputs)
     return verdicts
@@ -241,7 +241,7 @@ def release_traces(
         check_output_folder(key, RELEASE_KEY, overwrite=overwrite, inputs=inputs)
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
     is_model = marker is not None and marker.kind == MODEL
-    traces = Traces.load(synthetic, progress=progress)
+    traces = open_traces(synthetic, progress=progress)
     judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by)
     release = make_release(traces, judged, settings, seed=seed)
     save_release(release, out, key, overwrite=overwrite, inputs=inputs)

@@ -14,7 +14,7 @@ import pytest
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.privacy import plausible_users as tested
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.privacy.plausible_users import count_plausible_users, likelihood_bin
+from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users, likelihood_bin
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
@@ -36,7 +36,7 @@ def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):
     right = np.array(brute_force_count(likelihoods, INPUT_USERS, set(range(USERS)), 1.0))
     users = INPUT_USERS
     own = likelihoods[np.arange(len(likelihoods)), users]
-    arguments = model.trace_model, np.arange(USERS)
+    arguments = model.trace_model, Verifiers.of(model.trace_model, np.arange(USERS), 2 * USERS)
     places = synthetic.place.reshape(-1, INSTANTS)
     for wrong_users in (users + USERS, (users + 1) % USERS):
         counts, _ = count_plausible_users(*arguments, wrong_users, places, own, 1.0)
@@ -97,7 +97,8 @@ class Case(NamedTuple):
 
     def count(self, model: ChainOfEachClass | None = None, users: np.ndarray | None = None, **options):
         model, users = model or self.model, self.users if users is None else users
-        return count_plausible_users(model, self.verifiers, users, self.places, self.own, self.eta, **options)
+        verifiers = Verifiers.of(model, self.verifiers, len(self.class_of_user))
+        return count_plausible_users(model, verifiers, users, self.places, self.own, self.eta, **options)
 
     def other_members(self) -> np.ndarray:
         """Verifiers of the input user's class, herself left out."""
@@ -209,7 +210,8 @@ def test_verifiers_that_were_looked_at_class_by_class():
         ([1, 4, 2, 5, 3, 1, 1], [0, 0, 0, 0, 0, 0, 0]),
         ([2, 5, 3, 6, 4, 4, 5], [12, 12, 12, 12, 17, 12, 17]),
     ):
-        counts = count_plausible_users(model, verifiers, users, places, own, 1.0, np.array(stop_at))
+        everybody = Verifiers.of(model, verifiers, len(verifiers))
+        counts = count_plausible_users(model, everybody, users, places, own, 1.0, np.array(stop_at))
         np.testing.assert_array_equal(counts[0], np.minimum(plausible, stop_at))
         np.testing.assert_array_equal(counts[1], looked_at)
 
@@ -233,7 +235,7 @@ def test_official_counts(people_flow, monkeypatch):
     users, places = complete_places(model, model.claim(synthetic))
     with jax.enable_x64(True):
         own = step_log_probabilities(chains, users, places).sum(axis=1)
-        counts, _ = count_plausible_users(chains, np.arange(499), users, places, own, 1.0)
+        counts, _ = count_plausible_users(chains, Verifiers.of(chains, np.arange(499), 500), users, places, own, 1.0)
     np.testing.assert_array_equal(synthetic.user_ids[users], official["user"])
     np.testing.assert_array_equal(synthetic.trace_table()[1], official["trace"])
     # A likelihood at the very edge of a bin may round to the other side: 1 in 1,000 at most.
