@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -21,7 +20,7 @@ import pandas as pd
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.description import counted, in_lines, quantiles
-from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, pieces_of, read_events
+from ppmtf_jax.data.events import EVENT_COLUMNS, EncodedEvents, in_order, pieces_of, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -228,7 +227,7 @@ class Traces(TraceSet):
     def blocks(self) -> Blocks[Traces]:
         event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
         source = []
-        for first in range(0, self.n_users, BLOCK_USERS):
+        for first in range(0, max(self.n_users, 1), BLOCK_USERS):
             users = slice(first, min(first + BLOCK_USERS, self.n_users))
             source.append((users, slice(event_of[first], event_of[users.stop])))
         if len(source) == 1:
@@ -554,18 +553,6 @@ class Traces(TraceSet):
             raise InputError("split", [Problem(expected, f"{train_fraction} of {self.n_users} users")])
         shuffled = numpy_stream(seed, Stage.SPLIT).permutation(self.n_users)
         return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
-
-    def by_users(self) -> Iterator[Traces]:
-        """Blocks of consecutive users' events, with the ids of all users, to bound the memory of computations."""
-        event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
-        first = 0
-        while first < self.n_users:
-            # As many users as fit, at least one.
-            stop = np.searchsorted(event_of, event_of[first] + PIECE_EVENTS, side="right") - 1
-            stop = max(first + 1, int(stop))
-            events = slice(event_of[first], event_of[stop])
-            yield replace(self, **{name: getattr(self, name)[events] for name in EVENT_COLUMNS})
-            first = stop
 
     def gaps(self) -> np.ndarray:
         """Instants from each event to the next one of its trace; the last of each trace has none."""

@@ -16,7 +16,7 @@ from ppmtf_jax.privacy import plausible_users as tested
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users, likelihood_bin
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
-from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from ppmtf_jax.trace_models.likelihoods import representatives, step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.privacy.examples import (
     INSTANTS,
@@ -97,7 +97,7 @@ class Case(NamedTuple):
 
     def count(self, model: ChainOfEachClass | None = None, users: np.ndarray | None = None, **options):
         model, users = model or self.model, self.users if users is None else users
-        verifiers = Verifiers.of(model, self.verifiers, len(self.class_of_user))
+        verifiers = Verifiers.of(model, self.verifiers, 1 + max(*self.verifiers, *users))
         return count_plausible_users(model, verifiers, users, self.places, self.own, self.eta, **options)
 
     def other_members(self) -> np.ndarray:
@@ -112,7 +112,7 @@ def random_case(seed: int) -> Case:
     class_of_user = rng.integers((1, 2, 5, n_users)[seed % 4], size=n_users)
     model = random_class_model(rng, class_of_user, n_places)
     users, places = rng.integers(n_users, size=n_traces), rng.integers(n_places, size=(n_traces, INSTANTS))
-    own = np.cumsum(step_log_probabilities(model, users, places), axis=1)[:, -1]
+    own = np.cumsum(step_log_probabilities(model, representatives(model, n_users)[users], places), axis=1)[:, -1]
     verifiers = np.sort(rng.permutation(n_users)[: rng.integers(1, n_users + 1)])
     return Case(model, class_of_user, users, places, own, verifiers, float(rng.uniform(0.1, 3)))
 
@@ -175,7 +175,8 @@ def test_rounding_parts_no_class():
     """Own likelihoods are added up elsewhere: where they round to the other side of an edge, classmates still count."""
     case = random_case(0)
     model = replace(case.model, class_of_user=jnp.zeros_like(case.class_of_user))
-    exact = np.cumsum(step_log_probabilities(model, case.users[:1], case.places[:1]), axis=1)[:, -1]
+    first_user = np.zeros(1, int)
+    exact = np.cumsum(step_log_probabilities(model, first_user, case.places[:1]), axis=1)[:, -1]
     rounded, eta = exact * (1 - 1e-12), float(-exact[0] * (1 - 1e-13))
     assert np.floor(-rounded / eta) == 0
     assert np.floor(-exact / eta) == 1
