@@ -171,24 +171,26 @@ def make_release(
     number, released_trace, order = _fresh_numbers(user, chosen.keep_users_together, own_seed.value)
     row = np.full(len(passed), -1, np.int32)
     row[np.flatnonzero(passed)[order]] = np.arange(len(order), dtype=np.int32)
-    shuffled = _Shuffled(synthetic, row, number, released_trace)
+    shuffled = _Shuffled(synthetic, row, number)
     n_events, at_place = shuffled.count()
     place_order = np.argsort(synthetic.places.ids, kind="stable")
-    user_ids = ids_of_nobody(int(number[-1]) + 1, "released", at_place[place_order])
+    n_users = int(number[-1]) + 1
+    new_ids = partial(ids_of_nobody, n_users, "released", at_place[place_order])
     grid = synthetic.time_grid if verdicts.origin.dated else synthetic.time_grid.on_nominal_date()
     places = _in_order(synthetic.places, place_order)
-    none = np.zeros(0, np.int32)
-    whole = Traces(none, none, none, none, user_ids, places, grid)
-    contents = Contents(
-        len(user_ids),
-        len(number),
-        int(n_events.sum()),
-        places,
-        grid,
-        partial(shuffled.in_parts, whole, n_events, np.argsort(place_order).astype(np.int32)),
-    )
-    columns = {"released_user": user_ids[number], "released_trace": released_trace}
-    key = pd.DataFrame(columns | {"user": synthetic.user_ids[user[order]], "synthetic_trace": trace[order]})
+    new_place = np.argsort(place_order).astype(np.int32)
+
+    def in_parts(n_users_of_part: int) -> Iterator[Traces]:
+        for users, row, instant, place in shuffled.in_parts(n_events, n_users_of_part):
+            user, trace = (each[row].astype(np.int32) for each in (number, released_trace))
+            yield Traces(user - user[0], trace, instant, new_place[place], new_ids(users), places, grid)
+
+    contents = Contents(n_users, len(number), int(n_events.sum()), places, grid, in_parts)
+    # In pieces, because an array of texts takes several times the memory of a column.
+    pieces = np.split(number, range(PART_USERS, len(number), PART_USERS))
+    columns = {"released_user": pd.concat([pd.Series(new_ids(piece)) for piece in pieces], ignore_index=True)}
+    columns |= {"released_trace": released_trace, "user": synthetic.user_ids[user[order]]}
+    key = pd.DataFrame(columns | {"synthetic_trace": trace[order]})
     statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, at_place)
     return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage)
 
@@ -199,14 +201,13 @@ class _Shuffled(NamedTuple):
     synthetic: TraceSet
     row: Int[np.ndarray, " trace"]  # of each trace in the release; -1 if it was withheld
     number: Int[np.ndarray, " row"]  # of the released user; ascends
-    released_trace: Int[np.ndarray, " row"]
 
     def events(self) -> Iterator[Int[np.ndarray, "event 3"]]:
         """Row, instant and place of the events that are released, block by block, in the order of `synthetic`."""
         first = 0
         for block in self.synthetic.blocks:
             trace = first + block.trace_of_event()
-            first = int(trace[-1]) + 1
+            first += len(block.trace_table()[0])
             events = np.stack([self.row[trace], block.instant, block.place], axis=1)
             yield events[events[:, 0] >= 0]
 
@@ -219,19 +220,11 @@ class _Shuffled(NamedTuple):
             at_place += np.bincount(place, minlength=len(at_place))
         return of_row, at_place
 
-    def in_parts(
-        self,
-        whole: Traces,
-        n_events: Int[np.ndarray, " row"],
-        new_place: Int[np.ndarray, " place"],
-        n_users: int,
-    ) -> Iterator[Traces]:
-        """The released traces in parts of `n_users` users.
+    def in_parts(self, n_events: Int[np.ndarray, " row"], n_users: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """The released events in parts of `n_users` users: the users, and row, instant and place of each event.
 
         Several parts need a temporary file of 12 bytes an event. The file has no name, so nothing of it is left even if
         the program is killed.
-
-        `whole`: the ids of all users, places and time grid.
         """
         # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
         part_of_row = (self.number // n_users).astype(np.uint16)
@@ -251,15 +244,7 @@ class _Shuffled(NamedTuple):
                 content = store.read((begins[each + 1] - begins[each]) * width)
                 events = np.frombuffer(content, np.int32).reshape(-1, 3)
                 row, instant, place = events[np.argsort(events[:, 0], kind="stable")].T
-                users = slice(each * n_users, (each + 1) * n_users)
-                yield replace(
-                    whole,
-                    user=(self.number[row] - users.start).astype(np.int32),
-                    trace=self.released_trace[row].astype(np.int32),
-                    instant=instant,
-                    place=new_place[place],
-                    user_ids=whole.user_ids[users],
-                )
+                yield np.arange(each * n_users, int(self.number[row[-1]]) + 1), row, instant, place
 
 
 def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:

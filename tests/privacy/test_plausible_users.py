@@ -97,7 +97,7 @@ class Case(NamedTuple):
 
     def count(self, model: ChainOfEachClass | None = None, users: np.ndarray | None = None, **options):
         model, users = model or self.model, self.users if users is None else users
-        verifiers = Verifiers.of(model, self.verifiers, 1 + max(*self.verifiers, *users))
+        verifiers = Verifiers.of(model, self.verifiers, 1 + int(max(self.verifiers.max(), users.max())))
         return count_plausible_users(model, verifiers, users, self.places, self.own, self.eta, **options)
 
     def other_members(self) -> np.ndarray:
