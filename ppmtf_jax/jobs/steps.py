@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.stored_traces import PART_USERS, open_traces, save_in_parts
-from ppmtf_jax.data.traces import SYNTHETIC, Traces
+from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -249,7 +249,7 @@ def release_traces(
 
 
 def load_released(
-    folder: PathLike, train: Traces, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
+    folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
 ) -> Traces:
     """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 

@@ -328,7 +328,7 @@ def statement_of(folder: PathLike) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
+def load_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Traces:
     """Released traces with their input users and original trace numbers, which are secret.
 
     `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.

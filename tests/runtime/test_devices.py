@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -322,6 +323,28 @@ def test_two_processes_write_what_one_does(city, made):
     assert f"{made}_of_two" in first
     assert f"{made}_of_two" not in second
     assert files(city / f"{made}_of_two") == files(city / made)
+
+
+@pytest.mark.slow
+def test_a_fit_of_two_killed_processes_goes_on_with_one(city):
+    command, again = (
+        f"fit city/train --system ppmtf --set rank=3 --set n_sweeps=3000 --seed 1 --out {out}".split()
+        for out in ("killed", "whole")
+    )
+    checkpoint = city / ".killed.checkpoint.npz"
+    both = start_together(city, command, command)
+    while not checkpoint.exists():
+        assert all(process.poll() is None for process in both)
+        time.sleep(0.01)
+    for process in both:
+        process.kill()
+        process.communicate()
+    assert checkpoint.exists()
+    assert not (city / "killed").exists()
+    for each in (command, again):
+        finish(start(city, *each))
+    assert files(city / "killed") == files(city / "whole")
+    assert not checkpoint.exists()
 
 
 @pytest.mark.slow
