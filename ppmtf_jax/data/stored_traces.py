@@ -22,7 +22,7 @@ from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, opened, trace_files, write_about
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
@@ -54,6 +54,7 @@ class StoredTraces(TraceSet):
     places: PlaceTable
     time_grid: TimeGrid
     begins: np.ndarray  # index of the first event of each block, and the number of events
+    friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
 
@@ -89,13 +90,17 @@ class StoredTraces(TraceSet):
 
         blocks = self.blocks
         found = list(blocks.map(select, chosen, number))
-        return self.made(_Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True))), chosen)
+        rows = _Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
+        pairs = self.friendships
+        if pairs is not None:
+            pairs = number[pairs[chosen[pairs].all(axis=1)]]
+        return self.made(rows, chosen, pairs)
 
-    def made(self, rows: _Rows, users: slice | np.ndarray) -> Traces:
+    def made(self, rows: _Rows, users: slice | np.ndarray, friendships: np.ndarray | None = None) -> Traces:
         """Traces of some users; their numbers in `rows` ascend without gaps."""
         rows = rows._replace(user=rows.user - rows.user[0])
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
-        return Traces(*rows, self.user_ids[users], self.places, self.time_grid, **same)
+        return Traces(*rows, self.user_ids[users], self.places, self.time_grid, friendships, **same)
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
@@ -204,7 +209,12 @@ def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
             user_ids, begins = _checked(pieces, table.time_grid.n_instants, advance)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
-    return StoredTraces(files, user_ids, table.places, table.time_grid, begins, **facts_of_marker(folder))
+    pairs, problems = None, []
+    if table.friendships is not None:
+        pairs, problems = friend_indices(table.friendships, user_ids)
+    if problems:
+        raise InputError(str(folder), problems)
+    return StoredTraces(files, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
 
 
 def _checked(

@@ -311,7 +311,7 @@ class Traces(TraceSet):
     ) -> Traces:
         ids, pairs = id_array(pd.Series(events.user_ids)), None
         if friendships is not None:
-            pairs, friend_problems = _friend_indices(friendships, ids)
+            pairs, friend_problems = friend_indices(friendships, ids)
             problems = [*problems, *friend_problems]
         if problems:
             raise InputError(subject, problems)
@@ -644,7 +644,8 @@ def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
 
 
-def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+    """Pairs of friends as in `Traces`, from a table with columns user and friend; and its problems."""
     missing = missing_columns(friendships.columns, ("user", "friend"))
     if missing:
         return np.zeros((0, 2), np.int32), missing

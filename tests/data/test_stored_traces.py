@@ -84,6 +84,24 @@ def test_some_users_are_read(whole, tmp_path, users):
     assert_same(open_traces(tmp_path / "set").select_users(np.array(users)), whole.select_users(np.array(users)))
 
 
+def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
+    pairs = np.array([[0, 5], [5, 6], [6, 22]], np.int32)
+    replace(whole, friendships=pairs).save(tmp_path / "set")
+    stored = open_traces(tmp_path / "set")
+    np.testing.assert_array_equal(stored.in_memory().friendships, pairs)
+    np.testing.assert_array_equal(stored.select_users(np.array([5, 6, 7])).friendships, [[0, 1]])
+    assert next(iter(stored.blocks)).friendships is None
+    friends = pd.read_parquet(tmp_path / "set" / "friendships.parquet")
+    friends["friend"] = "nobody" if whole.user_ids.dtype == object else -1
+    friends.to_parquet(tmp_path / "set" / "friendships.parquet", index=False)
+    messages = []
+    for read in (Traces.load, open_traces):
+        with pytest.raises(InputError, match="friends who are users with events") as error:
+            read(tmp_path / "set")
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
 def test_a_value_of_each_user_and_a_total(whole, tmp_path):
     whole.save(tmp_path / "set")
     blocks = open_traces(tmp_path / "set").blocks
