@@ -159,7 +159,7 @@ def rows_of_copies(folder: str, n_copies: int, numbers: list[int]) -> Iterator[R
     from ppmtf_jax.runtime.folders import checksum
 
     if not Path(f"{folder}/synthetic-x{n_copies}").exists():
-        in_a_process(write_copies, folder, str(n_copies))
+        in_a_process(write_copies, str(folder), str(n_copies))
     model, made, verdicts, released = (
         f"{folder}/{name}-x{n_copies}" for name in ("model", "synthetic", "verdicts", "released")
     )

@@ -21,7 +21,14 @@ from ppmtf_jax.data.events import EVENT_COLUMNS, INT32_MAX
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, opened, trace_files, write_about
+from ppmtf_jax.data.trace_set import (
+    TRACES_FILE,
+    open_trace_set,
+    opened,
+    require_memory_to_load,
+    trace_files,
+    write_about,
+)
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
@@ -49,7 +56,7 @@ class StoredTraces(TraceSet):
     processes, every process reads all blocks.
     """
 
-    files: list[Path]
+    folder: PathLike
     user_ids: np.ndarray
     places: PlaceTable
     time_grid: TimeGrid
@@ -111,6 +118,7 @@ class StoredTraces(TraceSet):
         return user, trace
 
     def in_memory(self) -> Traces:
+        require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
 
 
@@ -124,7 +132,7 @@ class _OwnBlocks:
         stored, own = self.stored, self.stored.own_blocks
         begins, number = stored.begins, own.start
         left = _Rows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
-        for rows, _ in _read(stored.files, stored.places, int(begins[own.start]), int(begins[own.stop])):
+        for rows, _ in _read(stored.folder, stored.places, int(begins[own.start]), int(begins[own.stop])):
             left = _Rows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
             while number < own.stop and len(left.user) >= (n := int(begins[number + 1] - begins[number])):
                 block, left = (_Rows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
@@ -138,13 +146,13 @@ class _OutOfOrderError(Exception):
     """Events that cannot be read in blocks of users."""
 
 
-def _read(files: list[Path], places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
+def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
     """The rows from `begin` to `stop` of all files, in pieces; and the ids of the users who begin in each piece.
 
     Users are numbered in the order of appearance.
     """
     before, n_users, last = 0, 0, None
-    for path in files:
+    for path in trace_files(Path(folder)):
         with opened(path) as file:
             for group in range(file.num_row_groups):
                 n = file.metadata.row_group(group).num_rows
@@ -200,11 +208,11 @@ def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
     ...     [block.n_users for block in open_traces(folder + "/city").blocks]
     [20]
     """
-    table, files = open_trace_set(folder), trace_files(Path(folder))
+    table = open_trace_set(folder)
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError
-        pieces = _read(files, table.places, 0, table.n_events)
+        pieces = _read(folder, table.places, 0, table.n_events)
         with progress_bar("checking", table.n_events, show=progress) as advance:
             user_ids, begins = _checked(pieces, table.time_grid.n_instants, advance)
     except _OutOfOrderError:
@@ -214,7 +222,7 @@ def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
         pairs, problems = friend_indices(table.friendships, user_ids)
     if problems:
         raise InputError(str(folder), problems)
-    return StoredTraces(files, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
+    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
 
 
 def _checked(

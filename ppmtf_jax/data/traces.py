@@ -24,7 +24,15 @@ from ppmtf_jax.data.events import EVENT_COLUMNS, EncodedEvents, in_order, pieces
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, trace_files, write_about, write_events
+from ppmtf_jax.data.trace_set import (
+    TRACES_FILE,
+    EventTable,
+    open_trace_set,
+    require_memory_to_load,
+    trace_files,
+    write_about,
+    write_events,
+)
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
@@ -457,7 +465,9 @@ class Traces(TraceSet):
             Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
             synthesized.
         """
-        traces = cls._of_table(open_trace_set(folder, progress=progress), str(folder))
+        table = open_trace_set(folder, progress=progress)
+        require_memory_to_load(folder, table.n_events)
+        traces = cls._of_table(table, str(folder))
         return replace(traces, **facts_of_marker(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
