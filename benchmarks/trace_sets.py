@@ -8,10 +8,16 @@ libraries (about 230 MB) included.
 
     python benchmarks/trace_sets.py --parts 100000 1000000 --processes 1 2 --csv benchmarks/trace_sets_parts.csv
 
-Cities of one day and 1,000 places, written in parts of 10,000 users. `ppmtf fit` learns the bridge, and `ppmtf
-synthesize` makes a trace of each user, each with the given numbers of processes. A row has the seconds of all processes
-together, the CPU seconds and the peak memory of each process, and a checksum of the files, which must be the same for
-all numbers of processes.
+Cities of one day and 1,000 places, written in parts of 10,000 users. `ppmtf fit` learns the bridge, `ppmtf synthesize`
+makes a trace of each user, and `ppmtf test` tests them, each with the given numbers of processes; `ppmtf release` has
+one process. A row has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a
+checksum of the files, which must be the same for all numbers of processes. With `--work` the folders are kept, and a
+city that is there is used.
+
+    python benchmarks/trace_sets.py --work FOLDER --copies 50 --processes 1 2
+
+The test and the release of the traces in such a folder, copied 50 times for other users of the same clusters. This is
+the cheapest way to a large set.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +37,8 @@ from common import Clock, Row, command_line, in_a_process, machine, measured, pe
 
 FIELDS = ("users", "days", "stage", "events", "seconds", "peak_memory_mb")
 N_PLACES = 1000
+# Also places of one training user are released.
+ONE = "--min-users-per-place=1"
 
 
 def make(out: str, n_users: str, n_days: str) -> list[Row]:
@@ -95,29 +104,71 @@ def together(command: list[str], n_processes: int) -> Row:
     return {"seconds": clock.row()["seconds"], "cpu_seconds": cpu, "peak_mb": peaks}
 
 
-def rows_of_parts(sizes: list[int], numbers: list[int]) -> Iterator[Row]:
+def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> Iterator[Row]:
     from ppmtf_jax.runtime.folders import checksum
 
     for n_users in sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            (written,) = in_a_process(write_parts, f"{folder}/city", n_users)
-            about = {"users": n_users, "processes": 1, "stage": "write", "seconds": written["seconds"]}
-            yield about | {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "files": "", **machine()}
+        with nullcontext(str(work)) if work else tempfile.TemporaryDirectory() as folder:
+            city, model, made, verdicts, released = (
+                f"{folder}/{name}" for name in ("city", "model", "synthetic", "verdicts", "released")
+            )
+            if not Path(city).exists():
+                (written,) = in_a_process(write_parts, city, n_users)
+                about = {"users": n_users, "processes": 1, "stage": "write", "seconds": written["seconds"]}
+                yield about | {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "files": "", **machine()}
             for n_processes in numbers:
-                model, made = f"{folder}/model", f"{folder}/synthetic"
-                commands = {"fit": [f"{folder}/city", "--out", model], "synthesize": [model, "--out", made]}
+                commands = {
+                    "fit": [city, "--out", model],
+                    "synthesize": [model, "--out", made],
+                    "test": [model, made, "--out", verdicts],
+                }
+                if n_processes == numbers[-1]:
+                    # One process makes a release.
+                    commands["release"] = [made, verdicts, "--out", released, "--key", f"{folder}/key", ONE]
                 for name, arguments in commands.items():
-                    took = together([name, *arguments, "--seed", "0", "--overwrite"], n_processes)
+                    n_together = 1 if name == "release" else n_processes
+                    took = together([name, *arguments, "--seed", "0", "--overwrite"], n_together)
                     # The marker has the checksums of all other files.
-                    files = checksum(Path(arguments[2]) / "ppmtf.json")[:12]
-                    yield {
-                        "users": n_users,
-                        "processes": n_processes,
-                        "stage": name,
-                        **took,
-                        "files": files,
-                        **machine(),
-                    }
+                    out = Path(arguments[arguments.index("--out") + 1])
+                    files = checksum(out / "ppmtf.json")[:12]
+                    about = {"users": n_users, "processes": n_together, "stage": name}
+                    yield about | took | {"files": files, **machine()}
+
+
+def write_copies(folder: str, n_copies: str) -> list[Row]:
+    """A model and synthetic traces of `n_copies` times as many users, who are copies of those in the folder."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from ppmtf_jax.data.stored_traces import save_in_parts
+    from ppmtf_jax.data.traces import Traces
+    from ppmtf_jax.synthesizers.fitted_model import FittedModel
+
+    one, traces, n = FittedModel.load(f"{folder}/model"), Traces.load(f"{folder}/synthetic"), int(n_copies)
+    many = replace(one.trace_model, cluster=np.tile(np.asarray(one.trace_model.cluster), n))
+    model = replace(one, user_ids=np.arange(n * one.n_users), trace_model=many)
+    model.save(f"{folder}/model-x{n}", overwrite=True)
+    ids = np.arange(traces.n_users)
+    claimed = model.claim(traces)
+    parts = (replace(claimed, user_ids=ids + copy * len(ids)) for copy in range(n))
+    return [stage("copy", lambda: save_in_parts(parts, f"{folder}/synthetic-x{n}", overwrite=True))[1]]
+
+
+def rows_of_copies(folder: str, n_copies: int, numbers: list[int]) -> Iterator[Row]:
+    from ppmtf_jax.runtime.folders import checksum
+
+    if not Path(f"{folder}/synthetic-x{n_copies}").exists():
+        in_a_process(write_copies, str(folder), str(n_copies))
+    model, made, verdicts, released = (
+        f"{folder}/{name}-x{n_copies}" for name in ("model", "synthetic", "verdicts", "released")
+    )
+    runs = [(number, ["test", model, made], verdicts) for number in numbers]
+    runs.append((1, ["release", made, verdicts, "--key", f"{released}-key", ONE], released))
+    for n_together, command, out in runs:
+        took = together([*command, "--out", out, "--seed", "0", "--overwrite"], n_together)
+        about = {"copies": n_copies, "processes": n_together, "stage": command[0]}
+        yield about | took | {"files": checksum(Path(out) / "ppmtf.json")[:12], **machine()}
 
 
 def main() -> None:
@@ -126,9 +177,13 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["100000x7", "1000000x1"], help="users x days")
     parser.add_argument("--parts", nargs="+", type=int, default=[], help="numbers of users")
     parser.add_argument("--processes", nargs="+", type=int, default=[1])
+    parser.add_argument("--work", type=Path, help="folder for all output of --parts")
+    parser.add_argument("--copies", type=int, help="of the users in the folder --work")
     arguments = parser.parse_args()
-    if arguments.parts:
-        record(rows_of_parts(arguments.parts, arguments.processes), arguments.csv)
+    if arguments.copies:
+        record(rows_of_copies(arguments.work, arguments.copies, arguments.processes), arguments.csv)
+    elif arguments.parts:
+        record(rows_of_parts(arguments.parts, arguments.processes, arguments.work), arguments.csv)
     else:
         record(rows(arguments.sizes), arguments.csv, FIELDS)
 

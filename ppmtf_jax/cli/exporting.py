@@ -11,7 +11,8 @@ from typing import Annotated
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Quiet, argument, option
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, check_export, write_layer
@@ -55,7 +56,7 @@ def population(
     # Real traces must not be called synthetic in the file.
     sets = {"real" if whose == REAL and real is None else "synthetic": loaded}
     if real is not None:
-        compared = Traces.load(real, progress=not quiet)
+        compared = open_traces(real, progress=not quiet)
         sets = {"synthetic": load_released(traces, compared, None) if whose == RELEASED else loaded, "real": compared}
         whose = REAL
     layer = population_layer(sets)
@@ -99,9 +100,9 @@ def traces(
     _tell_of(layer, whose)
 
 
-def _load(folder: Path, quiet: bool) -> tuple[Traces, str]:
+def _load(folder: Path, quiet: bool) -> tuple[TraceSet, str]:
     """A trace set, and a remark on the privacy of its users."""
-    traces = Traces.load(folder, progress=not quiet)
+    traces = open_traces(folder, progress=not quiet)
     if is_release(folder):
         return traces, RELEASED
     if traces.of_nobody:

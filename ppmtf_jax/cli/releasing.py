@@ -26,7 +26,8 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import SYNTHETIC, Traces
+from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.traces import SYNTHETIC, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
@@ -145,10 +146,10 @@ def release(
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
     made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
     if key is None:
-        tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
+        tell(f"{made.contents.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])
         return
-    tell(f"{made.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
+    tell(f"{made.contents.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
     parameters = made.statement["parameters"]
     least = parameters["min_users_per_place"]
     if least is not None:
@@ -175,26 +176,30 @@ def evaluate(
     """Measure utility and privacy, beside the training traces and uniform traces.
 
     The same traces give the same numbers: only the uniform traces and the splits that measure chance are random, and
-    their seeds are fixed.
+    their seeds are fixed. Of sets of more than 250,000 users, a random sample of so many users is measured.
     """
     _check_not_swapped(synthetic, {"--train": train, "--test": test})
     chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))
     if json_file is not None:
         check_output_file(json_file, overwrite=overwrite, is_ours=is_evaluation, what="an earlier evaluation")
-    training, testing = (Traces.load(folder, progress=not quiet) for folder in (train, test))
+    training, testing = (open_traces(folder, progress=not quiet) for folder in (train, test))
     released = is_release(synthetic)
     if released and key is not None:
         _check_learned_from(training, key, lineage_of_key(key))
     if released and verdicts is not None:
         raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
     way_out = "Give it with --key, or leave the attacks out with --no-attacks" if chosen.attacks else None
-    traces = load_released(synthetic, training, key, key_needed=way_out, progress=not quiet)
+    traces: TraceSet = (
+        load_released(synthetic, training, key, key_needed=way_out, progress=not quiet)
+        if released or key is not None
+        else open_traces(synthetic, progress=not quiet)
+    )
     _check_learned_from(training, synthetic, traces.lineage)
-    sets: Traces | dict[str, Traces] = {"released": traces} if released else traces
+    sets: TraceSet | dict[str, TraceSet] = {"released": traces} if released else traces
     if verdicts is not None:
         judged = PlausibleDeniability.load(verdicts)
         check_same_traces(traces, judged)
-        passed = {"released": traces.select_traces(judged.passed)} if judged.passed.any() else {}
+        passed = {"released": traces.in_memory().select_traces(judged.passed)} if judged.passed.any() else {}
         sets = passed | {"all": traces}
     found = evaluate_sets(sets, training, testing, chosen, progress=not quiet)
     # Before the file is written, so that a full disk loses no numbers.
@@ -203,7 +208,7 @@ def evaluate(
         write_text(json_file, found.to_json())
 
 
-def _check_learned_from(train: Traces, name: Path, lineage: Lineage) -> None:
+def _check_learned_from(train: TraceSet, name: Path, lineage: Lineage) -> None:
     way_out = "Give the training set that they were made from with --train"
     lineages = {"training set": {TRAINING_TRACES: train.digest}, str(name): lineage}
     check_belong_together("evaluation", lineages, way_out=way_out)

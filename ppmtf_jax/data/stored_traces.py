@@ -21,8 +21,15 @@ from ppmtf_jax.data.events import EVENT_COLUMNS, INT32_MAX
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, opened, trace_files, write_about
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker
+from ppmtf_jax.data.trace_set import (
+    TRACES_FILE,
+    open_trace_set,
+    opened,
+    require_memory_to_load,
+    trace_files,
+    write_about,
+)
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
@@ -49,11 +56,12 @@ class StoredTraces(TraceSet):
     processes, every process reads all blocks.
     """
 
-    files: list[Path]
+    folder: PathLike
     user_ids: np.ndarray
     places: PlaceTable
     time_grid: TimeGrid
     begins: np.ndarray  # index of the first event of each block, and the number of events
+    friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
 
@@ -89,15 +97,28 @@ class StoredTraces(TraceSet):
 
         blocks = self.blocks
         found = list(blocks.map(select, chosen, number))
-        return self.made(_Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True))), chosen)
+        rows = _Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
+        pairs = self.friendships
+        if pairs is not None:
+            pairs = number[pairs[chosen[pairs].all(axis=1)]]
+        return self.made(rows, chosen, pairs)
 
-    def made(self, rows: _Rows, users: slice | np.ndarray) -> Traces:
+    def made(self, rows: _Rows, users: slice | np.ndarray, friendships: np.ndarray | None = None) -> Traces:
         """Traces of some users; their numbers in `rows` ascend without gaps."""
         rows = rows._replace(user=rows.user - rows.user[0])
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
-        return Traces(*rows, self.user_ids[users], self.places, self.time_grid, **same)
+        return Traces(*rows, self.user_ids[users], self.places, self.time_grid, friendships, **same)
+
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
+            user, trace = block.trace_table()
+            return np.stack([number[user], trace], axis=1)
+
+        user, trace = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32)).joined().T
+        return user, trace
 
     def in_memory(self) -> Traces:
+        require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
 
 
@@ -111,7 +132,7 @@ class _OwnBlocks:
         stored, own = self.stored, self.stored.own_blocks
         begins, number = stored.begins, own.start
         left = _Rows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
-        for rows, _ in _read(stored.files, stored.places, int(begins[own.start]), int(begins[own.stop])):
+        for rows, _ in _read(stored.folder, stored.places, int(begins[own.start]), int(begins[own.stop])):
             left = _Rows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
             while number < own.stop and len(left.user) >= (n := int(begins[number + 1] - begins[number])):
                 block, left = (_Rows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
@@ -125,13 +146,13 @@ class _OutOfOrderError(Exception):
     """Events that cannot be read in blocks of users."""
 
 
-def _read(files: list[Path], places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
+def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
     """The rows from `begin` to `stop` of all files, in pieces; and the ids of the users who begin in each piece.
 
     Users are numbered in the order of appearance.
     """
     before, n_users, last = 0, 0, None
-    for path in files:
+    for path in trace_files(Path(folder)):
         with opened(path) as file:
             for group in range(file.num_row_groups):
                 n = file.metadata.row_group(group).num_rows
@@ -187,16 +208,21 @@ def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
     ...     [block.n_users for block in open_traces(folder + "/city").blocks]
     [20]
     """
-    table, files = open_trace_set(folder), trace_files(Path(folder))
+    table = open_trace_set(folder)
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError
-        pieces = _read(files, table.places, 0, table.n_events)
+        pieces = _read(folder, table.places, 0, table.n_events)
         with progress_bar("checking", table.n_events, show=progress) as advance:
             user_ids, begins = _checked(pieces, table.time_grid.n_instants, advance)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
-    return StoredTraces(files, user_ids, table.places, table.time_grid, begins, **facts_of_marker(folder))
+    pairs, problems = None, []
+    if table.friendships is not None:
+        pairs, problems = friend_indices(table.friendships, user_ids)
+    if problems:
+        raise InputError(str(folder), problems)
+    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
 
 
 def _checked(
@@ -237,20 +263,26 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
         A part has users whose ids do not come after those of the part before.
     """
     parts = iter(parts)
-    first, second = next(parts), next(parts, None)
-    if second is None:
-        first.save(folder, overwrite=overwrite, inputs=inputs)
-        return
+    first = next(parts)
     kind, about = first.kind_and_facts()
     with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
-        (partial / TRACES_FILE).mkdir()
-        friends, last = [], None
-        for number, part in enumerate(chain([first, second], parts)):
-            if last is not None and not part.user_ids[0] > last:
-                problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
-                raise InputError("parts", [problem])
-            last = part.user_ids[-1]
-            part.write_events_into(partial / TRACES_FILE / f"part-{number:05d}.parquet")
-            if part.friendships is not None:
-                friends.append(part.friendship_frame())
-        write_about(partial, first.places, first.time_grid, pd.concat(friends) if friends else None)
+        write_parts(partial, chain([first], parts))
+
+
+def write_parts(folder: Path, parts: Iterator[Traces]) -> None:
+    """Write the files of a trace set into an existing folder; see `save_in_parts`."""
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        first.write_into(folder)
+        return
+    (folder / TRACES_FILE).mkdir()
+    friends, last = [], None
+    for number, part in enumerate(chain([first, second], parts)):
+        if last is not None and not part.user_ids[0] > last:
+            problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
+            raise InputError("parts", [problem])
+        last = part.user_ids[-1]
+        part.write_events_into(folder / TRACES_FILE / f"part-{number:05d}.parquet")
+        if part.friendships is not None:
+            friends.append(part.friendship_frame())
+    write_about(folder, first.places, first.time_grid, pd.concat(friends) if friends else None)

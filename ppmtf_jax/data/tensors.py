@@ -92,15 +92,19 @@ def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int)
     >>> counts.visits.shape[0], bool(counts.visits.count.max() <= 10)
     (5, True)
     """
-    n_users, n_places, n_slots = traces.n_users, traces.n_places, traces.time_grid.n_slots
-    transitions, visits = [], []
-    for block in traces.by_users():
-        steps = block.transitions()
-        of_steps = _count(steps.user, steps.place, steps.next_place, (n_users, n_places, n_places), traces.user_ids)
-        of_events = _count(block.user, block.place, block.slot, (n_users, n_places, n_slots), traces.user_ids)
-        transitions.append(_trim_cells(of_steps, trimming.max_transitions, seed, Stage.TRIMMED_TRANSITIONS))
-        visits.append(_trim_cells(of_events, trimming.max_visits, seed, Stage.TRIMMED_VISITS))
-    return CountTensors(_joined(transitions, trimming.max_count), _joined(visits, trimming.max_count))
+    n_places, n_slots = traces.n_places, traces.time_grid.n_slots
+
+    def trimmed(block: Traces) -> tuple[SparseCounts, SparseCounts]:
+        steps, n_users = block.transitions(), block.n_users
+        of_steps = _count(steps.user, steps.place, steps.next_place, (n_users, n_places, n_places), block.user_ids)
+        of_events = _count(block.user, block.place, block.slot, (n_users, n_places, n_slots), block.user_ids)
+        return (
+            _trim_cells(of_steps, trimming.max_transitions, seed, Stage.TRIMMED_TRANSITIONS),
+            _trim_cells(of_events, trimming.max_visits, seed, Stage.TRIMMED_VISITS),
+        )
+
+    tensors = zip(*traces.blocks.map(trimmed), strict=True)
+    return CountTensors(*(_joined(blocks, traces.user_ids, trimming.max_count) for blocks in tensors))
 
 
 def sample_zeros(
@@ -200,11 +204,13 @@ def _count(
     return SparseCounts(user, place, other, count.astype(np.int32), shape, user_ids)
 
 
-def _joined(blocks: list[SparseCounts], max_count: int | None) -> SparseCounts:
+def _joined(blocks: tuple[SparseCounts, ...], user_ids: np.ndarray, max_count: int | None) -> SparseCounts:
     """Join the tensors of consecutive blocks of users, and cut the counts."""
     user, place, other, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
+    n_cells, n_users = [len(block.user) for block in blocks], [block.shape[0] for block in blocks]
+    user += np.repeat(np.cumsum(n_users, dtype=np.int32) - np.int32(n_users), n_cells)
     count = count if max_count is None else np.minimum(count, max_count)
-    return blocks[0]._replace(user=user, place=place, other=other, count=count)
+    return SparseCounts(user, place, other, count, (len(user_ids), *blocks[0].shape[1:]), user_ids)
 
 
 def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:

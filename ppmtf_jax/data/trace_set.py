@@ -99,7 +99,6 @@ def open_trace_set(folder: PathLike, *, progress: bool = False) -> EventTable:
     time_grid = TimeGrid.load(folder / GRID_FILE)
     files = trace_files(folder)
     columns, n_events = _columns_and_rows(files)
-    require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
 
     def pieces() -> Iterator[pd.DataFrame]:
         named = [name for name in EVENT_COLUMNS if name in columns]
@@ -130,6 +129,11 @@ def trace_files(folder: Path) -> list[Path]:
     """The files with the events of a trace set, in order; none if there are none."""
     path = folder / TRACES_FILE
     return sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path] if path.is_file() else []
+
+
+def require_memory_to_load(folder: PathLike, n_events: int) -> None:
+    """Refuse a trace set whose events do not fit into memory; see `require_memory`."""
+    require_memory(str(Path(folder) / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
 
 
 def count_traces(folder: Path) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -21,11 +20,19 @@ import pandas as pd
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.description import counted, in_lines, quantiles
-from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, pieces_of, read_events
+from ppmtf_jax.data.events import EVENT_COLUMNS, EncodedEvents, in_order, pieces_of, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, trace_files, write_about, write_events
+from ppmtf_jax.data.trace_set import (
+    TRACES_FILE,
+    EventTable,
+    open_trace_set,
+    require_memory_to_load,
+    trace_files,
+    write_about,
+    write_events,
+)
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
@@ -86,6 +93,8 @@ class TraceSet(abc.ABC):
     user_ids: np.ndarray
     places: PlaceTable
     time_grid: TimeGrid
+    origin: Origin | None
+    of_nobody: bool
 
     @property
     @abc.abstractmethod
@@ -105,6 +114,10 @@ class TraceSet(abc.ABC):
     @abc.abstractmethod
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, in memory."""
+
+    @abc.abstractmethod
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events."""
 
     @abc.abstractmethod
     def in_memory(self) -> Traces:
@@ -137,6 +150,14 @@ class TraceSet(abc.ABC):
         of_present = self if self.has_events.all() else self.select_users(self.has_events)
         digest.update(of_present.blocks.map(_digest_of_events).joined().data)
         return digest.hexdigest()
+
+    @property
+    def lineage(self) -> Lineage:
+        """Digests of synthetic traces and of what they were made from; empty for other traces."""
+        if self.origin is None:
+            return {}
+        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
+        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
 
     def users_per_place(self) -> np.ndarray:
         """How many users have an event at each place, shape (places,)."""
@@ -214,7 +235,7 @@ class Traces(TraceSet):
     def blocks(self) -> Blocks[Traces]:
         event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
         source = []
-        for first in range(0, self.n_users, BLOCK_USERS):
+        for first in range(0, max(self.n_users, 1), BLOCK_USERS):
             users = slice(first, min(first + BLOCK_USERS, self.n_users))
             source.append((users, slice(event_of[first], event_of[users.stop])))
         if len(source) == 1:
@@ -226,14 +247,6 @@ class Traces(TraceSet):
             return replace(self, **columns, user_ids=self.user_ids[users], friendships=None)
 
         return Blocks(source, cut)
-
-    @property
-    def lineage(self) -> Lineage:
-        """Digests of synthetic traces and of what they were made from; empty for other traces."""
-        if self.origin is None:
-            return {}
-        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
-        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
 
     @classmethod
     def from_frame(
@@ -306,7 +319,7 @@ class Traces(TraceSet):
     ) -> Traces:
         ids, pairs = id_array(pd.Series(events.user_ids)), None
         if friendships is not None:
-            pairs, friend_problems = _friend_indices(friendships, ids)
+            pairs, friend_problems = friend_indices(friendships, ids)
             problems = [*problems, *friend_problems]
         if problems:
             raise InputError(subject, problems)
@@ -452,7 +465,9 @@ class Traces(TraceSet):
             Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
             synthesized.
         """
-        traces = cls._of_table(open_trace_set(folder, progress=progress), str(folder))
+        table = open_trace_set(folder, progress=progress)
+        require_memory_to_load(folder, table.n_events)
+        traces = cls._of_table(table, str(folder))
         return replace(traces, **facts_of_marker(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
@@ -502,7 +517,6 @@ class Traces(TraceSet):
         )
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """User index and trace number of each distinct trace, in the order of the events."""
         first = np.flatnonzero(self._begins_trace())
         return self.user[first], self.trace[first]
 
@@ -549,18 +563,6 @@ class Traces(TraceSet):
             raise InputError("split", [Problem(expected, f"{train_fraction} of {self.n_users} users")])
         shuffled = numpy_stream(seed, Stage.SPLIT).permutation(self.n_users)
         return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
-
-    def by_users(self) -> Iterator[Traces]:
-        """Blocks of consecutive users' events, with the ids of all users, to bound the memory of computations."""
-        event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
-        first = 0
-        while first < self.n_users:
-            # As many users as fit, at least one.
-            stop = np.searchsorted(event_of, event_of[first] + PIECE_EVENTS, side="right") - 1
-            stop = max(first + 1, int(stop))
-            events = slice(event_of[first], event_of[stop])
-            yield replace(self, **{name: getattr(self, name)[events] for name in EVENT_COLUMNS})
-            first = stop
 
     def gaps(self) -> np.ndarray:
         """Instants from each event to the next one of its trace; the last of each trace has none."""
@@ -652,7 +654,8 @@ def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
 
 
-def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+    """Pairs of friends as in `Traces`, from a table with columns user and friend; and its problems."""
     missing = missing_columns(friendships.columns, ("user", "friend"))
     if missing:
         return np.zeros((0, 2), np.int32), missing

@@ -8,24 +8,28 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Interpretation
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.streams import Stage, numpy_stream
 
+MOST_USERS = 250_000
+"""Of larger sets, a sample of so many users is measured."""
 UNIFORM_SEED = 0
 UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so the number says nothing about a synthesizer"
 
 
 def evaluate(
-    synthetic: Traces | Mapping[str, Traces],
-    train: Traces,
-    test: Traces,
+    synthetic: TraceSet | Mapping[str, TraceSet],
+    train: TraceSet,
+    test: TraceSet,
     settings: EvaluationSettings = EvaluationSettings(),
     *,
     progress: bool = False,
@@ -41,12 +45,14 @@ def evaluate(
     traces are the synthetic set with the longest traces (of several, the one with the most), with every place replaced
     by a random place (seed 0). Attacks on uniform traces show what an attacker finds if the places depend on no user.
 
+    Of a set of more than `MOST_USERS` users, a random sample of so many users is measured; see `sample_of_users`.
+
     Parameters
     ----------
-    synthetic : Traces, or mapping of names to Traces
+    synthetic : Traces, StoredTraces, or mapping of names to these
         Traces of all or some training users, or of invented users (`Traces.of_nobody`), who cannot be re-identified.
         The time grid has the slots of the real sets. A single set becomes the column "synthetic".
-    train, test : Traces
+    train, test : Traces or StoredTraces
         Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
     settings : EvaluationSettings
     progress : bool
@@ -72,13 +78,16 @@ def evaluate(
     >>> evaluation.value("tp_tv", "all") < evaluation.value("tp_tv", "half")
     True
     """
-    sets = {"synthetic": synthetic} if isinstance(synthetic, Traces) else dict(synthetic)
-    taken = [name for name in sets if name in RESERVED]
+    whole_sets = {"synthetic": synthetic} if isinstance(synthetic, TraceSet) else dict(synthetic)
+    taken = [name for name in whole_sets if name in RESERVED]
     if taken:
         problem = Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken))
         raise InputError("synthetic traces", [problem])
-    if not sets:
+    if not whole_sets:
         raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
+    lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
+    lineage |= {column_of(name): traces.digest for name, traces in whole_sets.items()}
+    sets, train, test = sample_of_users(whole_sets, train, test)
     check_comparable(**sets, train=train, test=test)
     n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)
@@ -100,9 +109,45 @@ def evaluate(
             # `pop` frees the statistics of a synthetic set after its measurement.
             task = tasks.pop(0)
             values[task.column] |= task.measured(advance)
-    lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
-    lineage |= {column_of(name): traces.digest for name, traces in sets.items()}
     return Evaluation.of_rows(list(values), _rows_of(wanted, values, readings), lineage)
+
+
+def sample_of_users(
+    sets: Mapping[str, TraceSet], train: TraceSet, test: TraceSet
+) -> tuple[dict[str, Traces], Traces, Traces]:
+    """Synthetic, training and test sets in memory: of each, all users or `MOST_USERS` drawn at random (seed 0).
+
+    Attacks need the synthetic and the real traces of the same users. So if there are more training users than
+    `MOST_USERS`, users with traces in a smaller synthetic set are drawn first, and of synthetic sets made from training
+    users, only the sampled training users are taken.
+
+    The standard error of a share of n sampled users is at most .5 / sqrt(n). A distance of two distributions is, by
+    chance, larger in samples than in whole sets; it is so in the column of the training set too.
+    """
+    rng = numpy_stream(0, Stage.METRICS)
+
+    def drawn(traces: TraceSet, first: np.ndarray) -> np.ndarray:
+        order = rng.random(traces.n_users)
+        order[first] -= 1
+        return np.argsort(order)[:MOST_USERS]
+
+    nobody = np.zeros(0, np.int64)
+    index = {name: pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids)) for name, traces in sets.items()}
+    of_training = [name for name in sets if train.n_users > MOST_USERS and (index[name] >= 0).all()]
+    smaller = [index[name] for name in of_training if len(index[name]) <= MOST_USERS]
+    chosen = np.ones(train.n_users, bool)
+    if train.n_users > MOST_USERS:
+        chosen[:] = False
+        chosen[drawn(train, np.concatenate([nobody, *smaller]))] = True
+
+    def sampled(traces: TraceSet) -> Traces:
+        return traces.in_memory() if traces.n_users <= MOST_USERS else traces.select_users(drawn(traces, nobody))
+
+    measured = {
+        name: traces.select_users(np.flatnonzero(chosen[index[name]])) if name in of_training else sampled(traces)
+        for name, traces in sets.items()
+    }
+    return measured, train.in_memory() if chosen.all() else train.select_users(np.flatnonzero(chosen)), sampled(test)
 
 
 def uniform_places(traces: Traces) -> Traces:

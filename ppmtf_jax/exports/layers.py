@@ -19,7 +19,7 @@ import pandas as pd
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -67,8 +67,10 @@ class Layer:
         return np.flatnonzero(np.diff(self.trace_of_row, prepend=-1))  # type: ignore[arg-type]
 
 
-def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -> Layer:
+def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0) -> Layer:
     """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
+
+    Of stored traces (`open_traces`), only the exported traces are loaded.
 
     Returns
     -------
@@ -87,12 +89,16 @@ def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -
     >>> layer.n_traces, list(layer.rows)
     (2, ['time', 'latitude', 'longitude', 'user', 'trace', 'place', 'category'])
     """
-    n_all = len(traces.trace_table()[0])
+    user, _ = traces.trace_table()
+    n_all, some = len(user), traces
     if n_traces is not None and n_traces < 1:
         raise InputError("sample", [Problem("a number of traces of at least 1", repr(n_traces))])
     if n_traces is not None and n_traces < n_all:
         chosen = numpy_stream(seed, Stage.EXPORT).choice(n_all, n_traces, replace=False)
-        traces = traces.select_traces(np.isin(np.arange(n_all), chosen))
+        users = np.unique(user[chosen])
+        of_users = np.flatnonzero(np.isin(user, users))
+        some = traces.select_users(users).select_traces(np.isin(of_users, chosen))
+    traces = some.in_memory()
     rows = event_rows(traces)
     local = wall_clock(traces.time_grid, traces.instant)
     rows.insert(0, "time", zoned_times(local, traces.time_grid.time_zone))
@@ -121,7 +127,7 @@ def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(columns if places.category is None else columns | {"category": places.category[place]})
 
 
-def population_layer(sets: Mapping[str, Traces]) -> Layer:
+def population_layer(sets: Mapping[str, TraceSet]) -> Layer:
     """Number of events at each place in each hour of a period, in one trace set or in several side by side.
 
     All traces and all periods are counted together: the hour from 9:00 has the events of all days. A step longer than
@@ -129,7 +135,7 @@ def population_layer(sets: Mapping[str, Traces]) -> Layer:
 
     Parameters
     ----------
-    sets : mapping of names to Traces
+    sets : mapping of names to Traces or StoredTraces
         With the same places in the same order, and time grids of the same period and clock times.
 
     Returns
@@ -159,14 +165,19 @@ def population_layer(sets: Mapping[str, Traces]) -> Layer:
     first = next(iter(sets.values()))
     grid, places = first.time_grid.one_period(), first.places
     hours, hour = np.unique(wall_clock(grid, np.arange(grid.n_instants)).astype("datetime64[h]"), return_inverse=True)
-    cells = {name: hour[each.instant % grid.period] * len(places) + each.place for name, each in sets.items()}
-    counts = pd.DataFrame({name: pd.Series(each).value_counts() for name, each in cells.items()}).fillna(0).sort_index()
+
+    def count_events(block: Traces) -> np.ndarray:
+        cell = hour[block.instant % grid.period] * len(places) + block.place
+        return np.bincount(cell, minlength=len(hours) * len(places))
+
+    counts = pd.DataFrame({name: each.blocks.map(count_events).total() for name, each in sets.items()})
+    counts = counts.loc[counts.any(axis=1)]
     hour_of_cell, place = np.divmod(counts.index.to_numpy(), len(places))
     local = hours.astype("datetime64[ms]")[hour_of_cell]
     rows = _place_rows(places, place)
     rows.insert(0, "time", zoned_times(local, grid.time_zone))
     for name in sets:
-        count = counts[name].to_numpy(np.int64)
+        count = counts[name].to_numpy()
         total = np.bincount(hour_of_cell, weights=count)[hour_of_cell]
         rows[f"{name}_events"] = count
         rows[f"{name}_share"] = np.divide(count, total, out=np.full(len(count), np.nan), where=total > 0)
@@ -202,7 +213,7 @@ def _check_coordinates(places: PlaceTable, used: np.ndarray) -> None:
     raise InputError("places", [Problem("coordinates of all places where somebody is", found, 0, examples, way_out)])
 
 
-def _check_same_clocks(sets: Mapping[str, Traces]) -> None:
+def _check_same_clocks(sets: Mapping[str, TraceSet]) -> None:
     """The instants of a period must have the same clock times; otherwise different hours would be compared."""
     told = {name: _clock(traces.time_grid) for name, traces in sets.items()}
     if len(set(told.values())) > 1:

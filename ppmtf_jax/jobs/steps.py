@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.stored_traces import PART_USERS, open_traces, save_in_parts
-from ppmtf_jax.data.traces import SYNTHETIC, Traces
+from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -215,7 +215,7 @@ def run_privacy_test(
     """Test synthetic traces for plausible deniability and write the verdicts."""
     inputs = [model, synthetic]
     _check_output(out, VERDICTS, overwrite, inputs)
-    fitted, traces = FittedModel.load(model), Traces.load(synthetic, progress=progress)
+    fitted, traces = FittedModel.load(model), open_traces(synthetic, progress=progress)
     verdicts = plausible_deniability_test(fitted, traces, settings, seed=seed, progress=progress)
     _save(verdicts, out, overwrite, inputs)
     return verdicts
@@ -241,7 +241,7 @@ def release_traces(
         check_output_folder(key, RELEASE_KEY, overwrite=overwrite, inputs=inputs)
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
     is_model = marker is not None and marker.kind == MODEL
-    traces = Traces.load(synthetic, progress=progress)
+    traces = open_traces(synthetic, progress=progress)
     judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by)
     release = make_release(traces, judged, settings, seed=seed)
     save_release(release, out, key, overwrite=overwrite, inputs=inputs)
@@ -249,7 +249,7 @@ def release_traces(
 
 
 def load_released(
-    folder: PathLike, train: Traces, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
+    folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
 ) -> Traces:
     """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.time_grid import DAY_S, duration
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.statement import as_text
 
@@ -15,17 +17,27 @@ How to read it
     table = Traces.load("this folder").to_frame(with_time_and_coordinates=True)"""
 
 
-def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
+class Contents(NamedTuple):
+    """The traces of a release: how many there are, and a function that makes them in parts of so many users."""
+
+    n_users: int
+    n_traces: int
+    n_events: int
+    places: PlaceTable
+    time_grid: TimeGrid
+    in_parts: Callable[[int], Iterator[Traces]]
+
+
+def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
     """A data sheet made from the release alone, so that it reveals nothing beyond the release.
 
-    `traces`: the released traces. `statement`: the statement of the release, see `Release`.
+    `statement`: the statement of the release, see `Release`.
 
     References
     ----------
     .. [1] Gebru et al.: Datasheets for Datasets, Communications of the ACM 64(12), 2021.
     """
     grid, places = traces.time_grid, traces.places
-    n_traces = len(traces.trace_table()[0])
     generator = statement["generator"]
     chosen = {name: "chosen automatically" if value is None else value for name, value in generator["settings"].items()}
     settings = ", ".join(f"{name} = {value}" for name, value in chosen.items()) or "none"
@@ -41,9 +53,9 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     has_category = "" if places.category is None else ", category"
     sections = guaranteed | {
         "What it is": (
-            f"{counted(n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
+            f"{counted(traces.n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
             f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
-            f"people. {_of_one_trace(traces, n_traces)}"
+            f"people. {_of_one_trace(traces)}"
         ),
         "How it was made": (
             f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
@@ -69,17 +81,18 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     return as_text("DATA SHEET: SYNTHETIC LOCATION TRACES", *sections.items()) + f"\n\n{HOW_TO_READ}"
 
 
-def _of_one_trace(traces: Traces, n_traces: int) -> str:
+def _of_one_trace(traces: Contents) -> str:
     """What time a trace covers, and whether it has an event at every instant."""
     grid = traces.time_grid
     length_s = grid.n_instants * grid.step_s
     has_no = "no particular date, day of the week or season" if length_s <= DAY_S else "no particular date or season"
     covered = f"{counted(grid.n_instants, 'instant')} of {grid.step_s} s"
     events = f"It has a place for each of {covered}, even if the training traces have far fewer events."
-    if traces.n_events < n_traces * grid.n_instants:
+    mean = traces.n_events / traces.n_traces
+    if mean < grid.n_instants:
         events = (
-            f"Of {covered}, it has a place at {traces.n_events / n_traces:.3g} on average. Like the training traces, "
-            "it has gaps, which do not say where the person was."
+            f"Of {covered}, it has a place at {mean:.3g} on average. Like the training traces, it has gaps, which do "
+            "not say where the person was."
         )
     return (
         f"Each trace covers {duration(length_s)} of a person who never lived: it has {has_no}, whatever the date in "

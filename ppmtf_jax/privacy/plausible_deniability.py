@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -22,22 +23,23 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.trace_set import read_parquet, write_table
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
-from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
+from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, Verifiers, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
-from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of
+from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, places_of_traces
 from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
 from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
@@ -46,6 +48,8 @@ from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 VERDICTS_FILE = "verdicts.parquet"
 # Bytes per event: the number of its trace, and two copies of its log-probability.
 TESTED_EVENT_BYTES = 8 + 2 * 8
+# Bytes per trace: two copies of the table of verdicts.
+VERDICT_BYTES = 2 * 7 * 8
 
 
 @dataclass(frozen=True)
@@ -166,8 +170,12 @@ class PlausibleDeniability:
     @cached_property
     def lineage(self) -> Lineage:
         """Digests of the verdicts, and of the data that they were made from."""
-        said = {name: column.tolist() for name, column in self.table.items()}
-        return {**self.made_from, VERDICTS: digest_of(asdict(self.settings), self.claims, repr(said))}
+        said = digest_of(asdict(self.settings), self.claims, list(self.table), *map(digest_of_array, self._columns))
+        return {**self.made_from, VERDICTS: said}
+
+    @property
+    def _columns(self) -> list[np.ndarray]:
+        return [column.to_numpy() for _, column in self.table.items()]
 
     @property
     def log_likelihood(self) -> Float[np.ndarray, " trace"]:
@@ -254,7 +262,7 @@ ABOUT = [each.name for each in fields(PlausibleDeniability) if each.name != "tab
 
 def plausible_deniability_test(
     model: FittedModel,
-    synthetic: Traces,
+    synthetic: TraceSet,
     settings: PrivacyTestSettings | None = None,
     *,
     seed: int | Seed | None = None,
@@ -284,8 +292,9 @@ def plausible_deniability_test(
     ----------
     model : FittedModel
         A model of a system whose traces have a likelihood.
-    synthetic : Traces
-        Traces that `synthesize` made from this model, or a part of them.
+    synthetic : Traces or StoredTraces
+        Traces that `synthesize` made from this model, or a part of them. The traces of `open_traces` are read in blocks
+        of users; of all of them together, only the verdicts are in memory.
     settings : PrivacyTestSettings, optional
     seed : int or Seed, optional
         Seed of the subset of verifiers. It comes from the operating system if none is given.
@@ -323,38 +332,31 @@ def plausible_deniability_test(
         way_out = "This test compares likelihoods: synthesize with another system"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     origin = check_origin(model, synthetic)
-    users, places = complete_places(model, synthetic)
-    require_memory_to_test(places.size)
-    n_traces, share = len(users), own_share(len(users))
-    users, places = users[share], places[share]
+    require_memory_to_test(synthetic.n_events, max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants))
     own_seed = seed_of_first_process(draw_seed(seed))
-    verifiers = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
-
-    def cast(leaf: jax.Array) -> jax.Array:
-        is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-        return jnp.asarray(np.asarray(leaf), chosen.precision) if is_float else leaf
-
-    of_persons = isinstance(trace_model, PersonModel)
-    with jax.enable_x64(True) if chosen.precision == "float64" or of_persons else nullcontext():
-        if of_persons:
-            own_class = trace_model.user_classes(model.n_users)[users]
-            own = trace_model.log_own_class(places, own_class, progress=progress)
-        else:
-            trace_model = jax.tree.map(cast, trace_model)
-            # Summed in order of time, as for the verifiers, so that equal users get equal sums.
-            own = np.cumsum(step_log_probabilities(trace_model, users, places, progress=progress), axis=1)[:, -1]
-        own = gather_rows(own, n_traces)
-        if not np.isfinite(own).all():
-            raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
-        threshold = np.full(n_traces, chosen.k)
-        if chosen.noise_epsilon is not None:
-            threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
-        stop_at = None if chosen.count_all else threshold[share]
-        arguments = verifiers, users, places, own[share], chosen.eta, stop_at, progress
-        counts = count_plausible_users(trace_model, *arguments)
-    plausible, compared = (gather_rows(count, n_traces) for count in counts)
-    index, trace = synthetic.trace_table()
-    columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
+    user, trace = synthetic.trace_table()
+    threshold = np.full(len(user), chosen.k)
+    if chosen.noise_epsilon is not None:
+        threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
+    blocks = synthetic.blocks.map(
+        lambda block, first_trace: (first_trace[0], places_of_traces(model, block)),
+        np.searchsorted(user, np.arange(synthetic.n_users)),
+    )
+    is_double, judged = chosen.precision == "float64" or isinstance(trace_model, PersonModel), []
+    with jax.enable_x64(True) if is_double else nullcontext():
+        trace_model = _in_precision(trace_model, chosen.precision)
+        random_users = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
+        verifiers = Verifiers.of(trace_model, random_users, model.n_users)
+        index = model.user_index(synthetic.user_ids)
+        for first, places in _groups(blocks):
+            # The processes share the blocks. If there are too few blocks, they share the traces of each group.
+            share = slice(None) if blocks.shared else own_share(len(places))
+            rows = np.arange(first, first + len(places))[share]
+            stop_at = None if chosen.count_all else threshold[rows]
+            found = _judged(trace_model, verifiers, index[user[rows]], places[share], chosen.eta, stop_at, progress)
+            judged.append(found if blocks.shared else [gather_rows(column, len(places)) for column in found])
+    own, plausible, compared = (blocks.of_all(np.concatenate(parts)) for parts in zip(*judged, strict=True))
+    columns = {"user": synthetic.user_ids[user], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
     columns |= {"verifiers": compared, "threshold": threshold, "passed": plausible >= threshold}
     return PlausibleDeniability(
         chosen,
@@ -371,16 +373,61 @@ def plausible_deniability_test(
     )
 
 
+def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:
+    if isinstance(model, PersonModel):
+        return model
+
+    def cast(leaf: jax.Array) -> jax.Array:
+        is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.asarray(np.asarray(leaf), precision) if is_float else leaf
+
+    return jax.tree.map(cast, model)
+
+
+def _judged(
+    model: LikelihoodModel,
+    verifiers: Verifiers,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    eta: float,
+    stop_at: Int[np.ndarray, " trace"] | None,
+    progress: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log-likelihood of each trace under its input user, and the results of `count_plausible_users`."""
+    own_class = verifiers.class_of_user[users]
+    if isinstance(model, PersonModel):
+        own = model.log_own_class(places, own_class, progress=progress)
+    else:
+        # Summed in order of time, as for the verifiers, so that equal users get equal sums.
+        own = np.cumsum(step_log_probabilities(model, own_class, places, progress=progress), axis=1)[:, -1]
+    if not np.isfinite(own).all():
+        raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
+    return own, *count_plausible_users(model, verifiers, users, places, own, eta, stop_at, progress)
+
+
 def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarray, " verifier"]:
     """A random subset of the users (U*), as sorted indices."""
     return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
 
 
-def require_memory_to_test(n_events: int) -> None:
-    """Refuse to test traces whose total number of events does not fit into memory; see `require_memory`.
+def _groups(blocks: Blocks[tuple[int, np.ndarray]]) -> Iterator[tuple[int, Int[np.ndarray, "trace instant"]]]:
+    """Consecutive blocks joined to groups: the first trace and the places of each; large groups take less time."""
+    group: list[tuple[int, np.ndarray]] = []
+    for block in blocks:
+        if not block[1].size:
+            continue
+        if group and sum(places.size for _, places in group) + block[1].size > EVENTS_TESTED_TOGETHER:
+            yield group[0][0], np.concatenate([places for _, places in group])
+            group = []
+        group.append(block)
+    yield group[0][0], np.concatenate([places for _, places in group])
+
+
+def require_memory_to_test(n_events: int, n_traces: int) -> None:
+    """Refuse to test traces whose verdicts do not fit into memory; see `require_memory`.
 
     The estimate assumes that all steps differ; traces that share steps need less memory.
     """
-    tables = n_threads() * STEP_BYTES * min(n_events, EVENTS_TESTED_TOGETHER)
-    needed = SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events + tables
+    tested = (TESTED_EVENT_BYTES + n_threads() * STEP_BYTES) * min(n_events, EVENTS_TESTED_TOGETHER)
+    needed = SMALL_CONSTANT_BYTES + VERDICT_BYTES * n_traces + tested
     require_memory("test", needed, "Synthesize fewer traces per user, and test them in several runs")

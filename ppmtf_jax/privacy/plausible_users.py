@@ -68,9 +68,29 @@ class Classes(NamedTuple):
     n_verifiers: Int[np.ndarray | Array, " class"]
 
 
+class Verifiers(NamedTuple):
+    """Who verifies the traces of a model, and the classes of all its users; made once for all traces."""
+
+    class_of_user: Int[np.ndarray, " user"]  # the user of `Classes`
+    is_verifier: Bool[np.ndarray, " user"]
+    classes: Classes  # those that have verifiers, the largest first
+
+    @classmethod
+    def of(cls, model: LikelihoodModel, verifiers: Int[np.ndarray, " verifier"], n_users: int) -> Verifiers:
+        """`verifiers`: distinct users."""
+        class_of_user = (
+            model.user_classes(n_users) if isinstance(model, PersonModel) else representatives(model, n_users)
+        )
+        user, n_verifiers = np.unique(class_of_user[verifiers], return_counts=True)
+        order = np.argsort(-n_verifiers, kind="stable")
+        is_verifier = np.zeros(n_users, bool)
+        is_verifier[verifiers] = True
+        return cls(class_of_user, is_verifier, Classes(user[order], n_verifiers[order]))
+
+
 def count_plausible_users(
     model: LikelihoodModel,
-    verifiers: Int[np.ndarray, " verifier"],
+    verifiers: Verifiers,
     users: Int[np.ndarray, " trace"],
     places: Int[np.ndarray, "trace instant"],
     own: Float[np.ndarray, " trace"],
@@ -83,7 +103,7 @@ def count_plausible_users(
     Verifiers of the input user's class count without a comparison: equal likelihoods lie in one bin, and rounding must
     not separate them. For every other class, one user is compared for all its verifiers.
 
-    `verifiers`: distinct users. `own`: log-likelihood of each trace under its input user. `stop_at`: number of
+    `own`: log-likelihood of each trace under its input user. `stop_at`: number of
     plausible users at which counting stops; by default all verifiers are compared. Returns two arrays. (1) The number
     of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
     trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
@@ -95,16 +115,13 @@ def count_plausible_users(
     bounds of a model leave open counts when it is computed, so a trace may leave in a later round.
     """
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
-    n_users, of_persons = int(max(verifiers.max(), users.max())) + 1, isinstance(model, PersonModel)
-    class_of_user = model.user_classes(n_users) if of_persons else representatives(model, n_users)
-    # The largest class first.
-    user, n_verifiers = np.unique(class_of_user[verifiers], return_counts=True)
-    order = np.argsort(-n_verifiers, kind="stable")
-    classes, own_class = Classes(user[order], n_verifiers[order]), class_of_user[users]
-    in_own_class = np.bincount(class_of_user[verifiers], minlength=int(class_of_user.max()) + 1)[own_class]
-    count = 1 + in_own_class - np.isin(users, verifiers)
+    classes, own_class = verifiers.classes, verifiers.class_of_user[users]
+    in_class = np.zeros(int(max(classes.user.max(), own_class.max())) + 1, np.int64)
+    in_class[classes.user] = classes.n_verifiers
+    count = 1 + in_class[own_class] - verifiers.is_verifier[users]
     traces = _Traces(own_class, places, own, stop_at, count, np.zeros(len(users), np.int64))
-    (_compare_persons if of_persons else _compare_chains)(model, classes, traces, eta, progress)
+    compare = _compare_persons if isinstance(model, PersonModel) else _compare_chains
+    compare(model, classes, traces, eta, progress)
     return np.minimum(count, np.maximum(stop_at, 1)), traces.asked
 
 

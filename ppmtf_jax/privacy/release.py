@@ -12,21 +12,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.runs import joined_ranges, rank_in_run
+from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.stored_traces import PART_USERS, write_parts
 from ppmtf_jax.data.trace_set import read_parquet, write_table
-from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces
+from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.datasheet import datasheet_text
+from ppmtf_jax.privacy.datasheet import Contents, datasheet_text
 from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
@@ -69,13 +75,13 @@ class ReleaseSettings(Settings, subject="release"):
     min_users_per_place: Count = MIN_USERS_PER_PLACE
 
 
-class Release(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
     """Traces that may be published, and the data that must stay private.
 
-    Attributes
+    Parameters
     ----------
-    traces : Traces
-        The traces that passed. Their users have new ids, such as "released 07", numbered in a random order.
+    contents : Contents
     statement : dict
         What is protected and what is not, see `release_statement.privacy_statement` and `model_statement`.
     key : DataFrame or None
@@ -89,25 +95,26 @@ class Release(NamedTuple):
         Secret. Digests of the verdicts, and of the data that they were made from.
     """
 
-    traces: Traces
+    contents: Contents
     statement: dict[str, Any]
     key: pd.DataFrame | None
     seed: Seed | None
     origin: Origin
     lineage: Lineage
 
-    @property
-    def n_traces(self) -> int:
-        return len(self.traces.trace_table()[0])
+    @cached_property
+    def traces(self) -> Traces:
+        """All traces that passed. Their users have new ids, such as "released 07", numbered in a random order."""
+        return next(self.contents.in_parts(self.contents.n_users))
 
     def __repr__(self) -> str:
         """Only public facts."""
         secret = "origin is" if self.key is None else "key, seed and origin are"
-        return f"Release of {counted(self.n_traces, 'trace')}; its {secret} secret"
+        return f"Release of {counted(self.contents.n_traces, 'trace')}; its {secret} secret"
 
 
 def make_release(
-    synthetic: Traces,
+    synthetic: TraceSet,
     by: PlausibleDeniability | FittedModel,
     settings: ReleaseSettings | None = None,
     *,
@@ -122,7 +129,7 @@ def make_release(
 
     Parameters
     ----------
-    synthetic : Traces
+    synthetic : Traces or StoredTraces
         All traces that were tested, or all people that `synthesize` made from a model of nobody.
     by : PlausibleDeniability or FittedModel
         The verdicts on exactly these traces; or, if they are of nobody, the model that made them.
@@ -152,7 +159,7 @@ def make_release(
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     if isinstance(by, FittedModel):
-        return _release_of_nobody(synthetic, by, chosen)
+        return _release_of_nobody(synthetic.in_memory(), by, chosen)
     verdicts, own_seed = by, draw_seed(seed)
     check_same_traces(synthetic, verdicts)
     passed = verdicts.passed
@@ -162,27 +169,82 @@ def make_release(
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
     user, trace = (column[passed] for column in synthetic.trace_table())
     number, released_trace, order = _fresh_numbers(user, chosen.keep_users_together, own_seed.value)
+    row = np.full(len(passed), -1, np.int32)
+    row[np.flatnonzero(passed)[order]] = np.arange(len(order), dtype=np.int32)
+    shuffled = _Shuffled(synthetic, row, number)
+    n_events, at_place = shuffled.count()
     place_order = np.argsort(synthetic.places.ids, kind="stable")
+    n_users = int(number[-1]) + 1
+    new_ids = partial(ids_of_nobody, n_users, "released", at_place[place_order])
+    grid = synthetic.time_grid if verdicts.origin.dated else synthetic.time_grid.on_nominal_date()
+    places = _in_order(synthetic.places, place_order)
     new_place = np.argsort(place_order).astype(np.int32)
-    n_events = np.bincount(synthetic.trace_of_event())
-    released = np.flatnonzero(passed)[order]
-    event = joined_ranges((np.cumsum(n_events) - n_events)[released], n_events[released])
-    own_place = synthetic.place[event]
-    place = new_place[own_place]
-    user_ids = ids_of_nobody(int(number[-1]) + 1, "released", place)
-    traces = Traces(
-        np.repeat(number, n_events[released]).astype(np.int32),
-        np.repeat(released_trace, n_events[released]).astype(np.int32),
-        synthetic.instant[event],
-        place,
-        user_ids,
-        _in_order(synthetic.places, place_order),
-        synthetic.time_grid if verdicts.origin.dated else synthetic.time_grid.on_nominal_date(),
-    )
-    columns = {"released_user": user_ids[number], "released_trace": released_trace}
-    key = pd.DataFrame(columns | {"user": synthetic.user_ids[user[order]], "synthetic_trace": trace[order]})
-    statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, own_place)
-    return Release(traces, statement, key, own_seed, verdicts.origin, verdicts.lineage)
+
+    def in_parts(n_users_of_part: int) -> Iterator[Traces]:
+        for users, row, instant, place in shuffled.in_parts(n_events, n_users_of_part):
+            user, trace = (each[row].astype(np.int32) for each in (number, released_trace))
+            yield Traces(user - user[0], trace, instant, new_place[place], new_ids(users), places, grid)
+
+    contents = Contents(n_users, len(number), int(n_events.sum()), places, grid, in_parts)
+    # In pieces, because an array of texts takes several times the memory of a column.
+    pieces = np.split(number, range(PART_USERS, len(number), PART_USERS))
+    columns = {"released_user": pd.concat([pd.Series(new_ids(piece)) for piece in pieces], ignore_index=True)}
+    columns |= {"released_trace": released_trace, "user": synthetic.user_ids[user[order]]}
+    key = pd.DataFrame(columns | {"synthetic_trace": trace[order]})
+    statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, at_place)
+    return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage)
+
+
+class _Shuffled(NamedTuple):
+    """Traces of `synthetic` in the order of a release."""
+
+    synthetic: TraceSet
+    row: Int[np.ndarray, " trace"]  # of each trace in the release; -1 if it was withheld
+    number: Int[np.ndarray, " row"]  # of the released user; ascends
+
+    def events(self) -> Iterator[Int[np.ndarray, "event 3"]]:
+        """Row, instant and place of the events that are released, block by block, in the order of `synthetic`."""
+        first = 0
+        for block in self.synthetic.blocks:
+            trace = first + block.trace_of_event()
+            first += len(block.trace_table()[0])
+            events = np.stack([self.row[trace], block.instant, block.place], axis=1)
+            yield events[events[:, 0] >= 0]
+
+    def count(self) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " place"]]:
+        """Number of events of each row, and at each place."""
+        of_row, at_place = np.zeros(len(self.number), np.int32), np.zeros(self.synthetic.n_places, np.int64)
+        for row, _, place in (events.T for events in self.events()):
+            first = np.flatnonzero(run_begins(row))
+            of_row[row[first]] = np.diff(first, append=len(row))
+            at_place += np.bincount(place, minlength=len(at_place))
+        return of_row, at_place
+
+    def in_parts(self, n_events: Int[np.ndarray, " row"], n_users: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """The released events in parts of `n_users` users: the users, and row, instant and place of each event.
+
+        Several parts need a temporary file of 12 bytes an event. The file has no name, so nothing of it is left even if
+        the program is killed.
+        """
+        # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
+        part_of_row = (self.number // n_users).astype(np.uint16)
+        n_parts = int(part_of_row[-1]) + 1
+        begins = np.concatenate([[0], np.cumsum(np.bincount(part_of_row, n_events).astype(np.int64))])
+        ends, width = begins.copy(), 3 * np.dtype(np.int32).itemsize
+        with TemporaryFile() if n_parts > 1 else BytesIO() as store:
+            for events in self.events():
+                part = part_of_row[events[:, 0]]
+                events, n_in_part = events[np.argsort(part, kind="stable")], np.bincount(part, minlength=n_parts)
+                for each, own in zip(range(n_parts), np.split(events, np.cumsum(n_in_part)[:-1]), strict=True):
+                    store.seek(ends[each] * width)
+                    store.write(own.tobytes())
+                    ends[each] += len(own)
+            for each in range(n_parts):
+                store.seek(begins[each] * width)
+                content = store.read((begins[each + 1] - begins[each]) * width)
+                events = np.frombuffer(content, np.int32).reshape(-1, 3)
+                row, instant, place = events[np.argsort(events[:, 0], kind="stable")].T
+                yield np.arange(each * n_users, int(self.number[row[-1]]) + 1), row, instant, place
 
 
 def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:
@@ -196,7 +258,10 @@ def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseS
         problems.append(Problem("no settings: they are for traces that were tested", str(settings)))
     if problems:
         raise InputError("release", problems)
-    return Release(replace(synthetic, origin=None), statement, None, None, origin, synthetic.lineage)
+    n_traces, released = len(synthetic.trace_table()[0]), replace(synthetic, origin=None)
+    facts = synthetic.n_users, n_traces, synthetic.n_events, synthetic.places, synthetic.time_grid
+    contents = Contents(*facts, lambda _: iter([released]))
+    return Release(contents, statement, None, None, origin, synthetic.lineage)
 
 
 def save_release(
@@ -226,16 +291,16 @@ def save_release(
     beside = [] if key_folder is None else [key_folder]
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, *beside])
     about = {OF_NOBODY: True} if release.key is None else None
-    with output_folder(folder, RELEASE, about=about, overwrite=overwrite, public=True, inputs=inputs) as partial:
-        release.traces.write_into(partial)
-        write_statement(partial, release.statement, statement_text(release.statement))
-        write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
+    with output_folder(folder, RELEASE, about=about, overwrite=overwrite, public=True, inputs=inputs) as unfinished:
+        write_parts(unfinished, release.contents.in_parts(PART_USERS))
+        write_statement(unfinished, release.statement, statement_text(release.statement))
+        write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
         if release.key is not None and release.seed is not None and key_folder is not None:
             of_key: dict[str, Any] = {
                 "seed": release.seed._asdict(),
                 "origin": release.origin._asdict(),
                 "made_from": dict(release.lineage),
-                "release": content_digest(partial),
+                "release": content_digest(unfinished),
             }
             with output_folder(key_folder, RELEASE_KEY, about=of_key, overwrite=overwrite, inputs=inputs) as secret:
                 write_table(secret / KEY_FILE, release.key)
@@ -263,7 +328,7 @@ def statement_of(folder: PathLike) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
+def load_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Traces:
     """Released traces with their input users and original trace numbers, which are secret.
 
     `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.
@@ -292,7 +357,7 @@ def _about_key(key_folder: PathLike) -> dict[str, Any]:
     return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about
 
 
-def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
+def check_same_traces(synthetic: TraceSet, verdicts: PlausibleDeniability) -> None:
     """Check that the verdicts belong to exactly these traces.
 
     Raises `InputError`: the verdicts belong to traces of another model or draw, or to other traces of the same draw.

@@ -24,7 +24,7 @@ PLACES = (
 
 
 def privacy_statement(
-    verdicts: PlausibleDeniability, together: bool, seed: Seed, places: Int[np.ndarray, " event"]
+    verdicts: PlausibleDeniability, together: bool, seed: Seed, n_events: Int[np.ndarray, " place"]
 ) -> dict[str, Any]:
     """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
 
@@ -35,8 +35,8 @@ def privacy_statement(
         Whether the traces of one user share a new user id.
     seed : Seed
         Seed of the random order of ids.
-    places : int array, shape (events,)
-        Places of the released events, as indices of the model's places.
+    n_events : int array, shape (places,)
+        Number of released events at each of the model's places.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def privacy_statement(
         "generator": {"system": synthesizer.name, "what": synthesizer.title, "settings": verdicts.model_settings},
         "traces": f"{numbers} Numbers and their order are random. {date}",
         "protected": [*(f"By the model: {claim}." for claim in claims.protected), *_protected_by_test(test)],
-        "not_protected": _not_protected(verdicts, together, places),
+        "not_protected": _not_protected(verdicts, together, n_events),
         "randomness": _randomness(verdicts, seed),
     }
 
@@ -132,7 +132,7 @@ def _theorem(test: PrivacyTestSettings, noise_epsilon: float) -> str:
     )
 
 
-def _not_protected(verdicts: PlausibleDeniability, together: bool, places: Int[np.ndarray, " event"]) -> list[str]:
+def _not_protected(verdicts: PlausibleDeniability, together: bool, n_events: Int[np.ndarray, " place"]) -> list[str]:
     test, claims = verdicts.settings, verdicts.claims
     points = []
     if test.k == 1:
@@ -153,7 +153,7 @@ def _not_protected(verdicts: PlausibleDeniability, together: bool, places: Int[n
             "of released traces reveals something about it."
         )
     points += ["Facts about many users, and what the traces of all users have in common."]
-    points.append(PLACES if claims.is_private else f"{PLACES} {_users_of_places(verdicts, places)}")
+    points.append(PLACES if claims.is_private else f"{PLACES} {_users_of_places(verdicts, n_events)}")
     if test.precision == "float32":
         points.append(
             "Traces at the edge of a bin: in single precision, the test may have counted a user whose probability is "
@@ -179,7 +179,7 @@ def _not_differentially_private(test: PrivacyTestSettings) -> list[str]:
     ]
 
 
-def _users_of_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, " event"]) -> str:
+def _users_of_places(verdicts: PlausibleDeniability, n_events: Int[np.ndarray, " place"]) -> str:
     """The smallest number of training users at a place, in words."""
     least = verdicts.least_users_per_place
     if least is None:
@@ -188,7 +188,7 @@ def _users_of_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, " e
         return f"Each place that anybody visited was visited by at least {least} training users."
     is_of_one = verdicts.users_per_place == 1
     n_alone = f"{int(is_of_one.sum()):,} of {counted(len(is_of_one), 'place')}"
-    share = f"{is_of_one[places].mean():.0%}"
+    share = f"{n_events[is_of_one].sum() / n_events.sum():.0%}"
     return f"At {n_alone} there was only one training user; {share} of the released events are there."
 
 

@@ -166,9 +166,7 @@ def has_dense_users(traces: Traces, accountant: ZCDPAccountant) -> bool:
     """
     if traces.time_grid.n_instants < DENSE_WINDOWS * traces.time_grid.period:
         return False
-    total = np.zeros(2, np.int64)
-    for block in traces.by_users():
-        total += vector_sum(density(block), len(total))
+    total = traces.blocks.map(lambda block: vector_sum(density(block), 2)).total()
     noisy = accountant.add_gaussian(total, SCALE, accountant.budget.rho * DENSITY_SHARE, DENSITY)
     return bool(noisy[1] > noisy[0])
 
@@ -193,10 +191,12 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
     """
     domain.check(traces)
     tables = shapes(domain)
-    sums = {name: np.zeros(prod(shape), np.int64) for name, shape in tables.items()}
-    for block in traces.by_users():
-        for name, counted in rows(block, domain):
-            sums[name] += vector_sum(counted, len(sums[name]))
+
+    def sums_of(block: Traces) -> tuple[Int[np.ndarray, " cell"], ...]:
+        found = {name: vector_sum(counted, prod(tables[name])) for name, counted in rows(block, domain)}
+        return tuple(found[name] for name in tables)
+
+    sums = dict(zip(tables, traces.blocks.map(sums_of).total(), strict=True))
     budget = accountant.remaining.rho
     noisy = {
         name: accountant.add_gaussian(sums[name].reshape(tables[name]), SCALE, budget * share, name)

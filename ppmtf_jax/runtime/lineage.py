@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from ppmtf_jax.errors import InputError, Problem
 
@@ -14,6 +16,7 @@ Lineage = Mapping[str, str]
 
 TRAINING_TRACES, TEST_TRACES, SYNTHETIC_TRACES = "training traces", "test traces", "synthetic traces"
 MODEL, VERDICTS = "model", "verdicts"
+IDS_AT_A_TIME = 2**16
 
 
 def column_of(name: str) -> str:
@@ -38,6 +41,31 @@ def check_belong_together(subject: str, lineages: Mapping[str, Lineage], *, way_
             problems.append(Problem(expected, "those of different ones", way_out=way_out))
     if problems:
         raise InputError(subject, problems)
+
+
+def digest_of_array(values: np.ndarray) -> str:
+    """SHA-256 of the numbers or the ids in an array, in hexadecimal digits; no copy of all of them is made."""
+    digest = hashlib.sha256()
+    if values.dtype != object:
+        digest.update(np.ascontiguousarray(values).data)
+    for piece in json_of_ids(values) if values.dtype == object else ():
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def json_of_ids(ids: np.ndarray) -> Iterator[bytes]:
+    """A JSON array of the ids as texts, in pieces.
+
+    Examples
+    --------
+    >>> b"".join(json_of_ids(np.array([7, 9])))
+    b'["7", "9"]'
+    """
+    yield b"["
+    for first in range(0, len(ids), IDS_AT_A_TIME):
+        piece = json.dumps([str(each) for each in ids[first : first + IDS_AT_A_TIME].tolist()])
+        yield (", " if first else "").encode() + piece[1:-1].encode()
+    yield b"]"
 
 
 def digest_of(*values: Any) -> str:

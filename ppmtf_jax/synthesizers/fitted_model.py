@@ -26,7 +26,7 @@ from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
-from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage
+from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage, json_of_ids
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
@@ -169,7 +169,8 @@ class FittedModel:
         digest = hashlib.sha256(json.dumps([self.system, self.settings, str(self.seed)]).encode())
         digest.update(self.time_grid.to_json().encode())
         for ids in (self.user_ids, self.places.ids):
-            digest.update(json.dumps([str(value) for value in ids.tolist()]).encode())
+            for piece in json_of_ids(ids):
+                digest.update(piece)
         for name, array in sorted(self.trace_model.to_arrays().items()):
             digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
             digest.update(np.ascontiguousarray(array).data)
@@ -397,10 +398,19 @@ def ids_of_people(n_people: int, places: Int[np.ndarray, " event"]) -> np.ndarra
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
-    """Index of each trace's user in the model, and places of the traces, shapes (traces,) and (traces, instants).
+    """Index of each trace's user in the model, and the result of `places_of_traces`; also its errors.
+
+    Raises `InputError` too if the model does not know a user.
+    """
+    places = places_of_traces(model, traces)
+    return model.user_index(traces.user_ids)[traces.trace_table()[0]], places
+
+
+def places_of_traces(model: FittedModel, traces: Traces) -> Int[np.ndarray, "trace instant"]:
+    """Places of the traces.
 
     `ABSENT` stands at instants without an event, which only traces of a `PersonModel` may have. Raises `InputError` if
-    the traces have another grid or place table, users that the model does not know, or missing events.
+    the traces have another grid or place table, or missing events.
     """
     problems = model._grid_problems(traces.time_grid)
     if not np.array_equal(traces.places.ids, model.places.ids):
@@ -412,12 +422,11 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
         problems.append(Problem("an event at every instant", f"{n_short} traces with missing events"))
     if problems:
         raise InputError("synthetic traces", problems)
-    users = model.user_index(traces.user_ids)[traces.trace_table()[0]]
     if not n_short:
-        return users, traces.place.reshape(-1, n_instants)
-    places = np.full((len(users), n_instants), ABSENT, np.int32)
+        return traces.place.reshape(-1, n_instants)
+    places = np.full((len(n_events), n_instants), ABSENT, np.int32)
     places[trace_of_event, traces.instant] = traces.place
-    return users, places
+    return places
 
 
 def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
@@ -430,7 +439,7 @@ def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
     return problems
 
 
-def check_origin(model: FittedModel, traces: Traces) -> Origin:
+def check_origin(model: FittedModel, traces: TraceSet) -> Origin:
     """Origin of traces; raises `InputError` if the model did not make them."""
     way_out = "Test what was synthesized from this very model; `model.claim(traces)` vouches for traces made elsewhere"
     if traces.origin is None:

@@ -22,6 +22,7 @@ from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.runtime import devices
+from tests.machine import with_gigabytes
 
 N_USERS = 23
 
@@ -82,6 +83,34 @@ def test_blocks_are_those_in_memory(whole, tmp_path, monkeypatch, group):
 def test_some_users_are_read(whole, tmp_path, users):
     save_in_parts(parts_of(whole, 3), tmp_path / "set")
     assert_same(open_traces(tmp_path / "set").select_users(np.array(users)), whole.select_users(np.array(users)))
+
+
+def test_a_set_that_does_not_fit_into_memory_is_opened_but_not_loaded(whole, tmp_path, monkeypatch):
+    whole.save(tmp_path / "set")
+    with_gigabytes(monkeypatch, 1e-6)
+    stored = open_traces(tmp_path / "set")
+    assert sum(block.n_events for block in stored.blocks) == whole.n_events
+    for load in (lambda: Traces.load(tmp_path / "set"), stored.in_memory):
+        with pytest.raises(InputError, match=r"traces\.parquet: .*Read it on a larger machine"):
+            load()
+
+
+def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
+    pairs = np.array([[0, 5], [5, 6], [6, 22]], np.int32)
+    replace(whole, friendships=pairs).save(tmp_path / "set")
+    stored = open_traces(tmp_path / "set")
+    np.testing.assert_array_equal(stored.in_memory().friendships, pairs)
+    np.testing.assert_array_equal(stored.select_users(np.array([5, 6, 7])).friendships, [[0, 1]])
+    assert next(iter(stored.blocks)).friendships is None
+    friends = pd.read_parquet(tmp_path / "set" / "friendships.parquet")
+    friends["friend"] = "nobody" if whole.user_ids.dtype == object else -1
+    friends.to_parquet(tmp_path / "set" / "friendships.parquet", index=False)
+    messages = []
+    for read in (Traces.load, open_traces):
+        with pytest.raises(InputError, match="friends who are users with events") as error:
+            read(tmp_path / "set")
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
 
 
 def test_a_value_of_each_user_and_a_total(whole, tmp_path):

@@ -66,8 +66,8 @@ def test_blocks_of_users_change_nothing(monkeypatch, trimming):
     """Neither the counts nor which cells stay: only some users of Trimming(8, ...) have more than that."""
     traces = random_traces(0, n_users=20)
     whole = count_tensors(traces, trimming, seed=1)
-    for size in (7, 30):
-        monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", size)
+    for size in (1, 7):
+        monkeypatch.setattr("ppmtf_jax.data.traces.BLOCK_USERS", size)
         for found, expected in zip(count_tensors(traces, trimming, seed=1), whole, strict=True):
             for column, wanted in zip(found[:4], expected[:4], strict=True):
                 np.testing.assert_array_equal(column, wanted, strict=True)

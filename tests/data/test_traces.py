@@ -232,7 +232,6 @@ def test_a_description_of_single_events_says_that_there_are_no_gaps():
 def small_pieces(monkeypatch):
     """Two events a piece, so that a few rows are several."""
     monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 2)
-    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 2)
     monkeypatch.setattr("ppmtf_jax.data.trace_set.PIECE_EVENTS", 2)
 
 
@@ -252,7 +251,6 @@ def test_pieces_make_the_same_as_a_whole(tmp_path, monkeypatch, seed, text, shuf
     if shuffled:
         frame = frame.sample(frac=1, random_state=seed)
     monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 3)
-    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 5)
     monkeypatch.setattr("ppmtf_jax.data.trace_set.PIECE_EVENTS", 5)
     assert_same(whole, traces(frame))
     whole.save(tmp_path / "set")
@@ -313,15 +311,15 @@ def test_blocks_of_users_are_all_events(monkeypatch):
     whole = traces(random_table(0, 12, text=False))
     described = whole.describe()
     for size in (1, 3, 8, 1000):
-        monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", size)
+        monkeypatch.setattr("ppmtf_jax.data.traces.BLOCK_USERS", size)
         pd.testing.assert_frame_equal(whole.describe(), described)
-        blocks = list(whole.by_users())
-        for name in ("user", "trace", "instant", "place"):
+        blocks = list(whole.blocks)
+        for name in ("trace", "instant", "place", "user_ids"):
             joined = np.concatenate([getattr(block, name) for block in blocks])
             np.testing.assert_array_equal(joined, getattr(whole, name))
-        users = [set(block.user) for block in blocks]
-        assert sum(map(len, users)) == whole.n_users == len(set.union(*users))
-        assert all(block.n_events <= size or len(set(block.user)) == 1 for block in blocks)
+        users = np.concatenate([block.user_ids[block.user] for block in blocks])
+        np.testing.assert_array_equal(users, whole.user_ids[whole.user])
+        assert all(block.n_users <= size for block in blocks)
         assert np.concatenate([block.is_step() for block in blocks]).tolist() == whole.is_step().tolist()
 
 

@@ -26,6 +26,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate, format_table
+from ppmtf_jax.evaluation import evaluation as evaluation_module
 from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
@@ -130,6 +131,26 @@ def test_uniform_is_attacked_with_random_places(
     uniform = replace(synthetic, place=place)
     assert evaluated.value("reid_rate", "uniform") == reid_rate(uniform, train)
     assert evaluated.value("mia_advantage", "uniform") == mia_advantage(uniform, train, test_set)
+
+
+def test_of_large_sets_a_sample_is_measured(monkeypatch) -> None:
+    """Synthetic and training users are the same; a smaller synthetic set is whole; the digests are of whole sets."""
+    train, test_set = random_traces(0, range(12), n_periods=3), random_traces(1, range(12, 20), n_periods=3)
+    few = train.select_users(np.arange(3))
+    strangers = replace(train, user_ids=np.array([f"nobody {user:03}" for user in range(train.n_users)], object))
+    sets = {"all": train, "few": few, "strangers": strangers}
+    monkeypatch.setattr(evaluation_module, "MOST_USERS", 6)
+    measured, ours, tested = evaluation_module.sample_of_users(sets, train, test_set)
+    assert [each.n_users for each in (*measured.values(), ours, tested)] == [6, 3, 6, 6, 6]
+    assert measured["all"].user_ids.tolist() == ours.user_ids.tolist()
+    assert set(few.user_ids) < set(ours.user_ids)
+    whole = train.to_frame()
+    pd.testing.assert_frame_equal(ours.to_frame(), whole[whole["user"].isin(ours.user_ids)].reset_index(drop=True))
+    without = EvaluationSettings(attacks=False)
+    of_sample = evaluate(sets, train, test_set, without)
+    monkeypatch.undo()
+    pd.testing.assert_frame_equal(of_sample.table, evaluate(measured, ours, tested, without).table)
+    assert of_sample.lineage["training traces"] == train.digest
 
 
 def test_several_synthetic_sets_stand_side_by_side(

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data import traces as traces_module
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -155,9 +154,10 @@ def test_other_places_are_refused():
         population_layer(sets)
 
 
-def test_users_without_events_have_no_row(monkeypatch):
-    monkeypatch.setattr(traces_module, "PIECE_EVENTS", 1)
-    one, other = by_hand().by_users()
+def test_users_without_events_have_no_row():
+    traces = by_hand()
+    one, other = (traces.select_users(np.array([user])) for user in (0, 1))
+    one = replace(one, user_ids=traces.user_ids)
     assert (one.n_users, trace_layer(one).rows["user"].unique().tolist()) == (2, [1])
     assert population_layer({"one": one, "other": other}).rows["one_events"].sum() == 4
 

@@ -13,6 +13,6 @@ from tests.machine import with_gigabytes
 def test_more_traces_than_fit_are_refused(monkeypatch):
     monkeypatch.setattr(plausible_deniability, "n_threads", lambda: 2)
     with_gigabytes(monkeypatch, 10)
-    require_memory_to_test(9 * 24_000_000)
+    require_memory_to_test(10 * 24_000_000, 10_000_000)
     with pytest.raises(InputError, match=r"test: expected .* found 10\.0 GB .*Synthesize fewer traces per user"):
-        require_memory_to_test(20 * 24_000_000)
+        require_memory_to_test(100 * 24_000_000, 100_000_000)

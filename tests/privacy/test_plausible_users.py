@@ -14,9 +14,9 @@ import pytest
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.privacy import plausible_users as tested
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.privacy.plausible_users import count_plausible_users, likelihood_bin
+from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users, likelihood_bin
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
-from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from ppmtf_jax.trace_models.likelihoods import representatives, step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.privacy.examples import (
     INSTANTS,
@@ -36,7 +36,7 @@ def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):
     right = np.array(brute_force_count(likelihoods, INPUT_USERS, set(range(USERS)), 1.0))
     users = INPUT_USERS
     own = likelihoods[np.arange(len(likelihoods)), users]
-    arguments = model.trace_model, np.arange(USERS)
+    arguments = model.trace_model, Verifiers.of(model.trace_model, np.arange(USERS), 2 * USERS)
     places = synthetic.place.reshape(-1, INSTANTS)
     for wrong_users in (users + USERS, (users + 1) % USERS):
         counts, _ = count_plausible_users(*arguments, wrong_users, places, own, 1.0)
@@ -97,7 +97,8 @@ class Case(NamedTuple):
 
     def count(self, model: ChainOfEachClass | None = None, users: np.ndarray | None = None, **options):
         model, users = model or self.model, self.users if users is None else users
-        return count_plausible_users(model, self.verifiers, users, self.places, self.own, self.eta, **options)
+        verifiers = Verifiers.of(model, self.verifiers, 1 + int(max(self.verifiers.max(), users.max())))
+        return count_plausible_users(model, verifiers, users, self.places, self.own, self.eta, **options)
 
     def other_members(self) -> np.ndarray:
         """Verifiers of the input user's class, herself left out."""
@@ -111,7 +112,7 @@ def random_case(seed: int) -> Case:
     class_of_user = rng.integers((1, 2, 5, n_users)[seed % 4], size=n_users)
     model = random_class_model(rng, class_of_user, n_places)
     users, places = rng.integers(n_users, size=n_traces), rng.integers(n_places, size=(n_traces, INSTANTS))
-    own = np.cumsum(step_log_probabilities(model, users, places), axis=1)[:, -1]
+    own = np.cumsum(step_log_probabilities(model, representatives(model, n_users)[users], places), axis=1)[:, -1]
     verifiers = np.sort(rng.permutation(n_users)[: rng.integers(1, n_users + 1)])
     return Case(model, class_of_user, users, places, own, verifiers, float(rng.uniform(0.1, 3)))
 
@@ -174,7 +175,8 @@ def test_rounding_parts_no_class():
     """Own likelihoods are added up elsewhere: where they round to the other side of an edge, classmates still count."""
     case = random_case(0)
     model = replace(case.model, class_of_user=jnp.zeros_like(case.class_of_user))
-    exact = np.cumsum(step_log_probabilities(model, case.users[:1], case.places[:1]), axis=1)[:, -1]
+    first_user = np.zeros(1, int)
+    exact = np.cumsum(step_log_probabilities(model, first_user, case.places[:1]), axis=1)[:, -1]
     rounded, eta = exact * (1 - 1e-12), float(-exact[0] * (1 - 1e-13))
     assert np.floor(-rounded / eta) == 0
     assert np.floor(-exact / eta) == 1
@@ -209,7 +211,8 @@ def test_verifiers_that_were_looked_at_class_by_class():
         ([1, 4, 2, 5, 3, 1, 1], [0, 0, 0, 0, 0, 0, 0]),
         ([2, 5, 3, 6, 4, 4, 5], [12, 12, 12, 12, 17, 12, 17]),
     ):
-        counts = count_plausible_users(model, verifiers, users, places, own, 1.0, np.array(stop_at))
+        everybody = Verifiers.of(model, verifiers, len(verifiers))
+        counts = count_plausible_users(model, everybody, users, places, own, 1.0, np.array(stop_at))
         np.testing.assert_array_equal(counts[0], np.minimum(plausible, stop_at))
         np.testing.assert_array_equal(counts[1], looked_at)
 
@@ -233,7 +236,7 @@ def test_official_counts(people_flow, monkeypatch):
     users, places = complete_places(model, model.claim(synthetic))
     with jax.enable_x64(True):
         own = step_log_probabilities(chains, users, places).sum(axis=1)
-        counts, _ = count_plausible_users(chains, np.arange(499), users, places, own, 1.0)
+        counts, _ = count_plausible_users(chains, Verifiers.of(chains, np.arange(499), 500), users, places, own, 1.0)
     np.testing.assert_array_equal(synthetic.user_ids[users], official["user"])
     np.testing.assert_array_equal(synthetic.trace_table()[1], official["trace"])
     # A likelihood at the very edge of a bin may round to the other side: 1 in 1,000 at most.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.privacy import plausible_users as tested
-from ppmtf_jax.privacy.plausible_users import count_plausible_users
+from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users
 from ppmtf_jax.trace_models import metropolis_hastings_bounds
 from ppmtf_jax.trace_models.base import Bounds
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
@@ -46,6 +46,10 @@ def traces(rng: np.random.Generator, model: MetropolisHastings, n_instants: int)
     return users, np.asarray(draw(jax.random.split(jax.random.key(int(rng.integers(99))), TRACES), users))
 
 
+def everybody(model: MetropolisHastings) -> Verifiers:
+    return Verifiers.of(model, np.arange(USERS), USERS)
+
+
 def double_loop(model: MetropolisHastings, users: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Exact log-likelihood of each trace under each user."""
     trace, user = (each.ravel() for each in np.indices((len(places), USERS)))
@@ -60,15 +64,15 @@ def counts(exact: np.ndarray, users: np.ndarray, eta: float) -> np.ndarray:
 def check_counts(model: MetropolisHastings, users: np.ndarray, places: np.ndarray, etas: list[float]) -> None:
     """`etas` and two more, with which verifiers are at an edge of a bin, or next to it."""
     exact = double_loop(model, users, places)
-    own, every = exact[np.arange(TRACES), users], np.arange(USERS)
+    own = exact[np.arange(TRACES), users]
     for eta in (*etas, -exact[0, 3] / 7, -exact[1, 8] / 5 * (1 + 1e-9)):
         # A trace of one event at the only place has the probability 1.
         eta = float(eta) or 1.0
-        found, asked = count_plausible_users(model, every, users, places, own, eta)
+        found, asked = count_plausible_users(model, everybody(model), users, places, own, eta)
         np.testing.assert_array_equal(found, counts(exact, users, eta))
         assert (asked == USERS).all()
     expected, stop_at = counts(exact, users, 1.0), np.arange(TRACES) % 5
-    found, asked = count_plausible_users(model, every, users, places, own, 1.0, stop_at)
+    found, asked = count_plausible_users(model, everybody(model), users, places, own, 1.0, stop_at)
     np.testing.assert_array_equal(found, np.minimum(expected, np.maximum(stop_at, 1)))
 
 
@@ -121,11 +125,11 @@ def test_the_order_of_the_verifiers_changes_no_verdict(monkeypatch):
     users, places = traces(rng, model, 6)
     own = double_loop(model, users, places)[np.arange(TRACES), users]
     stop_at = np.full(TRACES, 4)
-    first, _ = count_plausible_users(model, np.arange(USERS), users, places, own, 1.0, stop_at)
+    first, _ = count_plausible_users(model, everybody(model), users, places, own, 1.0, stop_at)
     # The same users under other numbers.
     order = rng.permutation(USERS)
     other = jax.tree.map(lambda leaf: leaf[order] if leaf.shape[:1] == (USERS,) else leaf, model)
-    found, _ = count_plausible_users(other, np.arange(USERS), np.argsort(order)[users], places, own, 1.0, stop_at)
+    found, _ = count_plausible_users(other, everybody(other), np.argsort(order)[users], places, own, 1.0, stop_at)
     np.testing.assert_array_equal(found, first)
     assert 1 < len(set(first)) < TRACES
 
@@ -145,5 +149,5 @@ def test_a_bound_that_is_too_tight_is_caught(monkeypatch):
     users, places = traces(rng, model, 5)
     exact = double_loop(model, users, places)
     own = exact[np.arange(TRACES), users]
-    found, _ = count_plausible_users(model, np.arange(USERS), users, places, own, 1e-3)
+    found, _ = count_plausible_users(model, everybody(model), users, places, own, 1e-3)
     assert (found < counts(exact, users, 1e-3)).any()

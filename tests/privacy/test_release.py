@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
+from ppmtf_jax.data.trace_set import trace_files
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
@@ -25,7 +28,7 @@ from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release
 from ppmtf_jax.privacy.release_statement import statement_text
-from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
+from ppmtf_jax.runtime.folders import NO_TIME_S, content_digest, read_marker
 from ppmtf_jax.streams import Seed, Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import Claims
@@ -436,6 +439,65 @@ def test_a_release_draws_from_its_own_stream(monkeypatch, synthetic, verdicts):
     assert asked == [Stage.RELEASE]
 
 
+# In parts
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Blocks of 32 users, and parts of 70 released users."""
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 32)
+    monkeypatch.setattr(tested, "PART_USERS", 70)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.usefixtures("small_parts")
+def test_parts_of_the_traces_change_no_byte(tmp_path, model, synthetic, together):
+    made = []
+    for n_parts in (0, 1, 3, 7):
+        folder = tmp_path / str(n_parts)
+        traces: TraceSet = replace(synthetic)  # with a digest of small blocks
+        if n_parts:
+            of_parts = np.array_split(np.arange(USERS), n_parts)
+            save_in_parts(map(synthetic.select_users, of_parts), folder / "synthetic")
+            traces = open_traces(folder / "synthetic")
+            assert isinstance(traces, StoredTraces)
+        plausible_deniability_test(model, traces, k=20, seed=0).save(folder / "verdicts")
+        release = make_release(
+            traces, PlausibleDeniability.load(folder / "verdicts"), seed=1, keep_users_together=together
+        )
+        save_release(release, folder / "release", folder / "key")
+        made.append([content_digest(folder / name) for name in ("verdicts", "release", "key")])
+    assert made[1:] == made[:-1]
+    pd.testing.assert_frame_equal(release.traces.to_frame(), Traces.load(folder / "release").to_frame())
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_parts_of_a_release_are_its_traces_in_order(tmp_path, synthetic, verdicts, monkeypatch):
+    """And they leave no temporary file, as one part needs none."""
+    release = make_release(synthetic, verdicts)
+    save_release(release, tmp_path / "release", tmp_path / "key")
+    files = trace_files(tmp_path / "release")
+    tables = [pd.read_parquet(file) for file in files]
+    assert [table["user"].nunique() for table in tables[:-1]] == [70] * (len(release.key) // 70)
+    expected = release.traces.to_frame()
+    pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), expected, check_dtype=False)
+    monkeypatch.setattr(tested, "TemporaryFile", None)
+    pd.testing.assert_frame_equal(next(release.contents.in_parts(10**6)).to_frame(), expected)
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+@pytest.mark.usefixtures("small_parts")
+def test_a_part_of_the_release_does_not_tell_a_part_of_the_input(synthetic, verdicts, monkeypatch, bug):
+    """Chi-squared of three parts of users and of all parts of the release, at a false alarm in 10^6; a fixed seed."""
+    if bug:
+        monkeypatch.setattr(tested, "numpy_stream", lambda *_: SimpleNamespace(permutation=np.arange))
+    key = make_release(synthetic, verdicts, seed=0).key
+    of_input = pd.Index(synthetic.user_ids).get_indexer(key["user"]) * 3 // USERS
+    of_release = np.arange(len(key)) // 70
+    assert (stats.chi2_contingency(pd.crosstab(of_input, of_release)).pvalue < 1e-6) == bug
+
+
 # Refused
 
 
@@ -610,4 +672,4 @@ def test_dates_that_were_asked_for_are_released(persons):
         assert release.traces.time_grid.start[:10] == start
         assert release.traces.time_grid.n_instants == 72
         assert said in release.statement["traces"]
-        assert "Each trace covers 3 days" in " ".join(datasheet_text(release.traces, release.statement).split())
+        assert "Each trace covers 3 days" in " ".join(datasheet_text(release.contents, release.statement).split())

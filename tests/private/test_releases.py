@@ -130,8 +130,8 @@ def test_blocks_of_users_change_nothing(monkeypatch):
     traces = city("both")
     domain = domain_of(traces)
     expected = sums_of(traces, domain)
-    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 100)
-    assert len(list(traces.by_users())) > 10
+    monkeypatch.setattr("ppmtf_jax.data.traces.BLOCK_USERS", 2)
+    assert len(list(traces.blocks)) > 10
     np.testing.assert_equal(sums_of(traces, domain), expected)
 
 

@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.laplace import add_laplace
@@ -254,6 +257,30 @@ def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monk
     assert not any(table.equals(whole) for table in together.run(verdicts))
 
 
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path, monkeypatch, bug):
+    """Six blocks of two users, so that each of three processes has two. The bug takes the first traces for its own."""
+    synthetic = synthesize(model)
+    synthetic.save(tmp_path / "synthetic")
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 2)
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+
+    def verdicts(traces: TraceSet) -> pd.DataFrame:
+        return plausible_deniability_test(model, traces, k=3, noise_epsilon=1.0, seed=0).table
+
+    # In Python 3.11, a cached property would make the threads wait for each other.
+    monkeypatch.setattr(TraceSet, "digest", property(TraceSet.__dict__["digest"].func))
+    whole = verdicts(replace(synthetic))
+    if bug:
+        groups = plausible_deniability._groups
+        monkeypatch.setattr(
+            plausible_deniability, "_groups", lambda blocks: ((0, places) for _, places in groups(blocks))
+        )
+    tables = Together(3, monkeypatch).run(lambda: verdicts(open_traces(tmp_path / "synthetic")))
+    assert [table.equals(whole) for table in tables] == [not bug] * 3
+
+
 # Processes in earnest
 
 COMMANDS = {
@@ -314,6 +341,28 @@ def test_two_processes_write_what_one_does(city, made):
     assert f"{made}_of_two" in first
     assert f"{made}_of_two" not in second
     assert files(city / f"{made}_of_two") == files(city / made)
+
+
+@pytest.mark.slow
+def test_a_fit_of_two_killed_processes_goes_on_with_one(city):
+    command, again = (
+        f"fit city/train --system ppmtf --set rank=3 --set n_sweeps=3000 --seed 1 --out {out}".split()
+        for out in ("killed", "whole")
+    )
+    checkpoint = city / ".killed.checkpoint.npz"
+    both = start_together(city, command, command)
+    while not checkpoint.exists():
+        assert all(process.poll() is None for process in both)
+        time.sleep(0.01)
+    for process in both:
+        process.kill()
+        process.communicate()
+    assert checkpoint.exists()
+    assert not (city / "killed").exists()
+    for each in (command, again):
+        finish(start(city, *each))
+    assert files(city / "killed") == files(city / "whole")
+    assert not checkpoint.exists()
 
 
 @pytest.mark.slow

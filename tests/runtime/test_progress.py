@@ -64,9 +64,8 @@ def test_what_is_not_compiled_does_not_say_so(shown):
     assert "compiling" not in shown(read, True)
 
 
-def test_every_long_stage_shows_itself(shown, tmp_path, monkeypatch):
+def test_every_long_stage_shows_itself(shown, tmp_path):
     """Reading, simulating and evaluating; the others are shown by what they run."""
-    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 100)
 
     def stages() -> None:
         city = toy_city(20, n_days=1, seed=0, progress=True)

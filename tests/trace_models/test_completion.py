@@ -13,7 +13,7 @@ from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.trace_models import completion
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import most_probable_places, sample_places
-from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from ppmtf_jax.trace_models.likelihoods import representatives, step_log_probabilities
 from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
 from tests.trace_models.examples import (
     INSTANTS,
@@ -30,7 +30,8 @@ N_DRAWS = 6000
 
 def joint(model: ScoredTraceModel, user: int) -> np.ndarray:
     """Probability of every trace there is, shape (traces,)."""
-    return np.exp(step_log_probabilities(model, np.full(len(EVERY_TRACE), user), EVERY_TRACE).sum(axis=1))
+    users = representatives(model, USERS)[np.full(len(EVERY_TRACE), user)]
+    return np.exp(step_log_probabilities(model, users, EVERY_TRACE).sum(axis=1))
 
 
 def agrees(known: np.ndarray) -> np.ndarray:
@@ -69,7 +70,7 @@ def test_no_completion_is_more_probable(kind, traces_at_a_time, monkeypatch):
     places, impossible_at = most_probable_places(model, users, known, PLACES)
     assert (impossible_at == -1).all()
     assert ((known == -1) | (known == places)).all()
-    ours = np.exp(step_log_probabilities(model, users, places).sum(axis=1))
+    ours = np.exp(step_log_probabilities(model, representatives(model, USERS)[users], places).sum(axis=1))
     of_user = {user: joint(model, user) for user in set(users.tolist())}
     best = [of_user[user][agrees(row)].max() for user, row in zip(users.tolist(), known, strict=True)]
     np.testing.assert_allclose(ours, best, rtol=1e-10)

@@ -62,7 +62,7 @@ def test_one_user_of_each_class_is_asked_for_all(n_classes, traces_at_a_time, mo
     model = random_class_model(rng, class_of_user, PLACES)
     users, places = rng.integers(USERS, size=40), rng.integers(PLACES, size=(40, INSTANTS))
     each = ChainOfEach(model.first[:, class_of_user], model.next[..., class_of_user])
-    ours = step_log_probabilities(model, users, places)
+    ours = step_log_probabilities(model, likelihoods.representatives(model, USERS)[users], places)
     np.testing.assert_allclose(ours, step_log_probabilities(each, users, places), rtol=1e-14)
     expected = np.log(np.asarray(each.next)[places[:, :-1], places[:, 1:], users[:, None]])
     np.testing.assert_allclose(ours[:, 1:], expected, rtol=1e-12)

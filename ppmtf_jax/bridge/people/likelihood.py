@@ -300,7 +300,10 @@ class _Exact(StepFormulas):
                 of_class = of_class + _of_persons(stays, some)
                 of_class += self._log_of_moves(moves, some, len(log))
                 of_class += self._log_of_others(others, anchors, some, len(log))
-                log = np.logaddexp(log, np.logaddexp.reduce(of_class.reshape(*log.shape, -1), axis=-1))
+                # Person after person, so that rounding does not depend on how many persons are computed together, and
+                # so on the other traces.
+                of_person = np.moveaxis(of_class, 2, 3).reshape(*log.shape, -1)
+                log = np.logaddexp.reduce(np.concatenate([log[..., None], of_person], axis=-1), axis=-1)
         return log
 
     def _is_plain(self, steps: Steps, anchors: list[_Anchor]) -> Bool[np.ndarray, " step"]:

@@ -106,7 +106,7 @@ def test_blocks_of_traces_and_of_persons_change_nothing(
     expected = log_traces(law, traces, BOTH)
     monkeypatch.setattr(likelihood, "EVENTS_AT_A_TIME", 40)
     monkeypatch.setattr(likelihood, "NUMBERS_AT_A_TIME", 100)
-    np.testing.assert_allclose(log_traces(law, traces, BOTH), expected, rtol=1e-12)
+    np.testing.assert_array_equal(log_traces(law, traces, BOTH), expected)
     assert log_traces(law, traces[:0], BOTH).shape == (0, 2)
 
 
