@@ -87,7 +87,10 @@ def evaluate(
         raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
     lineage |= {column_of(name): traces.digest for name, traces in whole_sets.items()}
+    whole = {TRAINING: train, "test": test, **whole_sets}
     sets, train, test = sample_of_users(whole_sets, train, test)
+    measured = {TRAINING: train, "test": test, **sets}
+    sampled = {name: set_.n_users for name, set_ in whole.items() if measured[name].n_users < set_.n_users}
     check_comparable(**sets, train=train, test=test)
     n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)
@@ -109,7 +112,7 @@ def evaluate(
             # `pop` frees the statistics of a synthetic set after its measurement.
             task = tasks.pop(0)
             values[task.column] |= task.measured(advance)
-    return Evaluation.of_rows(list(values), _rows_of(wanted, values, readings), lineage)
+    return Evaluation.of_rows(list(values), _rows_of(wanted, values, readings), lineage, sampled)
 
 
 def sample_of_users(

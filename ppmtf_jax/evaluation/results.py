@@ -74,6 +74,8 @@ class Evaluation:
         `Interpretation`).
     lineage : dict of str to str
         Digests of the measured traces; empty if the evaluation was built from given numbers.
+    sampled : dict of str to int
+        Numbers of users of the sets that were so large that only a random sample of their users was measured.
 
     Examples
     --------
@@ -89,6 +91,7 @@ class Evaluation:
 
     table: pd.DataFrame
     lineage: Lineage = field(default_factory=dict)
+    sampled: dict[str, int] = field(default_factory=dict)
 
     @property
     def metrics(self) -> list[str]:
@@ -153,8 +156,11 @@ class Evaluation:
         return found
 
     def remarks(self) -> list[str]:
-        """Lines to print below the numbers: one for each caveat, and one for the numbers that alarm."""
+        """Lines to print below the numbers: samples, one line for each caveat, and one for the numbers that alarm."""
         found = [f"† {', '.join(titles)}: {reason}." for reason, titles in self.caveats().items()]
+        if self.sampled:
+            whole = ", ".join(f"{name} ({number:,} users)" for name, number in self.sampled.items())
+            found.insert(0, f"Only a random sample of the users was measured: {whole}.")
         rows, above = {row.quantity.name: row for row in self.rows()}, []
         for name, values in self.alarms().items():
             quantity, limit = rows[name].quantity, rows[name].reading.alarm
@@ -163,7 +169,13 @@ class Evaluation:
         return [*found, f"! Too high: {'; '.join(above)}. {ALARMED}."] if above else found
 
     @classmethod
-    def of_rows(cls, columns: Sequence[str], rows: Sequence[Row], lineage: Lineage | None = None) -> Evaluation:
+    def of_rows(
+        cls,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        lineage: Lineage | None = None,
+        sampled: dict[str, int] | None = None,
+    ) -> Evaluation:
         """Build an evaluation from given numbers: the inverse of `rows`."""
         table = [
             asdict(row.quantity) | asdict(row.reading) | {"metric": row.quantity.name, "kind": row.kind}
@@ -171,7 +183,7 @@ class Evaluation:
             for row in rows
             for column, value in zip(columns, row.values, strict=True)
         ]  # fmt: skip
-        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)), lineage or {})
+        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)), lineage or {}, sampled or {})
 
     def to_json(self) -> str:
         """As JSON; an undefined number becomes null, because JSON has no NaN."""
@@ -181,7 +193,8 @@ class Evaluation:
             for row in self.rows()
         ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
-        content |= {"made_from": dict(self.lineage), "columns": self.columns, "metrics": metrics}
+        content |= {"made_from": dict(self.lineage)} | ({"sampled": self.sampled} if self.sampled else {})
+        content |= {"columns": self.columns, "metrics": metrics}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     @classmethod
@@ -204,7 +217,8 @@ class Evaluation:
             if content["kind"] != JSON_KIND:
                 raise ValueError(f"kind {content['kind']!r}")
             rows = [_row_from_json(metric) for metric in content["metrics"]]
-            return cls.of_rows(content["columns"], rows, dict(content.get("made_from", {})))
+            about = (dict(content.get(name, {})) for name in ("made_from", "sampled"))
+            return cls.of_rows(content["columns"], rows, *about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             found = f"{type(error).__name__}: {error}"
             way_out = "Evaluate the traces again"

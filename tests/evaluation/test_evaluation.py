@@ -151,6 +151,9 @@ def test_of_large_sets_a_sample_is_measured(monkeypatch) -> None:
     monkeypatch.undo()
     pd.testing.assert_frame_equal(of_sample.table, evaluate(measured, ours, tested, without).table)
     assert of_sample.lineage["training traces"] == train.digest
+    assert of_sample.sampled == {"training": 12, "test": 8, "all": 12, "strangers": 12}
+    assert "all (12 users)" in repr(of_sample)
+    assert Evaluation.from_json(of_sample.to_json()).sampled == of_sample.sampled
 
 
 def test_several_synthetic_sets_stand_side_by_side(
