@@ -219,7 +219,7 @@ def with_prior(data: Data, train: Any, epsilon: float, seed: int, shared: Path) 
 def by_fit(
     system: str, *, days: int | None = None, **settings: Any
 ) -> Callable[[Data, Any, float, int, Path], tuple[Any, Row]]:
-    """A synthesizer of the library; its traces have some days, or the length that is usual for the model."""
+    """A synthesizer of the library; its traces have `days` days, or the usual length of the model."""
 
     def make(data: Data, train: Any, epsilon: float, seed: int, shared: Path) -> tuple[Any, Row]:
         from ppmtf_jax import fit, synthesize

@@ -9,14 +9,14 @@ libraries (about 230 MB) included.
     python benchmarks/trace_sets.py --parts 100000 1000000 --processes 1 2 --csv benchmarks/trace_sets_parts.csv
 
 Cities of one day and 1,000 places, written in parts of 10,000 users. `ppmtf fit` learns the bridge, `ppmtf synthesize`
-makes a trace of each user, and `ppmtf test` tests them, each with the given numbers of processes; `ppmtf release` has
+makes a trace of each user, and `ppmtf test` tests them, each with the given numbers of processes; `ppmtf release` uses
 one process. A row has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a
-checksum of the files, which must be the same for all numbers of processes. With `--work` the folders are kept, and a
-city that is there is used.
+checksum of the files, which must be the same for all numbers of processes. With `--work`, the folders are kept, and
+an existing city is used again.
 
     python benchmarks/trace_sets.py --work FOLDER --copies 50 --processes 1 2
 
-The test and the release of the traces in such a folder, copied 50 times for other users of the same clusters. This is
+Copies the traces of such a folder 50 times, for new users of the same clusters; then tests and releases them. This is
 the cheapest way to a large set.
 """
 
@@ -37,7 +37,7 @@ from common import Clock, Row, command_line, in_a_process, machine, measured, pe
 
 FIELDS = ("users", "days", "stage", "events", "seconds", "peak_memory_mb")
 N_PLACES = 1000
-# Also places of one training user are released.
+# Places of one training user are released too.
 ONE = "--min-users-per-place=1"
 
 
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", type=int, default=[], help="numbers of users")
     parser.add_argument("--processes", nargs="+", type=int, default=[1])
     parser.add_argument("--work", type=Path, help="folder for all output of --parts")
-    parser.add_argument("--copies", type=int, help="of the users in the folder --work")
+    parser.add_argument("--copies", type=int, help="how many copies of the users in --work")
     arguments = parser.parse_args()
     if arguments.copies:
         record(rows_of_copies(arguments.work, arguments.copies, arguments.processes), arguments.csv)

@@ -14,7 +14,7 @@ from ppmtf_jax.data.blocks import Blocks
 
 N_BINS = 24
 QUANTILES = np.append(np.arange(1, 12) / 12, [0.94, 0.96, 0.98, 0.99])
-"""Upper edges of the bins of `distance_bins`; the rare long distances have several bins."""
+"""Upper edges of the bins of `distance_bins`, as quantiles; rare long distances have several bins."""
 # Rounds of proportional fitting; further rounds change the factors of distance by less than a thousandth.
 N_ROUNDS = 30
 
@@ -100,7 +100,7 @@ def distance_bins(n_pairs: Int[np.ndarray, "cell cell"], space: Space) -> Int[np
 
 
 def _quantiles(value: np.ndarray, weight: np.ndarray, quantile: np.ndarray) -> np.ndarray:
-    """The distinct quantiles of weighted values, edges that belong to the lower bin; none if all weights are 0."""
+    """Distinct quantiles of weighted values (none if all weights are 0); a value equal to one is in the lower bin."""
     value, weight = value[weight > 0], weight[weight > 0]
     order = np.argsort(value, kind="stable")
     reached = np.cumsum(weight[order])

@@ -146,10 +146,10 @@ def release(
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
     made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
     if key is None:
-        tell(f"{made.contents.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
+        tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])
         return
-    tell(f"{made.contents.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
+    tell(f"{made.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
     parameters = made.statement["parameters"]
     least = parameters["min_users_per_place"]
     if least is not None:
@@ -175,8 +175,8 @@ def evaluate(
 ) -> None:
     """Measure utility and privacy, beside the training traces and uniform traces.
 
-    The same traces give the same numbers: only the uniform traces and the splits that measure chance are random, and
-    their seeds are fixed. Of sets of more than 250,000 users, a random sample of so many users is measured.
+    The same traces give the same numbers: only uniform traces, splits that measure chance, and samples are random, and
+    their seeds are fixed. Of a set of more than 250,000 users, a random sample of 250,000 is measured.
     """
     _check_not_swapped(synthetic, {"--train": train, "--test": test})
     chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))

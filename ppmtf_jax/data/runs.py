@@ -72,7 +72,7 @@ def joined_ranges(first: Int[np.ndarray, " range"], length: Int[np.ndarray, " ra
 
 
 class Runs(NamedTuple):
-    """Runs of consecutive events of one window at one place, gaps ignored, in the order of the events."""
+    """Runs of consecutive events of one window at one place, with or without gaps, in the order of the events."""
 
     window: Int[np.ndarray, " run"]  # sorted
     place: Int[np.ndarray, " run"]

@@ -250,7 +250,7 @@ def _rows(
 ) -> tuple[Rows, TimeReader, pd.Series, list[str]]:
     """All rows, with the two ends of a trip as two check-ins, the coordinates of stations, and the date of times.
 
-    Also the first time of the table, if there is one, and notes.
+    Also the reader of times, the table's first time (if any), and notes.
     """
     types, notes = parts[0].types, []
     ends = _ends(types, told, stations is not None)
@@ -292,7 +292,7 @@ def _rows(
 
 
 def _may_be_utc(first: pd.Series) -> bool:
-    """Whether the first time of a table is a date and time in UTC, if it has no offset."""
+    """Whether the first time of a table is a date and time, read as UTC if it has no offset."""
     return not is_numeric_dtype(first.dtype) and not parse_times(first, "UTC", times_in="UTC").problems
 
 

@@ -179,7 +179,7 @@ def _bad_rows(rows: Rows, untimed: Sequence[Problem]) -> list[tuple[Problem, str
     finite = {name: f"({name} IS NOT NULL AND isfinite({name}))" for name in LIMITS}
     off = {name: f"{finite[name]} AND abs({name}) > {limit}" for name, limit in LIMITS.items()}
     found: list[tuple[Problem, str]] = []
-    # Most tables have no such row, which takes one pass over the rows, and not one for each kind.
+    # Most tables have no bad row. One pass finds this; otherwise, each kind of problem takes a pass.
     kinds = [*missing.values(), *(f"NOT {each}" for each in finite.values()), *off.values()]
     is_any = rows.one(f"SELECT bool_or({' OR '.join(f'({each})' for each in kinds)}) FROM timed")[0]
     for name, where in missing.items() if is_any or untimed else ():

@@ -57,7 +57,7 @@ def database() -> Iterator[Connection]:
     try:
         with duckdb.connect(config=settings) as connection:
             connection.execute("ATTACH ':memory:' AS import (COMPRESS); USE import")
-            # In `python -c` and in notebooks, DuckDB would print its own progress, to the standard output.
+            # In `python -c` and in notebooks, DuckDB would print its own progress to standard output.
             connection.execute("SET enable_progress_bar = false")
             yield connection
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:

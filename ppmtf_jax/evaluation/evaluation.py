@@ -21,7 +21,7 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MOST_USERS = 250_000
-"""Of larger sets, a sample of so many users is measured."""
+"""Of larger sets, a random sample of this size is measured."""
 UNIFORM_SEED = 0
 UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so the number says nothing about a synthesizer"
 
@@ -45,7 +45,7 @@ def evaluate(
     traces are the synthetic set with the longest traces (of several, the one with the most), with every place replaced
     by a random place (seed 0). Attacks on uniform traces show what an attacker finds if the places depend on no user.
 
-    Of a set of more than `MOST_USERS` users, a random sample of so many users is measured; see `sample_of_users`.
+    Of a set of more than `MOST_USERS` users, a random sample of this size is measured; see `sample_of_users`.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def sample_of_users(
     users, only the sampled training users are taken.
 
     The standard error of a share of n sampled users is at most .5 / sqrt(n). A distance of two distributions is, by
-    chance, larger in samples than in whole sets; it is so in the column of the training set too.
+    chance, larger in samples than in whole sets, also in the column of the training set.
     """
     rng = numpy_stream(0, Stage.METRICS)
 

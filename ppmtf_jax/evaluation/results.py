@@ -75,7 +75,7 @@ class Evaluation:
     lineage : dict of str to str
         Digests of the measured traces; empty if the evaluation was built from given numbers.
     sampled : dict of str to int
-        Numbers of users of the sets that were so large that only a random sample of their users was measured.
+        Names of the sets of which only a random sample of users was measured, and numbers of users of the whole sets.
 
     Examples
     --------
@@ -156,11 +156,11 @@ class Evaluation:
         return found
 
     def remarks(self) -> list[str]:
-        """Lines to print below the numbers: samples, one line for each caveat, and one for the numbers that alarm."""
+        """Lines to print below the numbers: one on samples, one for each caveat, and one for the numbers that alarm."""
         found = [f"† {', '.join(titles)}: {reason}." for reason, titles in self.caveats().items()]
         if self.sampled:
             whole = ", ".join(f"{name} ({number:,} users)" for name, number in self.sampled.items())
-            found.insert(0, f"Only a random sample of the users was measured: {whole}.")
+            found.insert(0, f"Only a random sample was measured of {whole}.")
         rows, above = {row.quantity.name: row for row in self.rows()}, []
         for name, values in self.alarms().items():
             quantity, limit = rows[name].quantity, rows[name].reading.alarm

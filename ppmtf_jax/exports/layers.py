@@ -70,7 +70,7 @@ class Layer:
 def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0) -> Layer:
     """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
 
-    Of stored traces (`open_traces`), only the exported traces are loaded.
+    Of stored traces (`open_traces`), only the users of the exported traces are loaded.
 
     Returns
     -------

@@ -177,7 +177,7 @@ def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior, log_determinant:
 
 
 def log_determinants(matrices: Float[Array, "batch rank rank"]) -> Float[Array, " batch"]:
-    """Log of the determinant of positive definite matrices."""
+    """Log-determinant of each positive definite matrix."""
     last = jnp.moveaxis(matrices, 0, -1)
     lower, _ = cholesky_and_solve(last, jnp.zeros(last.shape[1:], last.dtype))
     return 2 * jnp.sum(jnp.log(jnp.diagonal(lower)), axis=1)

@@ -22,7 +22,7 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     dtype = posterior.mean.dtype
     degrees = posterior.degrees_of_freedom - jnp.arange(rank, dtype=dtype)
     diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2, dtype=dtype))
-    # A plain vector: the same numbers as a matrix at once would take 2 seconds more to compile.
+    # Drawn as a vector: drawing the same numbers as a matrix takes 2 seconds more to compile.
     noise = jax.random.normal(normal_key, ((rank + 1) * rank,), dtype).reshape(rank + 1, rank)
     bartlett = jnp.tril(noise[:rank], -1) + jnp.diag(diagonal)
     shift = noise[rank, :, None] / jnp.sqrt(posterior.mean_strength)

@@ -251,7 +251,7 @@ def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> CellStatistic
         if design.of_users and design.zero_weight is not None and design.dense is not None:
             weight = design.zero_weight[jnp.minimum(rows, len(design.zero_weight) - 1)]
             total = CellStatistics(total.gram + weight[:, None, None] * design.dense, total.moment)
-    # One sum for all tensors, because each pass over the statistics takes as long as many cells.
+    # One sum for all tensors, because a pass over the statistics takes as long as computing many cells.
     for own, design in zip(tiles, designs, strict=True):
         total = lax.fori_loop(0, own.n_chunks, partial(_add_chunk, own, design), total)
     return total
@@ -287,7 +287,7 @@ def _log_joint(
         0.5 * (cells[tensor].total_weight * jnp.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
     ]
-    # All together, because each factorization takes a third of a second to compile.
+    # Computed together, because each factorization takes a third of a second to compile.
     determinants = log_determinants(jnp.stack([prior.precision for prior in priors.values()]))
     for (name, prior), determinant in zip(priors.items(), determinants, strict=True):
         terms += [log_density_of_rows(factors[name], prior, determinant)]

@@ -5,8 +5,8 @@ for ever on a shared thread pool (observed at rank 32 on two cores). These routi
 the columns and process all matrices of the batch at once. The batch is the last axis, so that every operation uses
 contiguous memory.
 
-Each loop stores the column or the number that the step before computed, and then computes the next one from all that is
-stored. The other order, to compute and then to store, would make XLA copy everything that is stored in every step.
+In each step, a loop first stores the column or the number that the step before computed, and then computes the next one
+from all stored ones. In the other order, XLA would copy all stored ones in every step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 # Smaller matrices are padded to this number of columns. In a shorter sum, XLA computes one number at a time.
 MIN_COLUMNS = 16
-# Longer sums are computed in blocks of this number of columns: XLA would store parts of them as whole arrays.
+# Longer sums are computed in blocks of this number of columns: otherwise XLA would store parts of them as whole arrays.
 MAX_COLUMNS = 64
 
 

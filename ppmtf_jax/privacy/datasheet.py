@@ -18,7 +18,7 @@ How to read it
 
 
 class Contents(NamedTuple):
-    """The traces of a release: how many there are, and a function that makes them in parts of so many users."""
+    """The traces of a release: how many there are, and a function that makes parts of a given size."""
 
     n_users: int
     n_traces: int

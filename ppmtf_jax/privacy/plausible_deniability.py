@@ -294,7 +294,7 @@ def plausible_deniability_test(
         A model of a system whose traces have a likelihood.
     synthetic : Traces or StoredTraces
         Traces that `synthesize` made from this model, or a part of them. The traces of `open_traces` are read in blocks
-        of users; of all of them together, only the verdicts are in memory.
+        of users; only the verdicts of all blocks are in memory together.
     settings : PrivacyTestSettings, optional
     seed : int or Seed, optional
         Seed of the subset of verifiers. It comes from the operating system if none is given.
@@ -411,7 +411,7 @@ def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarra
 
 
 def _groups(blocks: Blocks[tuple[int, np.ndarray]]) -> Iterator[tuple[int, Int[np.ndarray, "trace instant"]]]:
-    """Consecutive blocks joined to groups: the first trace and the places of each; large groups take less time."""
+    """First trace and places of each group of consecutive blocks; large groups take less time than single blocks."""
     group: list[tuple[int, np.ndarray]] = []
     for block in blocks:
         if not block[1].size:

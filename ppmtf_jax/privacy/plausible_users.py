@@ -71,7 +71,7 @@ class Classes(NamedTuple):
 class Verifiers(NamedTuple):
     """Who verifies the traces of a model, and the classes of all its users; made once for all traces."""
 
-    class_of_user: Int[np.ndarray, " user"]  # the user of `Classes`
+    class_of_user: Int[np.ndarray, " user"]  # as `Classes.user`
     is_verifier: Bool[np.ndarray, " user"]
     classes: Classes  # those that have verifiers, the largest first
 
@@ -103,8 +103,8 @@ def count_plausible_users(
     Verifiers of the input user's class count without a comparison: equal likelihoods lie in one bin, and rounding must
     not separate them. For every other class, one user is compared for all its verifiers.
 
-    `own`: log-likelihood of each trace under its input user. `stop_at`: number of
-    plausible users at which counting stops; by default all verifiers are compared. Returns two arrays. (1) The number
+    `own`: log-likelihood of each trace under its input user. `stop_at`: number of plausible users at which counting
+    stops; by default all verifiers are compared. Returns two arrays. (1) The number
     of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
     trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
     classes come first. A model of persons is compared with all classes in one round.
@@ -300,7 +300,7 @@ class _Tiles(NamedTuple):
 def _stays(
     model: StepModel, users: Int[Array, " class"], steps: Steps
 ) -> tuple[Any, Float[Array, "some class"] | Bounds]:
-    """A program of its own: it takes longest to compile, and groups of traces differ more in moves than in stays."""
+    """A separate program, since it takes longest to compile and groups of traces differ less in stays than in moves."""
     cache = model.user_cache(users)
     return cache, firsts_and_stays(model, cache, steps)
 

@@ -102,15 +102,20 @@ class Release:
     origin: Origin
     lineage: Lineage
 
+    @property
+    def n_traces(self) -> int:
+        """Number of released traces."""
+        return self.contents.n_traces
+
     @cached_property
     def traces(self) -> Traces:
-        """All traces that passed. Their users have new ids, such as "released 07", numbered in a random order."""
+        """All released traces. After a test, users have new ids in random order, such as "released 5e1f0a 07"."""
         return next(self.contents.in_parts(self.contents.n_users))
 
     def __repr__(self) -> str:
         """Only public facts."""
         secret = "origin is" if self.key is None else "key, seed and origin are"
-        return f"Release of {counted(self.contents.n_traces, 'trace')}; its {secret} secret"
+        return f"Release of {counted(self.n_traces, 'trace')}; its {secret} secret"
 
 
 def make_release(
@@ -199,8 +204,8 @@ class _Shuffled(NamedTuple):
     """Traces of `synthetic` in the order of a release."""
 
     synthetic: TraceSet
-    row: Int[np.ndarray, " trace"]  # of each trace in the release; -1 if it was withheld
-    number: Int[np.ndarray, " row"]  # of the released user; ascends
+    row: Int[np.ndarray, " trace"]  # row of each trace in the release; -1 if withheld
+    number: Int[np.ndarray, " row"]  # released user's number; ascends
 
     def events(self) -> Iterator[Int[np.ndarray, "event 3"]]:
         """Row, instant and place of the events that are released, block by block, in the order of `synthetic`."""

@@ -14,10 +14,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
@@ -31,17 +31,17 @@ HEARTBEAT_S = 20
 SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 WRONG_SUMS = ("0.10.2", "0.11.")
-"""Versions of jaxlib (how their names begin) that may add up large arrays wrongly on a CPU, without an error."""
+"""Beginnings of versions of jaxlib that may add up large arrays wrongly on a CPU, without an error."""
 
 
-def warn_of_wrong_sums(version: str) -> None:
-    """Warn if this version of jaxlib is one of `WRONG_SUMS`; pip does not install these, but may leave them."""
-    if version.startswith(WRONG_SUMS):
+def warn_of_wrong_sums(of_jaxlib: str) -> None:
+    """Warn if this version of jaxlib is one of `WRONG_SUMS`; pip does not install these, but they may be there."""
+    if of_jaxlib.startswith(WRONG_SUMS):
         cure = "pip install 'jaxlib!=0.10.2,!=0.11.*'"
-        warnings.warn(f"jaxlib {version} may add up large arrays wrongly on a CPU; use another: {cure}", stacklevel=2)
+        warnings.warn(f"jaxlib {of_jaxlib} may add up large arrays wrongly on a CPU; use another: {cure}", stacklevel=2)
 
 
-warn_of_wrong_sums(jaxlib.__version__)
+warn_of_wrong_sums(version("jaxlib"))
 
 
 @cache

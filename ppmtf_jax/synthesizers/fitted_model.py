@@ -398,9 +398,9 @@ def ids_of_people(n_people: int, places: Int[np.ndarray, " event"]) -> np.ndarra
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
-    """Index of each trace's user in the model, and the result of `places_of_traces`; also its errors.
+    """Index of each trace's user in the model, and the result of `places_of_traces`.
 
-    Raises `InputError` too if the model does not know a user.
+    Raises `InputError` as `places_of_traces` does, and if the model does not know a user.
     """
     places = places_of_traces(model, traces)
     return model.user_index(traces.user_ids)[traces.trace_table()[0]], places

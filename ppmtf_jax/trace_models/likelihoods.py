@@ -36,8 +36,8 @@ def step_log_probabilities(
 ) -> np.ndarray:
     """Log-probability of each event of complete traces, each trace under its own user; shapes (traces, instants).
 
-    The sum over instants is the log-likelihood of the trace. Fewer users take less time: give the `representatives` of
-    the users.
+    The sum over instants is the log-likelihood of the trace. Fewer distinct users take less time: give the
+    `representatives` of the users.
     """
     distinct, number = np.unique(users, return_inverse=True)
     order = np.argsort(number, kind="stable")

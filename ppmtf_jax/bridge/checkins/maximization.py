@@ -18,10 +18,10 @@ MOST_LOG = 30.0
 
 
 def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most_steps: int) -> Any:
-    """The parameters with the greatest `value(parameters, data)`, after at most `most_steps` steps; NumPy arrays.
+    """The parameters with the greatest `value(parameters, data)`, after at most `most_steps` steps, as NumPy arrays.
 
-    It computes in float64, so call it under `jax.enable_x64(True)`. `value`: a function of a module, since its program
-    is compiled once for all data of the same shapes; see `padding`.
+    It computes in float64, so call it under `jax.enable_x64(True)`. `value`: a module-level function, so that its
+    program is compiled only once for all data of the same shapes; see `padding`.
     """
     leaves, structure = jax.tree.flatten(start)
     shapes = [np.shape(leaf) for leaf in leaves]
@@ -57,5 +57,5 @@ def padding(n: int) -> int:
 
 
 def padded(rows: np.ndarray, n: int, value: Any) -> np.ndarray:
-    """The rows, and `n` more with this value."""
+    """The rows, and `n` more rows with this value."""
     return np.concatenate([rows, np.full((n, *rows.shape[1:]), value, rows.dtype)])

@@ -177,7 +177,7 @@ class _Arrivals(NamedTuple):
         )
 
     def padded(self) -> _Arrivals:
-        """With windows of weight 0; see `maximization.padding`."""
+        """Append windows of weight 0; see `maximization.padding`."""
         n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.share))
         of_event = {"gap": 0, "window": len(self.weight), "last_row": len(self.share)}
         found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}

@@ -160,7 +160,7 @@ class _Events(NamedTuple):
         )
 
     def padded(self) -> _Events:
-        """With windows of weight 0, in which people are at new places; see `maximization.padding`."""
+        """Append windows of weight 0, in which people are at new places; see `maximization.padding`."""
         n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.rate))
         of_event = {"gap": 0, "n_visited": 1, "may_be_new": 1, "is_new": True, "next_row": 0}
         of_event |= {"last_row": len(self.rate), "window": len(self.weight)}

@@ -81,7 +81,7 @@ class TimeCells(NamedTuple):
             instants.append(_counts(np.repeat(np.arange(last - first), code.shape[1]), code.ravel(), last - first))
             row = windows.window[own] - first
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        # Most codes do not occur; their columns are left out. Some empty columns are appended, see `padding`.
+        # Most codes do not occur; their columns are left out. Some empty columns are appended; see `padding`.
         used = np.unique(np.concatenate([each.indices for each in instants]))
         counts = [csr_array(vstack(parts, format="csr"))[:, used] for parts in (instants, events)]
         code = np.append(used, np.zeros(padding(len(used)), used.dtype))

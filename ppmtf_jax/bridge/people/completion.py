@@ -228,7 +228,7 @@ class _People(NamedTuple):
 
 
 def _persons(law: PersonLaw, n_instants: int) -> Persons:
-    """People whose home and second place are among the known places, which are numbered by their events."""
+    """People whose home and second place are absent or known places; place 0 has the most events."""
     return Persons.of(min(MOST_ANCHORS, n_instants), anchors=law.home is not None)
 
 

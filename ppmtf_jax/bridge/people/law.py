@@ -166,7 +166,7 @@ class PersonLaw(StepFormulas, PersonModel):
         return jnp.minimum(instant // period, last) * period + instant % period
 
     def n_open(self) -> Int[np.ndarray, "time cluster"]:
-        """Lower bound of the number of places with a positive weight K pull, wherever a person is."""
+        """Lower bound of the number of places b with K(a, b) pull(b) > 0, for any place a."""
         slot = np.asarray(self.slot_of_phase)[np.arange(len(self.pull)) % len(self.slot_of_phase)]
         reaches = np.all(np.asarray(self.leaving) > 0, axis=1) & np.all(np.asarray(self.between) > 0)
         is_open = (np.asarray(self.pull) > 0) & (np.asarray(self.arriving) > 0)[slot][:, None]

@@ -54,7 +54,7 @@ class SampledMetric:
     Parameters
     ----------
     quantity : MetricInfo
-        Its `undefined` is filled in.
+        `register` fills in its `undefined`.
     sample : function of Windows that returns Sample
     distance : function of two arrays of values that returns a number
         The values of synthetic users come first, those of test users second.
