@@ -137,7 +137,7 @@ def require_memory_to_load(folder: PathLike, n_events: int) -> None:
 
 
 def count_traces(folder: Path) -> int:
-    """Number of traces in a trace-set folder; no user is in two files. It reads only the columns user and trace."""
+    """Number of traces in a trace-set folder, from the columns user and trace alone; no user is in two files."""
     columns, n_traces = ["user", "trace"], 0
     for path in trace_files(folder):
         with opened(path) as file:
