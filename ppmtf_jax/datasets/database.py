@@ -57,8 +57,10 @@ def database() -> Iterator[Connection]:
     try:
         with duckdb.connect(config=settings) as connection:
             connection.execute("ATTACH ':memory:' AS import (COMPRESS); USE import")
-            # In `python -c` and in notebooks, DuckDB would print its own progress to standard output.
-            connection.execute("SET enable_progress_bar = false")
+            # In `python -c` and in notebooks, DuckDB would print its own progress to standard output. In a notebook
+            # without ipywidgets it prints nothing, and refuses the setting.
+            with suppress(duckdb.InvalidInputException):
+                connection.execute("SET enable_progress_bar = false")
             yield connection
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         way_out = "Set the variable TMPDIR to a folder on a disk with more room"
