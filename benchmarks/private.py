@@ -327,6 +327,7 @@ def curves(path: Path) -> None:
     """Draw means over seeds against epsilon: a picture for each data set where a system has at least three epsilons."""
     from matplotlib.figure import Figure
 
+    lines = {"Uniform": "gray", "Training": "black", "bridge": "tab:orange", "PPMTF": "tab:green"}
     table = pd.read_csv(path)
     for data, of_data in table.groupby("data", sort=False):
         mean = of_data.groupby(["system", "epsilon"])[list(METRICS)].mean().abs()
@@ -336,11 +337,13 @@ def curves(path: Path) -> None:
             for system, values in mean[metric].dropna().groupby("system"):
                 values = values.droplevel("system")
                 if len(values) > 2:
-                    axes.semilogx(values.index, values, marker="o", label=system)
+                    axes.semilogx(values.index, values, base=2, marker="o", label=system)
+                    axes.set_xticks(values.index, [f"{epsilon:g}" for epsilon in values.index])
                 elif np.isinf(values.index).all():
-                    axes.axhline(values.iloc[0], ls=":" if system == "Uniform" else "--", c="gray", label=system)
+                    axes.axhline(values.iloc[0], ls="--", c=lines[system], label=system)
         if any(len(values) > 2 for _, values in mean.groupby("system")):
             axes.legend()
+            figure.supxlabel("epsilon")
             figure.savefig(path.with_name(f"{path.stem}_{'_'.join(str(data).split())}.png"))
 
 
