@@ -104,10 +104,10 @@ def count_plausible_users(
     not separate them. For every other class, one user is compared for all its verifiers.
 
     `own`: log-likelihood of each trace under its input user. `stop_at`: number of plausible users at which counting
-    stops; by default all verifiers are compared. Returns two arrays. (1) The number
-    of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
-    trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
-    classes come first. A model of persons is compared with all classes in one round.
+    stops; by default all verifiers are compared. Returns two arrays. (1) The number of plausible users, the input user
+    included, at most `stop_at`. (2) The number of verifiers in all rounds until the trace left the test; 0 if the input
+    user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest classes come first. A model of
+    persons is compared with all classes in one round.
 
     The first result does not depend on the order of the verifiers: a trace leaves the test when the plausible users
     found so far are at least `stop_at`, and then it gets `stop_at`; else all verifiers were compared. So it is the

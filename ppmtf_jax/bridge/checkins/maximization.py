@@ -23,6 +23,7 @@ def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most
     It computes in float64, so call it under `jax.enable_x64(True)`. `value`: a module-level function, so that its
     program is compiled only once for all data of the same shapes; see `padding`.
     """
+    # In NumPy: `jax.flatten_util.ravel_pytree` would compile programs of its own for every new shape.
     leaves, structure = jax.tree.flatten(start)
     shapes = [np.shape(leaf) for leaf in leaves]
     ends = np.cumsum([np.size(leaf) for leaf in leaves])
