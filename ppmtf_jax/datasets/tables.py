@@ -23,6 +23,7 @@ MOST_ID = 10**18 - 1
 # Positions of rows of the next file, and of the ends of trips, are so many rows further.
 FILE_ROWS, END_ROWS = 2**40, 2**39
 
+Item = TypeVar("Item")
 Loaded = TypeVar("Loaded")
 Prepare = Callable[[Part, np.ndarray, pa.Table], tuple[np.ndarray, pa.Table]]
 
@@ -65,14 +66,10 @@ class Rows:
         self.connection, self.parts, self.prepare = connection, parts, prepare
         connection.execute("CREATE OR REPLACE TABLE raw (row BIGINT)")
         self.columns, n_rows = {"row"}, 0
-        with ThreadPoolExecutor(1) as reader:  # it reads the next piece while the database takes this one
-            pieces = self._stored_columns(more)
-            following = reader.submit(next, pieces, None)
-            while (piece := following.result()) is not None:
-                following = reader.submit(next, pieces, None)
-                self._add(piece)
-                n_rows += len(piece)
-                tell(f"importing: {n_rows:,} rows read")
+        for piece in _ahead(self._stored_columns(more)):
+            self._add(piece)
+            n_rows += len(piece)
+            tell(f"importing: {n_rows:,} rows read")
         tell("importing: choosing places and events")
 
     @property
@@ -143,7 +140,7 @@ class Rows:
                 yield row + number * FILE_ROWS, table
 
     def _stored_columns(self, more: Callable[[np.ndarray, pa.Table], dict[str, Any]]) -> Iterator[pa.Table]:
-        for row, table in self._pieces():
+        for row, table in _ahead(self._pieces()):
             columns = {name: _numbers(table[name]) for name in COORDINATES if name in table.column_names}
             columns |= {"row": row} | more(row, table)
             for name in [name for name in table.column_names if name not in columns]:
@@ -172,6 +169,15 @@ class Rows:
         for part in self.parts:
             part.as_written = False
         return found
+
+
+def _ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The items; a thread makes the next one while the caller works with this one."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
+            yield item
 
 
 def loaded(load: Callable[[], Loaded]) -> Loaded:

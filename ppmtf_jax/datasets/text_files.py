@@ -113,7 +113,7 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes
 
     `continued` are the lines that continue the row before them, sorted; None where every line should be a row.
     """
-    n_before, data, at_end = 0, b"", False
+    n_before, n_lines, data, at_end = 0, 0, b"", False
     with opened(text.path) as stream:
         if text.encoding != "utf-8":
             stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
@@ -121,8 +121,10 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes
             more = stream.read(BLOCK_BYTES)
             data, at_end = data + more, not more
             end = len(data) if at_end else _end_of_line(data, len(data))
-            while end and not at_end:
+            while end:
                 n_lines = _count_lines(data, end)
+                if at_end:
+                    break
                 before = _end_of_line(data, end - 1)
                 is_cut = bool(text.quote_char) and data.count(b'"', before, end) % 2 == 1
                 if continued is not None:
@@ -132,7 +134,6 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes
                     break
                 end = before
             if end:
-                n_lines = _count_lines(data, end)
                 yield data[:end], n_lines
                 n_before, data = n_before + n_lines, data[end:]
 
