@@ -30,7 +30,13 @@ from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
-from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, Verifiers, count_plausible_users
+from ppmtf_jax.privacy.plausible_users import (
+    EVENTS_TESTED_TOGETHER,
+    STEP_BYTES,
+    Verifiers,
+    count_plausible_users,
+    own_log_likelihoods,
+)
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
@@ -42,7 +48,6 @@ from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, places_of_traces
 from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
 from ppmtf_jax.synthesizers.registry import Claims
-from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
 VERDICTS_FILE = "verdicts.parquet"
@@ -398,8 +403,7 @@ def _judged(
     if isinstance(model, PersonModel):
         own = model.log_own_class(places, own_class, progress=progress)
     else:
-        # Summed in order of time, as for the verifiers, so that equal users get equal sums.
-        own = np.cumsum(step_log_probabilities(model, own_class, places, progress=progress), axis=1)[:, -1]
+        own = own_log_likelihoods(model, own_class, places, eta, progress)
     if not np.isfinite(own).all():
         raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
     return own, *count_plausible_users(model, verifiers, users, places, own, eta, stop_at, progress)

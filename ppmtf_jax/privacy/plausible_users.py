@@ -48,6 +48,10 @@ GROUPS_AT_A_TIME = 256
 DENSE = 0.03
 # More open pairs than these are not kept: their log-likelihoods are computed.
 PAIRS_AT_A_TIME = 2**15
+# Bounds of log-likelihoods are widened by this share of them, and of 1.
+SLACK = 1e-10
+OWN_ERROR = 0.01
+"""Largest error of the log-likelihoods of traces under their input users, in models that have bounds."""
 # Maximum number of log-probabilities of traces of persons that are computed together.
 NUMBERS_AT_A_TIME = 2**22
 # Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
@@ -173,9 +177,8 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
         """Compute the log-likelihoods of open pairs, if the outcome for their trace can still change."""
         trace, user, n_verifiers = (column[count[pairs.trace] < stop_at[pairs.trace]] for column in pairs)
         if len(trace):
-            # Summed as the log-likelihoods under the input users, so that equal users get equal sums.
-            exact = np.cumsum(step_log_probabilities(model, user, places[trace]), axis=1)[:, -1]
-            np.add.at(count, trace, n_verifiers * (np.asarray(likelihood_bin(exact, eta)) == own_bin[trace]))
+            found = np.asarray(likelihood_bin(_exact(model, user, places[trace]), eta))
+            np.add.at(count, trace, n_verifiers * (found == own_bin[trace]))
 
     with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
         for group in groups:
@@ -273,18 +276,12 @@ class _TracesUnderTest:
         if not isinstance(stays, Bounds):
             return np.concatenate(found)[: len(self._places)], _Pairs.join([])
         trace, class_number, lower, upper = map(np.concatenate, zip(*pairs, strict=True))
-        inside, outside = self._compared(trace, lower, upper)
-        n_verifiers = classes.n_verifiers[class_number]
+        least, most = bins_of_bounds(lower, upper, self._eta)
+        own_bin, n_verifiers = self._own_bin[trace], classes.n_verifiers[class_number]
+        maybe = (least <= own_bin) & (own_bin <= most)
+        inside, is_open = maybe & (least == most), maybe & (least < most)
         count = np.bincount(trace[inside], n_verifiers[inside], len(self._places)).astype(np.int64)
-        is_open = ~inside & ~outside
         return count, _Pairs(trace[is_open], classes.user[class_number[is_open]], n_verifiers[is_open])
-
-    def _compared(self, trace: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whether log-likelihoods with these bounds are in the bins of the traces, and whether they are not."""
-        begin, end = self._own_bin[trace] * self._eta, (self._own_bin[trace] + 1) * self._eta
-        # Far more than the rounding of the edges and of exact log-likelihoods.
-        slack = 1e-10 * (1 + np.abs(end))
-        return (-upper > begin + slack) & (-lower < end - slack), (-upper > end + slack) | (-lower < begin - slack)
 
 
 class _Tiles(NamedTuple):
@@ -420,3 +417,46 @@ def likelihood_bin(
 ) -> Float[Array, "..."]:
     """The bin i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
     return jnp.floor(-log_likelihood / eta)
+
+
+def bins_of_bounds(
+    lower: Float[np.ndarray, "..."], upper: Float[np.ndarray, "..."], eta: float
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+    """Smallest and largest bin of log-likelihoods with these bounds, however their last digits are rounded."""
+    # Far more than the rounding of the edges and of exact log-likelihoods.
+    least, most = (SLACK * (1 + np.abs(each)) for each in (upper, lower))
+    return np.floor((-upper - least) / eta), np.floor((-lower + most) / eta)
+
+
+def own_log_likelihoods(
+    model: ScoredTraceModel,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    eta: float,
+    progress: bool = False,
+) -> Float[np.ndarray, " trace"]:
+    """Log-likelihood of each trace under its input user.
+
+    If the model has `own_bounds`, it is the middle of the trace's bounds if they lie in one bin and are at most 2 *
+    `OWN_ERROR` apart. So the bin is always that of the exact log-likelihood.
+    """
+    if (bounds := model.own_bounds()) is None:
+        return _exact(model, users, places, progress)
+    steps = step_log_probabilities(bounds, users, places, progress=progress)
+    lower, upper = (each.sum(axis=1) for each in steps)
+    least, most = bins_of_bounds(lower, upper, eta)
+    with np.errstate(invalid="ignore"):  # infinite bounds
+        is_open, own = (least < most) | (upper - lower > 2 * OWN_ERROR), (lower + upper) / 2
+    if is_open.any():
+        own[is_open] = _exact(model, users[is_open], places[is_open])
+    return own
+
+
+def _exact(
+    model: ScoredTraceModel,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    progress: bool = False,
+) -> Float[np.ndarray, " trace"]:
+    """Exact log-likelihoods, each summed in order of time, so that equal users get equal sums."""
+    return np.cumsum(step_log_probabilities(model, users, places, progress=progress), axis=1)[:, -1]

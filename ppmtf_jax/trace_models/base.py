@@ -211,6 +211,13 @@ class ScoredTraceModel(MarkovModel):
         """
         return None
 
+    def own_bounds(self) -> Any:
+        """Bounds with the methods `user_cache`, `log_first` and `log_next`; None if there are none.
+
+        They are for traces that are each compared with one user alone, where `bounds` would be slow.
+        """
+        return None
+
 
 class Bounds(NamedTuple):
     """Lower and upper bounds of log-probabilities, in single precision; minus and plus infinity are always bounds."""

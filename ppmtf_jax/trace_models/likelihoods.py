@@ -31,13 +31,11 @@ def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " 
     return first[number]
 
 
-def step_log_probabilities(
-    model: ScoredTraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
-) -> np.ndarray:
+def step_log_probabilities(model: StepModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False) -> Any:
     """Log-probability of each event of complete traces, each trace under its own user; shapes (traces, instants).
 
     The sum over instants is the log-likelihood of the trace. Fewer distinct users take less time: give the
-    `representatives` of the users.
+    `representatives` of the users. For `ScoredTraceModel.own_bounds`, the result is `Bounds`.
     """
     distinct, number = np.unique(users, return_inverse=True)
     order = np.argsort(number, kind="stable")
@@ -49,20 +47,21 @@ def step_log_probabilities(
     n_cached = min(USERS_AT_A_TIME, padded_size(len(distinct)))
     local_copy = on_each_device(model)
 
-    def of_block(block: np.ndarray) -> np.ndarray:
+    def of_block(block: np.ndarray) -> Any:
         padded = np.resize(block, size)
         first = number[block[0]] // USERS_AT_A_TIME * USERS_AT_A_TIME
         ids = np.resize(distinct[first : first + USERS_AT_A_TIME], n_cached)
         which = number[padded] - first
         steps = _own_steps(local_copy(), jnp.asarray(ids), jnp.asarray(which), jnp.asarray(places[padded]))
-        return np.asarray(steps)[: len(block)]
+        return jax.tree.map(lambda each: np.asarray(each)[: len(block)], steps)
 
     computed = []
     with progress_bar("likelihoods of the traces", len(users), show=progress) as advance:
-        for steps in map_in_threads(of_block, blocks):
+        for block, steps in zip(blocks, map_in_threads(of_block, blocks), strict=True):
             computed.append(steps)
-            advance(len(steps))
-    return np.concatenate(computed)[np.argsort(order)]
+            advance(len(block))
+    back = np.argsort(order)
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *computed)
 
 
 class Moves(NamedTuple):
@@ -197,18 +196,18 @@ def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: 
 
 @jax.jit
 def _own_steps(
-    model: ScoredTraceModel,
+    model: Any,
     users: Int[Array, " user"],
     which: Int[Array, " trace"],
     places: Int[Array, "trace instant"],
-) -> Float[Array, "trace instant"]:
+) -> Float[Array, "trace instant"] | Bounds:
     cache = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.user_cache(users))
     instants = jnp.arange(1, places.shape[1])
 
-    def one(pair: tuple[Array, Array]) -> Array:
+    def one(pair: tuple[Array, Array]) -> Array | Bounds:
         table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], cache), pair[1]
         rest = jax.vmap(model.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
-        return jnp.concatenate([model.log_first(table, trace[0])[None], rest])
+        return jax.tree.map(lambda *each: jnp.append(*each), model.log_first(table, trace[0]), rest)
 
     return jax.lax.map(one, (which, places))
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
-from ppmtf_jax.trace_models.metropolis_hastings_bounds import MetropolisHastingsBounds
+from ppmtf_jax.trace_models.metropolis_hastings_bounds import BoundsOfOwnSteps, MetropolisHastingsBounds
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
@@ -108,23 +108,28 @@ class MetropolisHastings(ScoredTraceModel):
 
     def user_cache(self, users: Int[Array, " user"]) -> UserTables:
         """Row sums and targets; the cost is O(places^2 rank) for each user."""
-        rows, visit_rows = self.user[users].T, self.visit_user[users]
-        visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
-        return UserTables(rows, self._row_sums(rows), self._floored_visits(visits))
+        return self.tables(users, self.row_sums(self.user[users].T)[0])
 
-    def _row_sums(self, rows: Float[Array, "rank user"]) -> Float[Array, "place user"]:
-        """Sum of each row of the floored transitions."""
+    def tables(self, users: Int[Array, " user"], row_sum: Float[Array, "place user"]) -> UserTables:
+        """The tables of users whose row sums are known."""
+        visits = jnp.einsum("ur,sr,pr->spu", self.visit_user[users], self.slot, self.visit_place)
+        return UserTables(self.user[users].T, row_sum, self._floored_visits(visits))
+
+    def row_sums(self, rows: Float[Array, "rank user"]) -> tuple[Float[Array, "place user"], int]:
+        """Sum of each row of the floored transitions, and the number of additions that may round a term."""
         blocks = in_blocks(jnp.ones(len(self.place), rows.dtype), rows), in_blocks(self.next_place, rows)
 
         def of_place(place_row: Array) -> Array:
+            scaled = place_row[:, None] * rows
+
             def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
                 inside, factors = block
                 # A product with ones is faster than a sum along an axis.
-                return total + inside @ self.floored((factors * place_row) @ rows), None
+                return total + inside @ self.floored(factors @ scaled), None
 
             return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), blocks)[0]
 
-        return jax.lax.map(of_place, self.place)
+        return jax.lax.map(of_place, self.place), sum(blocks[0].shape)
 
     def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[0]]
@@ -133,12 +138,29 @@ class MetropolisHastings(ScoredTraceModel):
     def log_next(
         self, cache: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
+        return self.log_next_of(cache, cache.row_sum, instant, place, next_place)
+
+    def log_next_of(
+        self,
+        cache: UserTables,
+        back_sum: Float[Array, " place"],
+        instant: Int[Array, ""],
+        place: Int[Array, ""],
+        next_place: Int[Array, ""],
+    ) -> Float[Array, ""]:
+        """`log_next`, where the rejections of a stay have row sums of their own for the way back to the place."""
         target = cache.visits[self.slot_of_instant[instant]]
         forth, back = self._proposal(cache, place, next_place), self._proposal(cache, next_place, place)
         move = jnp.minimum(forth, back * (target[next_place] / target[place]))
-        return jnp.log(jnp.where(place == next_place, self._stay(cache, target, place), move))
+        return jnp.log(jnp.where(place == next_place, self._stay(cache, back_sum, target, place), move))
 
-    def _stay(self, cache: UserTables, target: Float[Array, " place"], place: Int[Array, ""]) -> Float[Array, ""]:
+    def _stay(
+        self,
+        cache: UserTables,
+        back_sum: Float[Array, " place"],
+        target: Float[Array, " place"],
+        place: Int[Array, ""],
+    ) -> Float[Array, ""]:
         """Probability of staying: the probability of proposing the same place, plus that of all rejections.
 
         The flow a -> b is target(a) proposal(a, b); its excess over the flow b -> a is rejected. Summing these
@@ -146,9 +168,7 @@ class MetropolisHastings(ScoredTraceModel):
         """
         row = cache.transition_row
         out = self.mixed(self.floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
-        back = self.mixed(
-            self.floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
-        )
+        back = self.mixed(self.floored(self.place @ (row * self.next_place[place])) / back_sum, (slice(None), place))
         # A product with ones is vectorized; a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
 
@@ -169,12 +189,17 @@ class MetropolisHastings(ScoredTraceModel):
         return jnp.log(self._proposal(cache, places, places) + self.refused(cache, instants, places)[0])
 
     def refused(
-        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"], rounding: float = 0
+        self,
+        cache: UserTables,
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        rounding: float = 0,
+        row_error: Float[Array, "place user"] | None = None,
     ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
         """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
 
-        The second result is the part of its error at each place that comes from the sums and from the transitions back
-        to the place, see `metropolis_hastings_bounds`; 0 if `rounding` is 0.
+        The second result is the part of its error at each place that comes from the sums and from the proposal back to
+        the place, see `metropolis_hastings_bounds`; 0 without `row_error`, the relative errors of the row sums.
         """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
@@ -189,6 +214,7 @@ class MetropolisHastings(ScoredTraceModel):
         # The places are cut into blocks, so that the targets of a block stay in the cache of a core.
         inside, share = in_blocks(jnp.ones((n_places, 1), rows.dtype), rows), in_blocks(1 / row_sum, rows)
         leave, arrive = in_blocks(self.place, rows), in_blocks(self.next_place, rows)
+        share_error = None if row_error is None else in_blocks(row_error, rows)
         n_blocks, size, _ = leave.shape
         # Adding some parts before the product with ones is faster still.
         parts, ones = (PARTS, size // PARTS, n_users), jnp.ones(size // PARTS, rows.dtype)
@@ -203,10 +229,10 @@ class MetropolisHastings(ScoredTraceModel):
                 raw = back_design @ rows
                 forth, back = self.floored((self.place[place] * arrive[block]) @ rows), self.floored(raw)
                 out = inside[block] * self.mixed(forth / row_sum[place], (place, others, None))
-                if rounding:
+                if share_error is not None:
                     change = rounding * jnp.linalg.norm(back_design, axis=1)[:, None] * length
-                    relative = jnp.where(raw + change > self.floor, jnp.minimum(change / back, 1), 0)
-                    of_parts = jnp.sum((relative * out).reshape(parts), axis=0)
+                    relative = jnp.where(raw + change > self.floor, change / back, 0) + share_error[block]
+                    of_parts = jnp.sum((jnp.minimum(relative, 1) * out).reshape(parts), axis=0)
                     error = jax.lax.dynamic_update_index_in_dim(error, error[place] + ones @ of_parts, place, 0)
                 back = self.mixed(back * share[block], (others, place, None)).reshape(parts)
                 # Without the barrier XLA computes both rows again for every step.
@@ -222,7 +248,7 @@ class MetropolisHastings(ScoredTraceModel):
 
             return jax.lax.fori_loop(0, n_distinct, of_place, result)
 
-        if rounding:
+        if row_error is not None:
             # Each term is in this many sums: of the parts, of a block, and of the blocks.
             error = error + jnp.finfo(rows.dtype).eps * (PARTS + size // PARTS + n_blocks)
         return jax.lax.fori_loop(0, n_blocks, of_block, (refused, error))
@@ -230,6 +256,10 @@ class MetropolisHastings(ScoredTraceModel):
     def bounds(self) -> MetropolisHastingsBounds | None:
         """Bounds in single precision, for a model in double precision."""
         return MetropolisHastingsBounds.of(self) if self.user.dtype == jnp.float64 else None
+
+    def own_bounds(self) -> BoundsOfOwnSteps | None:
+        """Bounds by row sums in single precision, for a model in double precision."""
+        return None if (bounds := self.bounds()) is None else BoundsOfOwnSteps(bounds)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All factors; those of the visits only where they are others than those of the transitions."""

@@ -1,7 +1,7 @@
 """Bounds in single precision of the log-probabilities of Metropolis-Hastings chains in double precision.
 
-The user's row sums and visits are computed in double precision, and then rounded. So three errors remain, where u =
-2^-24 is the rounding unit, A the row of the user, and B, C the rows of the two places in the factors:
+The user's visits are computed in double precision, and then rounded. So four errors remain, where u = 2^-24 is the
+rounding unit, A the row of the user, and B, C the rows of the two places in the factors:
 
 1. A transition x = sum_z A_z B_z C_z. Each of its terms is rounded at most rank + 4 times: the three numbers, their
    first product, and the scalar product, in any order of summation. So its error is at most (rank + 4) u sum_z |A_z B_z
@@ -9,12 +9,16 @@ The user's row sums and visits are computed in double precision, and then rounde
    transition lies between max(x - e, floor) and max(x + e, floor).
 2. The other operations of a step: products and quotients of positive numbers, each with a relative error of at most u.
    There are fewer than `ROUNDINGS`.
-3. Staying is out(a) + sum_b max(out(b) - back(b), 0), where max(out - back, 0) = out - min(out, back). Let back be
+3. A row sum adds the floored transitions from a place to all n places. The errors of its terms add up to at most (rank
+   + 4) u sum_z |A_z| |B_z| sum_c |C_cz|, since a floor makes no error larger. Adding t positive numbers, in any order,
+   has a relative error of at most t u. No row sum is less than n times the floor.
+4. Staying is out(a) + sum_b max(out(b) - back(b), 0), where max(out - back, 0) = out - min(out, back). Let back be
    computed as back', and |back' - back| <= r max(back, back') for an r up to 1. Then min(out, back) has an error of at
    most r out. Proof: let s be the smaller and l the larger of back and back'. If s >= out, nothing changes. Else the
    change is min(out, l) - s, and s >= (1 - r) l >= (1 - r) min(out, l), so the change is at most r min(out, l). So the
    sum has an error of at most the errors of out(b), plus sum_b r(b) out(b), which does not depend on the slot, plus the
-   rounding of a sum of numbers that add up to at most 1.
+   rounding of a sum of numbers that add up to at most 1. The errors of all out(b) add up to at most twice the
+   relative error of the row sum, which is that of its terms and that of their sum.
 
 A logarithm in single precision has an error of at most `LOG_ERROR` times its size, which a test measures. All constants
 are larger than needed, for the errors of the bounds themselves.
@@ -45,6 +49,8 @@ class BoundTables(NamedTuple):
     first: Bounds  # of each place
     tables: Any  # the `UserTables` in single precision
     length: Float[Array, "*user"]  # |A|
+    row_error: Float[Array, "place *user"]  # of the row sums, relative
+    row_sum: Bounds
 
 
 @jax.tree_util.register_dataclass
@@ -62,14 +68,27 @@ class MetropolisHastingsBounds:
         return cls(exact, jax.tree.map(_single, exact))
 
     def user_cache(self, users: Int[Array, " user"]) -> BoundTables:
-        """Row sums and targets, in double precision and then rounded."""
-        exact = self.exact.user_cache(users)
-        first = jax.vmap(jax.vmap(self.exact.log_first, (-1, None)), (None, 0))(exact, jnp.arange(len(exact.row_sum)))
-        known = exact.visits.min(axis=(0, 1)) > SMALLEST_VISITS
+        """Row sums with their errors, and targets, which are computed in double precision and then rounded."""
+        found, error, row_sum = self.row_sums(users)
+        tables = self.exact.tables(users, found)
+        first = jax.vmap(jax.vmap(self.exact.log_first, (-1, None)), (None, 0))(tables, jnp.arange(len(found)))
+        known = tables.visits.min(axis=(0, 1)) > SMALLEST_VISITS
         first = Bounds(*map(jnp.where, (known, known), _widened(*[_single(first)] * 2), (-jnp.inf, jnp.inf)))
-        exact = exact._replace(visits=jnp.maximum(exact.visits, SMALLEST_VISITS))
-        length = jnp.linalg.norm(exact.transition_row, axis=0)
-        return BoundTables(first, *jax.tree.map(_single, (exact, length)))
+        tables = tables._replace(visits=jnp.maximum(tables.visits, SMALLEST_VISITS))
+        tables, length = jax.tree.map(_single, (tables, jnp.linalg.norm(tables.transition_row, axis=0)))
+        return BoundTables(first, tables, length, error, row_sum)
+
+    def row_sums(
+        self, users: Int[Array, " user"]
+    ) -> tuple[Float[Array, "place user"], Float[Array, "place user"], Bounds]:
+        """Row sums in single precision, their relative errors, and their bounds."""
+        model, rows = self.single, self.single.user[users].T
+        with jax.default_matmul_precision("highest"):
+            found, n_terms = model.row_sums(rows)
+            sizes = (jnp.abs(model.place) * jnp.sum(jnp.abs(model.next_place), axis=0)) @ jnp.abs(rows)
+        error = 1.02 * (self._rounding * sizes / found + UNIT * (n_terms + 4))
+        least = len(model.place) * model.floor * (1 - 4 * UNIT)
+        return found, error, Bounds(jnp.maximum(found * (1 - error), least), found * (1 + error))
 
     def log_first(self, cache: BoundTables, place: Int[Array, ""]) -> Bounds:
         """Infinite bounds of a user of whom nothing is known, so that the sums of her bounds are infinite."""
@@ -90,13 +109,10 @@ class MetropolisHastingsBounds:
 
     def log_stays(self, cache: BoundTables, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
         """One sum for both bounds, and its error."""
-        same = self._proposal(cache, places, places)
         with jax.default_matmul_precision("highest"):
-            refused, error = self.single.refused(cache.tables, instants, places, self._rounding)
-        # Cauchy and Schwarz again: the sum of |B * C| over all next places is at most sqrt(n sum |B * C|^2).
-        squares = self.single.place**2 @ jnp.sum(self.single.next_place**2, axis=0)
-        of_all = self._rounding * jnp.sqrt(len(squares) * squares)[:, None] * cache.length / cache.tables.row_sum
-        error = (1.01 * (error + of_all) + ROUNDINGS * UNIT)[places]
+            refused, error = self.single.refused(cache.tables, instants, places, self._rounding, cache.row_error)
+        same = self._proposal(cache, places, places)
+        error = (1.01 * (error + 2 * cache.row_error) + ROUNDINGS * UNIT)[places]
         return _log(jnp.maximum(same.lower + refused - error, 0), same.upper + refused + error)
 
     def _proposal(self, cache: BoundTables, places: Int[Array, " step"], next_places: Int[Array, " step"]) -> Bounds:
@@ -104,13 +120,49 @@ class MetropolisHastingsBounds:
         with jax.default_matmul_precision("highest"):
             transition = design @ cache.tables.transition_row
         error = self._rounding * jnp.linalg.norm(design, axis=1)[:, None] * cache.length
-        row_sum, entries = cache.tables.row_sum[places], (places, next_places, None)
-        limits = transition - error, transition + error
-        return Bounds(*(self.single.mixed(self.single.floored(each) / row_sum, entries) for each in limits))
+        entries, row_sum = (places, next_places, None), cache.row_sum
+        limits = (transition - error, row_sum.upper), (transition + error, row_sum.lower)
+        return Bounds(
+            *(self.single.mixed(self.single.floored(each) / total[places], entries) for each, total in limits)
+        )
 
     @property
     def _rounding(self) -> float:
         return (self.single.user.shape[1] + 8) * UNIT
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class BoundsOfOwnSteps:
+    """Bounds of the steps of one user at a time: in double precision, but for the row sums of `steps`.
+
+    The probability of moving falls with all row sums. That of staying falls with the row sum of the place, and rises
+    with those of all other places, from which she could come back.
+    """
+
+    steps: MetropolisHastingsBounds
+
+    def user_cache(self, users: Int[Array, " user"]) -> tuple[Any, Any]:
+        """The `UserTables` with the lower and with the upper bounds of the row sums."""
+        exact = self.steps.exact
+        row_sum = jax.tree.map(lambda bound: bound.astype(exact.user.dtype), self.steps.row_sums(users)[2])
+        return exact.tables(users, row_sum.lower), row_sum.upper
+
+    def log_first(self, cache: tuple[Any, Any], place: Int[Array, ""]) -> Bounds:
+        """See `ScoredTraceModel.log_first`."""
+        exact = self.steps.exact.log_first(cache[0], place)
+        return Bounds(exact, exact)
+
+    def log_next(
+        self, cache: tuple[Any, Any], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Bounds:
+        """See `ScoredTraceModel.log_next`."""
+        tables, upper = cache
+        small, large = (tables, tables.row_sum), (tables._replace(row_sum=upper), upper)
+        step = instant, place, next_place
+        return Bounds(
+            *(self.steps.exact.log_next_of(a, b, *step) for a, b in ((large[0], small[1]), (small[0], large[1])))
+        )
 
 
 def _log(lower: Float[Array, "step user"], upper: Float[Array, "step user"]) -> Bounds:
