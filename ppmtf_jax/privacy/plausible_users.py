@@ -40,7 +40,7 @@ CLASSES_AT_A_TIME = {"float32": 64, "float64": 32}
 STEP_BYTES = 64 * 4
 # Log-likelihoods are summed for a tile of traces. A table has the moves of a batch of tiles.
 TRACES_AT_A_TIME = 512
-TILES_OF_A_TABLE = 128
+TILES_OF_A_TABLE = 32
 # Pairs of a trace and a class that the upper bounds leave open are computed in groups of pairs of one class.
 PAIRS_OF_A_GROUP = 64
 GROUPS_AT_A_TIME = 256
@@ -177,7 +177,7 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
         """Compute the log-likelihoods of open pairs, if the outcome for their trace can still change."""
         trace, user, n_verifiers = (column[count[pairs.trace] < stop_at[pairs.trace]] for column in pairs)
         if len(trace):
-            found = np.asarray(likelihood_bin(_exact(model, user, places[trace]), eta))
+            found = np.asarray(likelihood_bin(own_log_likelihoods(model, user, places[trace], eta), eta))
             np.add.at(count, trace, n_verifiers * (found == own_bin[trace]))
 
     with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
@@ -453,10 +453,7 @@ def own_log_likelihoods(
 
 
 def _exact(
-    model: ScoredTraceModel,
-    users: Int[np.ndarray, " trace"],
-    places: Int[np.ndarray, "trace instant"],
-    progress: bool = False,
+    model: Any, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"], progress: bool = False
 ) -> Float[np.ndarray, " trace"]:
-    """Exact log-likelihoods, each summed in order of time, so that equal users get equal sums."""
+    """Log-likelihoods, each summed in order of time, so that equal users get equal sums."""
     return np.cumsum(step_log_probabilities(model, users, places, progress=progress), axis=1)[:, -1]

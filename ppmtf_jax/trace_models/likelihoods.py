@@ -151,7 +151,9 @@ def write_moves(
         rows = the_bound(model.log_moves(cache, *of_chunk), bound).astype(table.dtype)
         return jax.lax.dynamic_update_slice_in_dim(table, rows, len(table) - n_moves + number * chunk, 0)
 
-    return jax.lax.fori_loop(0, n_moves // chunk, write, table)
+    # Padded steps, which all come last, are no moves.
+    n_chunks = -(-jnp.sum(moves.place != moves.next_place) // chunk)
+    return jax.lax.fori_loop(0, n_chunks, write, table)
 
 
 def the_bound(log_probability: Array | Bounds, bound: str = "upper") -> Array:

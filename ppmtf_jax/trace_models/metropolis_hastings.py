@@ -46,10 +46,12 @@ class UserTables(NamedTuple):
     visits: Float[Array, "slot place *user"]  # floored visits: the target of each slot up to its normalizer
 
 
-def in_blocks(array: Float[Array, "place *rest"], rows: Float[Array, "rank user"]) -> Float[Array, "block some *rest"]:
+def in_blocks(
+    array: Float[Array, "place *rest"], rows: Float[Array, "rank user"], block: int = BLOCK
+) -> Float[Array, "block some *rest"]:
     """An array of places in equal blocks whose size suits the users of `rows`; padded with zeros."""
     n_places, n_users = len(array), rows.shape[1]
-    n_blocks = max(1, -(-n_places * n_users // BLOCK))
+    n_blocks = max(1, -(-n_places * n_users // block))
     size = PARTS * -(-n_places // (n_blocks * PARTS))
     padding = [(0, n_blocks * size - n_places), *[(0, 0)] * (array.ndim - 1)]
     return jnp.pad(array, padding).reshape(n_blocks, size, *array.shape[1:])
@@ -117,19 +119,22 @@ class MetropolisHastings(ScoredTraceModel):
 
     def row_sums(self, rows: Float[Array, "rank user"]) -> tuple[Float[Array, "place user"], int]:
         """Sum of each row of the floored transitions, and the number of additions that may round a term."""
-        blocks = in_blocks(jnp.ones(len(self.place), rows.dtype), rows), in_blocks(self.next_place, rows)
+        arrays = jnp.ones((len(self.place), 1), rows.dtype), self.next_place
+        inside, factors = (in_blocks(array, rows, 2 * BLOCK) for array in arrays)
+        n_blocks, size, _ = inside.shape
+        parts, ones = size // PARTS, jnp.ones(size // PARTS, rows.dtype)
 
         def of_place(place_row: Array) -> Array:
             scaled = place_row[:, None] * rows
 
             def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
-                inside, factors = block
-                # A product with ones is faster than a sum along an axis.
-                return total + inside @ self.floored(factors @ scaled), None
+                inside, terms = (x.reshape(PARTS, parts, -1) for x in (block[0], self.floored(block[1] @ scaled)))
+                # Adding some parts before the product with ones is faster, and rounds less.
+                return total + ones @ sum(inside[i] * terms[i] for i in range(PARTS)), None
 
-            return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), blocks)[0]
+            return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), (inside, factors))[0]
 
-        return jax.lax.map(of_place, self.place), sum(blocks[0].shape)
+        return jax.lax.map(of_place, self.place), PARTS + parts + n_blocks
 
     def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[0]]

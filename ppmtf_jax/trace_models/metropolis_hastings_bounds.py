@@ -128,7 +128,7 @@ class MetropolisHastingsBounds:
 
     @property
     def _rounding(self) -> float:
-        return (self.single.user.shape[1] + 8) * UNIT
+        return (self.single.user.shape[1] + 5) * UNIT
 
 
 @jax.tree_util.register_dataclass
