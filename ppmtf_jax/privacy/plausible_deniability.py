@@ -77,8 +77,8 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
         Precision of the likelihoods. With float32 a likelihood can fall into the wrong bin (see benchmarks). With
-        float64, PPMTF and ITF compute bounds in single precision, and use double precision for the traces' own users
-        and where the bounds leave the bin open. Models of persons (`trace_models.persons`) always use float64.
+        float64, PPMTF and ITF compute bounds in single precision, and use double precision where the bounds leave the
+        bin open. Models of persons (`trace_models.persons`) always use float64.
     allow_large_eta : bool
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
@@ -145,7 +145,8 @@ class PlausibleDeniability:
         Number of verifiers beside each trace's input user.
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
-        `log_likelihood` is that of the trace under its input user. `plausible_users` is k', the number of users, the
+        `log_likelihood` is that of the trace under its input user; for PPMTF and ITF in float64, it has an error of at
+        most 0.01, but it lies in the bin of the exact one. `plausible_users` is k', the number of users, the
         input user included, who make the trace with about the same probability, eq. (7); it is `threshold` if counting
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
@@ -184,7 +185,7 @@ class PlausibleDeniability:
 
     @property
     def log_likelihood(self) -> Float[np.ndarray, " trace"]:
-        """Log-likelihood of each trace under its input user."""
+        """Log-likelihood of each trace under its input user; for its error see `PlausibleDeniability`."""
         return self.table["log_likelihood"].to_numpy()
 
     @property

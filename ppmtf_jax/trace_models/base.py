@@ -211,16 +211,13 @@ class ScoredTraceModel(MarkovModel):
         """
         return None
 
-    def own_bounds(self) -> Any:
-        """Bounds with the methods `user_cache`, `log_first` and `log_next`; None if there are none.
-
-        They are for traces that are each compared with one user alone, where `bounds` would be slow.
-        """
+    def own_bounds(self) -> OwnStepBounds | None:
+        """Bounds as `bounds`, but for traces that are each compared with one user alone."""
         return None
 
 
 class Bounds(NamedTuple):
-    """Lower and upper bounds of log-probabilities, in single precision; minus and plus infinity are always bounds."""
+    """Lower and upper bounds of log-probabilities; minus and plus infinity are always bounds."""
 
     lower: Float[Array, "*step"]
     upper: Float[Array, "*step"]
@@ -228,7 +225,7 @@ class Bounds(NamedTuple):
 
 @runtime_checkable
 class StepBounds(Protocol):
-    """The methods of a `ScoredTraceModel`, with bounds in place of log-probabilities.
+    """The methods of a `ScoredTraceModel`, with bounds in single precision in place of log-probabilities.
 
     An instance is a JAX pytree, as a trace model is.
     """
@@ -253,6 +250,25 @@ class StepBounds(Protocol):
 
     def log_stays(self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
         """See `ScoredTraceModel.log_stays`."""
+        ...
+
+
+@runtime_checkable
+class OwnStepBounds(Protocol):
+    """The methods of a `ScoredTraceModel` for one user at a time, with bounds in place of log-probabilities."""
+
+    def user_cache(self, users: Int[Array, " user"]) -> Any:
+        """See `ScoredTraceModel.user_cache`."""
+        ...
+
+    def log_first(self, cache: Any, place: Int[Array, ""]) -> Bounds:
+        """See `ScoredTraceModel.log_first`."""
+        ...
+
+    def log_next(
+        self, cache: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Bounds:
+        """See `ScoredTraceModel.log_next`."""
         ...
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import Bounds, ScoredTraceModel, StepBounds
+from ppmtf_jax.trace_models.base import Bounds, OwnStepBounds, ScoredTraceModel, StepBounds
 
 # Maximum number of users whose cache is computed together: matrix products are faster for many users. Of users whose
 # likelihoods are computed for all traces, fewer are taken together, because they need a table of all steps.
@@ -23,6 +23,7 @@ CHUNK = 512
 TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
 
 StepModel = ScoredTraceModel | StepBounds
+OwnStepModel = ScoredTraceModel | OwnStepBounds
 
 
 def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
@@ -31,7 +32,9 @@ def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " 
     return first[number]
 
 
-def step_log_probabilities(model: StepModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False) -> Any:
+def step_log_probabilities(
+    model: OwnStepModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
+) -> Any:
     """Log-probability of each event of complete traces, each trace under its own user; shapes (traces, instants).
 
     The sum over instants is the log-likelihood of the trace. Fewer distinct users take less time: give the
@@ -44,13 +47,13 @@ def step_log_probabilities(model: StepModel, users: np.ndarray, places: np.ndarr
     blocks = [block for of_tile in of_tiles for block in _parts(of_tile, TRACES_AT_A_TIME)]
     # All blocks have the same size, so that only one program is compiled.
     size = padded_size(max(map(len, blocks)))
-    n_cached = min(USERS_AT_A_TIME, padded_size(len(distinct)))
     local_copy = on_each_device(model)
 
     def of_block(block: np.ndarray) -> Any:
         padded = np.resize(block, size)
         first = number[block[0]] // USERS_AT_A_TIME * USERS_AT_A_TIME
-        ids = np.resize(distinct[first : first + USERS_AT_A_TIME], n_cached)
+        # Always as many users, so that the last digits of a row sum do not depend on how many there are.
+        ids = np.resize(distinct[first : first + USERS_AT_A_TIME], USERS_AT_A_TIME)
         which = number[padded] - first
         steps = _own_steps(local_copy(), jnp.asarray(ids), jnp.asarray(which), jnp.asarray(places[padded]))
         return jax.tree.map(lambda each: np.asarray(each)[: len(block)], steps)
@@ -198,7 +201,7 @@ def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: 
 
 @jax.jit
 def _own_steps(
-    model: Any,
+    model: OwnStepModel,
     users: Int[Array, " user"],
     which: Int[Array, " trace"],
     places: Int[Array, "trace instant"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest import mock
 
 import jax
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.privacy import plausible_users as tested
-from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users
-from ppmtf_jax.trace_models import metropolis_hastings_bounds
+from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users, own_log_likelihoods
+from ppmtf_jax.trace_models import likelihoods, metropolis_hastings_bounds
 from ppmtf_jax.trace_models.base import Bounds
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
@@ -132,6 +133,39 @@ def test_the_order_of_the_verifiers_changes_no_verdict(monkeypatch):
     found, _ = count_plausible_users(other, everybody(other), np.argsort(order)[users], places, own, 1.0, stop_at)
     np.testing.assert_array_equal(found, first)
     assert 1 < len(set(first)) < TRACES
+
+
+def wrong_bins(model: MetropolisHastings, users: np.ndarray, places: np.ndarray) -> int:
+    """How many log-likelihoods under the input users are in a wrong bin, if one of them is at an edge or beside it."""
+    exact, wrong = double_loop(model, users, places)[np.arange(TRACES), users], 0
+    for trace in range(0, TRACES, 3):
+        edge = float(-exact[trace] / 5)
+        # At the edge, one unit in the last place beside it, and beside it by less than the error of single precision.
+        for eta in (edge, np.nextafter(edge, 0), np.nextafter(edge, 9), edge * (1 - 1e-9), edge * (1 + 1e-9)):
+            found = own_log_likelihoods(model, users, places, eta)
+            np.testing.assert_allclose(found, exact, rtol=0, atol=tested.OWN_ERROR)
+            # Where the edge is far, the bounds are enough.
+            assert (found != exact).mean() > 0.5
+            wrong += int((np.floor(-found / eta) != np.floor(-exact / eta)).sum())
+    return wrong
+
+
+def test_own_log_likelihoods_at_the_edge_of_a_bin_are_in_the_right_bin(unshared):
+    assert not wrong_bins(*unshared)
+
+
+@pytest.mark.parametrize("factor", [1e-2, 1e-3])
+def test_bounds_of_row_sums_that_are_too_narrow_are_caught(factor, unshared, monkeypatch):
+    right = metropolis_hastings_bounds.MetropolisHastingsBounds.row_sums
+
+    def wrong(self, users):
+        found, error, _ = right(self, users)
+        return found, error, Bounds(found * (1 - factor * error), found * (1 + factor * error))
+
+    monkeypatch.setattr(metropolis_hastings_bounds.MetropolisHastingsBounds, "row_sums", wrong)
+    # A new function, so that JAX compiles the bug.
+    monkeypatch.setattr(likelihoods, "_own_steps", jax.jit(partial(likelihoods._own_steps.__wrapped__)))
+    assert wrong_bins(*unshared)
 
 
 def test_a_bound_that_is_too_tight_is_caught(monkeypatch):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.privacy.plausible_users import SLACK
 from ppmtf_jax.trace_models import metropolis_hastings_bounds as tested
 from ppmtf_jax.trace_models.base import Bounds
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
@@ -115,6 +116,46 @@ def test_exact_log_probabilities_are_inside(floor, mix):
             if kind is usual:
                 # The bounds are narrow, so they say something.
                 assert np.quantile(np.concatenate([each.ravel() for each in widths]), 0.9) < 1e-3
+
+
+@jax.jit
+def of_own_steps(model, instants, places, next_places):
+    """`log_next` of all steps and users, one user at a time."""
+    tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.user_cache(jnp.arange(USERS)))
+    of_steps = jax.vmap(model.log_next, (None, 0, 0, 0))
+    return jax.vmap(of_steps, (0, None, None, None))(tables, instants, places, next_places)
+
+
+def own_violations(model: MetropolisHastings) -> int:
+    """How many exact log-probabilities are outside of the bounds for one user at a time."""
+    moves, (instants, places) = every_step()
+    steps = [np.append(*each) for each in zip(moves, (instants, places, places), strict=True)]
+    exact, bounds = (
+        np.asarray(each) for each in (of_own_steps(model, *steps), of_own_steps(model.own_bounds(), *steps))
+    )
+    slack = SLACK * (1 + np.abs(exact))
+    return int((~((bounds[0] - slack <= exact) & (exact <= bounds[1] + slack))).sum())
+
+
+@pytest.mark.parametrize(("floor", "mix"), [(1e-12, 0.0), (1e-2, 0.3)])
+def test_exact_log_probabilities_are_inside_of_the_bounds_of_one_user(floor, mix):
+    for kind in KINDS:
+        for seed in range(3):
+            assert not own_violations(chains(kind(np.random.default_rng(seed)), floor, mix)), kind.__name__
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-3])
+def test_row_sums_with_errors_that_are_too_small_are_caught(factor, monkeypatch):
+    right = tested.MetropolisHastingsBounds.row_sums
+
+    def wrong(self, users):
+        found, error, _ = right(self, users)
+        return found, error, Bounds(found * (1 - factor * error), found * (1 + factor * error))
+
+    monkeypatch.setattr(tested.MetropolisHastingsBounds, "row_sums", wrong)
+    # Another function, so that JAX compiles the bug.
+    monkeypatch.setitem(globals(), "of_own_steps", jax.jit(partial(of_own_steps.__wrapped__)))
+    assert own_violations(chains(usual(np.random.default_rng(0)), 1e-8, 0.0))
 
 
 def without_transition_errors() -> mock._patch:
