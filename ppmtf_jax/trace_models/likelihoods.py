@@ -21,6 +21,7 @@ PAIRED_USERS = 64
 CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
 TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
+FEWEST_TRACES = 128
 
 StepModel = ScoredTraceModel | StepBounds
 OwnStepModel = ScoredTraceModel | OwnStepBounds
@@ -45,8 +46,8 @@ def step_log_probabilities(
     tile = number[order] // USERS_AT_A_TIME
     of_tiles = np.split(order, np.flatnonzero(np.diff(tile)) + 1)
     blocks = [block for of_tile in of_tiles for block in _parts(of_tile, TRACES_AT_A_TIME)]
-    # All blocks have the same size, so that only one program is compiled.
-    size = padded_size(max(map(len, blocks)))
+    # All blocks have the same size, and small sets of traces too, so that few programs are compiled.
+    size = padded_size(max(map(len, blocks)), least=FEWEST_TRACES)
     local_copy = on_each_device(model)
 
     def of_block(block: np.ndarray) -> Any:
