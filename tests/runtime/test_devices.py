@@ -29,7 +29,7 @@ from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.laplace import add_laplace
-from ppmtf_jax.privacy import plausible_deniability
+from ppmtf_jax.privacy import plausible_deniability, plausible_users
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.runtime import devices
 from ppmtf_jax.runtime.devices import (
@@ -207,7 +207,7 @@ def model(monkeypatch) -> fitted_model.FittedModel:
 
     monkeypatch.setattr(sampling, "TILE", 2)
     monkeypatch.setattr(sampling, "sample_tiles", sample)
-    monkeypatch.setattr(plausible_deniability, "step_log_probabilities", log_probabilities)
+    monkeypatch.setattr(plausible_users, "step_log_probabilities", log_probabilities)
     monkeypatch.setattr(plausible_deniability, "count_plausible_users", count)
     return fit(toy_city(n_users=11, n_places=12, n_days=1, seed=0).traces, "uniform")
 
