@@ -68,9 +68,7 @@ class Blocks(Generic[Item]):
     def total(self) -> Any:
         """Sum over all blocks of arrays, or of tuples of arrays."""
         sums = reduce(_added, self)
-        if not self.shared:
-            return sums
-        return tuple(map(sum_over_processes, sums)) if isinstance(sums, tuple) else sum_over_processes(sums)
+        return tuple(map(self.sum_of_all, sums)) if isinstance(sums, tuple) else self.sum_of_all(sums)
 
     def joined(self) -> np.ndarray:
         """The arrays of all blocks, one after another, such as a value for each user; every process gets all."""
@@ -79,6 +77,10 @@ class Blocks(Generic[Item]):
     def first(self) -> Item:
         """The value of the first block of this process."""
         return next(iter(self))
+
+    def sum_of_all(self, own: Any) -> Any:
+        """Sum over all processes of an array of each."""
+        return sum_over_processes(own) if self.shared else own
 
     def of_all(self, own: np.ndarray) -> np.ndarray:
         """The arrays of all processes, one after another, from the array of this process."""
