@@ -7,9 +7,13 @@ are exact: they do not depend on the order of the blocks, nor on how blocks are 
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
+from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
+from weakref import finalize
 
 import numpy as np
 
@@ -61,6 +65,21 @@ class Blocks(Generic[Item]):
             ((users, value),) = self.source
             return Blocks([(users, composed(users, value))], shared=self.shared)
         return Blocks(self.source, composed, shared=self.shared)
+
+    def kept(self) -> Blocks[Item]:
+        """The same blocks, but computed now and written to a temporary file without a name, for faster passes."""
+        file, users_and_places = TemporaryFile(), []
+        values = in_order(lambda pair: (pair[0], pickle.dumps(self.function(*pair), 5)), self.source, n_cores())
+        for users, content in values:
+            users_and_places.append((users, (len(content), file.tell())))
+            file.write(content)
+        file.flush()
+
+        def read(_: slice, place: tuple[int, int]) -> Item:
+            return pickle.loads(os.pread(file.fileno(), *place))
+
+        finalize(read, file.close)
+        return Blocks(users_and_places, read, shared=self.shared)
 
     def __iter__(self) -> Iterator[Item]:
         return in_order(lambda pair: self.function(*pair), self.source, n_cores())

@@ -155,10 +155,10 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path, **options: Any) -> Iterator[Any]:
     """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
     try:
-        with path.open("rb") as stream, parquet.ParquetFile(stream) as file:
+        with path.open("rb") as stream, parquet.ParquetFile(stream, **options) as file:
             yield file
     except InputError:
         raise
