@@ -143,9 +143,9 @@ class Groups(NamedTuple):
     def of(
         cls, group: np.ndarray, weight: np.ndarray, n_users: np.ndarray, total: np.ndarray
     ) -> tuple[Groups, Int[np.ndarray, " weight"]]:
-        """From the weights of users in groups, each weight that of `n_users` (1 or 0) users; and the index of each group.
+        """From the weights of users in groups, each weight that of `n_users` (1 or 0) users.
 
-        `total`: what each weight adds to the groups' `total`.
+        `total`: what each weight adds to the groups' `total`. The second result is the index of each weight's group.
         """
         which, found = _numbered(group)
         heaviest, second = np.zeros((2, len(found)))
@@ -272,7 +272,7 @@ def _added(rows: Rows) -> tuple[tuple[int, ...], Int[np.ndarray, " cell"], Float
 
 
 def _weigh(rows: Rows) -> tuple[_Weights, Groups, Bool[np.ndarray, " row"]]:
-    """Weights of rows, their groups, and whether a row's user weighs more than the second heaviest user of the group."""
+    """Weights of rows, their groups, and which rows are of users who weigh more than the second heaviest of a group."""
     weight = np.ones(len(rows.user)) if rows.weight is None else rows.weight.astype(np.float64)
     n_groups = int(rows.group.max(initial=-1)) + 1
     pair, found = pd.factorize(rows.user.astype(np.int64) * n_groups + rows.group)

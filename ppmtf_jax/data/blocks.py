@@ -68,18 +68,19 @@ class Blocks(Generic[Item]):
 
     def kept(self) -> Blocks[Item]:
         """The same blocks, but computed now and written to a temporary file without a name, for faster passes."""
-        file, users_and_places = TemporaryFile(), []
-        values = in_order(lambda pair: (pair[0], pickle.dumps(self.function(*pair), 5)), self.source, n_cores())
-        for users, content in values:
-            users_and_places.append((users, (len(content), file.tell())))
-            file.write(content)
-        file.flush()
+        file = TemporaryFile()  # noqa: SIM115 - closed when `read` is no longer used
 
-        def read(_: slice, place: tuple[int, int]) -> Item:
-            return pickle.loads(os.pread(file.fileno(), *place))
+        def read(_: slice, where: tuple[int, int]) -> Item:
+            return pickle.loads(os.pread(file.fileno(), *where))
 
         finalize(read, file.close)
-        return Blocks(users_and_places, read, shared=self.shared)
+        source = []
+        values = in_order(lambda pair: (pair[0], pickle.dumps(self.function(*pair), 5)), self.source, n_cores())
+        for users, content in values:
+            source.append((users, (len(content), file.tell())))
+            file.write(content)
+        file.flush()
+        return Blocks(source, read, shared=self.shared)
 
     def __iter__(self) -> Iterator[Item]:
         return in_order(lambda pair: self.function(*pair), self.source, n_cores())

@@ -195,10 +195,15 @@ def _whole(column: Any) -> np.ndarray:
     return values.astype(np.int32, copy=False)
 
 
-def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
+def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
     All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files.
+
+    Parameters
+    ----------
+    with_friends : bool
+        Read the friendships, if there are any. Without them, users need less memory.
 
     Raises
     ------
@@ -214,7 +219,7 @@ def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
     ...     [block.n_users for block in open_traces(folder + "/city").blocks]
     [20]
     """
-    table = open_trace_set(folder)
+    table = open_trace_set(folder, with_friends=with_friends)
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError

@@ -118,6 +118,7 @@ def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
             read(tmp_path / "set")
         messages.append(str(error.value))
     assert messages[0] == messages[1]
+    assert open_traces(tmp_path / "set", with_friends=False).friendships is None
 
 
 def test_a_value_of_each_user_and_a_total(whole, tmp_path):
