@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -128,17 +128,26 @@ class Rows(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Distinct groups, ascending; the weights of the two heaviest users of each (0 if there is none), and its users."""
+    """Distinct groups, ascending; the weights of the two heaviest users of each (0 if there is none), and its users.
+
+    `total` is the sum of the rounded weights of a group's rows, without a bound.
+    """
 
     group: Int[np.ndarray, " group"]
     heaviest: Float[np.ndarray, " group"]
     second: Float[np.ndarray, " group"]
     n_users: Int[np.ndarray, " group"]
+    total: Float[np.ndarray, " group"]
 
     @classmethod
-    def of(cls, group: np.ndarray, weight: np.ndarray, n_users: np.ndarray) -> Groups:
-        """From the weights of users in groups, each weight that of `n_users` (1 or 0) users."""
-        found, which = np.unique(group, return_inverse=True)
+    def of(
+        cls, group: np.ndarray, weight: np.ndarray, n_users: np.ndarray, total: np.ndarray
+    ) -> tuple[Groups, Int[np.ndarray, " weight"]]:
+        """From the weights of users in groups, each weight that of `n_users` (1 or 0) users.
+
+        `total`: what each weight adds to the groups' `total`. The second result is the index of each weight's group.
+        """
+        which, found = _numbered(group)
         heaviest, second = np.zeros((2, len(found)))
         np.maximum.at(heaviest, which, weight)
         # One of the heaviest users of each group. If another user is equally heavy, the second heaviest has the same
@@ -149,20 +158,26 @@ class Groups(NamedTuple):
         others = np.ones(len(weight), bool)
         others[first] = False
         np.maximum.at(second, which[others], weight[others])
-        return cls(found, heaviest, second, np.bincount(which, n_users, len(found)).astype(np.int64))
+        n_users = np.bincount(which, n_users, len(found)).astype(np.int64)
+        return cls(found, heaviest, second, n_users, sums(which, total, len(found))), which
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
         """The groups of different users together."""
-        group, heaviest, second, n_users = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        weights = np.concatenate([heaviest, second])
-        return cls.of(np.tile(group, 2), weights, np.concatenate([n_users, np.zeros_like(n_users)]))
+        group, heaviest, second, *added = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        # The users and the sums count once, with the heaviest users.
+        added = (np.concatenate([each, np.zeros_like(each)]) for each in added)
+        return cls.of(np.tile(group, 2), np.concatenate([heaviest, second]), *added)[0]
 
     def users_of(self, n_groups: int) -> Int[np.ndarray, " number"]:
         """Number of users in each of the groups from 0 to `n_groups` - 1."""
         found = np.zeros(n_groups, np.int64)
         found[self.group] = self.n_users
         return found
+
+    def find(self, group: Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
+        """Index of the group of each row."""
+        return np.searchsorted(self.group, group)
 
 
 class Bounded(NamedTuple):
@@ -172,58 +187,115 @@ class Bounded(NamedTuple):
     groups: Groups
 
 
-class _Pairs(NamedTuple):
-    """Rows with the number of their (user, group) pair; and each pair's group and total weight."""
+class _Weights(NamedTuple):
+    """Weights of rows; `of_user` is the weight of all rows of the row's user in the row's group."""
 
-    rows: Rows
+    group: Int[np.ndarray, " row"]
+    cell: Int[np.ndarray, " row"]
     weight: Float[np.ndarray, " row"]
-    pair: Int[np.ndarray, " row"]
-    group: Int[np.ndarray, " pair"]
-    total: Float[np.ndarray, " pair"]
-
-    @classmethod
-    def of(cls, rows: Rows) -> _Pairs:
-        weight = np.ones(len(rows.user)) if rows.weight is None else rows.weight.astype(np.float64)
-        n_groups = int(rows.group.max(initial=-1)) + 1
-        which, pair = pd.factorize(rows.user.astype(np.int64) * n_groups + rows.group)
-        return cls(rows, weight, which, pair % max(n_groups, 1), np.bincount(which, weight, len(pair)))
-
-    def groups(self) -> Groups:
-        return Groups.of(self.group, self.total, np.ones(len(self.group)))
+    of_user: Float[np.ndarray, " row"]
 
     def bounded(self, groups: Groups) -> Float[np.ndarray, " row"]:
-        """Weights of the rows, scaled such that no user weighs more than the second heaviest user of the group."""
-        scale = np.minimum(1, groups.second[np.searchsorted(groups.group, self.group)] / self.total)
-        # Rounded down, so that the bound holds; sums of such numbers are exact.
-        return np.floor(self.weight * scale[self.pair] / UNIT) * UNIT
+        """Weights, scaled such that no user weighs more than the second heaviest user of the group."""
+        return _rounded(self.weight * np.minimum(1, groups.second[groups.find(self.group)] / self.of_user))
 
-    def sums(self, groups: Groups) -> Float[np.ndarray, "..."]:
-        cell, n_cells = self.rows.cell, prod(self.rows.shape)
-        if cell is None:
-            cell, n_cells = np.searchsorted(groups.group, self.rows.group), len(groups.group)
-        total = sums(cell, self.bounded(groups), n_cells)
-        return total if self.rows.cell is None else total.reshape(self.rows.shape)
+    def where(self, keep: Bool[np.ndarray, " row"]) -> _Weights:
+        """The rows for which `keep` is true."""
+        return _Weights(*(column[keep] for column in self))
+
+
+class _Counted(NamedTuple):
+    """Groups of rows, and the rows above the bound; rows of more users can only take away from these."""
+
+    groups: Groups
+    above: _Weights
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Counted]) -> _Counted:
+        """The rows of different users together."""
+        groups = Groups.joined([part.groups for part in parts])
+        above = _Weights(*map(np.concatenate, zip(*(part.above for part in parts), strict=True)))
+        return cls(groups, above.where(above.of_user > groups.second[groups.find(above.group)]))
+
+
+class _RunningSum:
+    """Sum of rows of one kind, to which the rows of more and more users are added as they are, without a bound."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.shape, self.total = shape, np.zeros(prod(shape))
+        self.parts: list[_Counted] = []
+
+    def add(self, cell: Int[np.ndarray, " cell"], weight: Float[np.ndarray, " cell"], counted: _Counted) -> None:
+        """Add the rows of other users."""
+        np.add.at(self.total, cell, weight)
+        self.parts.append(counted)
+        # Joined when the new ones are as many as the old ones, so that this takes little time and memory.
+        if sum(len(part.groups.group) for part in self.parts[1:]) > len(self.parts[0].groups.group):
+            self.parts = [_Counted.joined(self.parts)]
+
+    def bounded(self, blocks: Blocks) -> Bounded:
+        """The sum over all processes, corrected such that the bound holds."""
+        own = _Counted.joined(self.parts)
+        groups, above = _Counted.joined([_Counted(*(type(part)(*map(blocks.of_all, part)) for part in own))])
+        change = above.bounded(groups) - _rounded(above.weight)
+        if self.shape:
+            total, cell = blocks.sum_of_all(self.total), above.cell
+        else:
+            total, cell = groups.total, groups.find(above.group)
+        return Bounded((total + sums(cell, change, len(total))).reshape(self.shape or -1), groups)
 
 
 def bounded_totals(rows: Blocks[Sequence[Rows]]) -> list[Bounded]:
     """Sums of rows in which no user weighs more in a group than the second heaviest user of the group.
 
-    Several kinds of rows can be counted in the same two passes over the users. The first pass finds the heaviest users
-    of each group, and the second pass adds the scaled weights. In a group with a single user, all weights are 0.
+    Several kinds of rows can be counted in one pass over the users. At most one user of a group weighs more than the
+    second heaviest. All rows are added as they are, and her rows are kept. When all users are counted, her rows are
+    scaled, and the sums corrected. In a group with a single user, all weights are 0.
     """
-    pairs = rows.map(lambda kinds: [_Pairs.of(each) for each in kinds])
-    found: list[list[Groups]] = []
-    for kinds in pairs.map(lambda kinds: [each.groups() for each in kinds]):
-        found = found or [[] for _ in kinds]
-        for before, each in zip(found, kinds, strict=True):
-            before.append(each)
-            # Joined when the new ones are as many as the old ones, so that this takes little time and memory.
-            if sum(len(part.group) for part in before[1:]) > len(before[0].group):
-                before[:] = [Groups.joined(before)]
-    own = [Groups.joined(before) for before in found]
-    groups = [Groups.joined([Groups(*map(rows.of_all, each))]) for each in own]
-    sums = pairs.map(lambda kinds: tuple(each.sums(own) for each, own in zip(kinds, groups, strict=True))).total()
-    return [Bounded(total, own) for total, own in zip(sums, groups, strict=True)]
+    found: list[_RunningSum] = []
+    for kinds in rows.map(lambda kinds: list(map(_added, kinds))):
+        found = found or [_RunningSum(shape) for shape, *_ in kinds]
+        for running, (_, *own) in zip(found, kinds, strict=True):
+            running.add(*own)
+    return [running.bounded(rows) for running in found]
+
+
+def _added(rows: Rows) -> tuple[tuple[int, ...], Int[np.ndarray, " cell"], Float[np.ndarray, " cell"], _Counted]:
+    """Shape of the sum, cells and what to add to them, and what is needed for the bound."""
+    weights, groups, is_above = _weigh(rows)
+    cell, weight, n_cells = weights.cell, _rounded(weights.weight), prod(rows.shape)
+    if rows.cell is None:
+        cell, weight = cell[:0], weight[:0]
+    elif n_cells < len(cell):
+        cell, weight = np.arange(n_cells), sums(cell, weight, n_cells)
+    return rows.shape, cell, weight, _Counted(groups, weights.where(is_above))
+
+
+def _weigh(rows: Rows) -> tuple[_Weights, Groups, Bool[np.ndarray, " row"]]:
+    """Weights of rows, their groups, and which rows are of users who weigh more than the second heaviest of a group."""
+    weight = np.ones(len(rows.user)) if rows.weight is None else rows.weight.astype(np.float64)
+    n_groups = int(rows.group.max(initial=-1)) + 1
+    pair, found = pd.factorize(rows.user.astype(np.int64) * n_groups + rows.group)
+    of_pair, rounded = (sums(pair, each, len(found)) for each in (weight, _rounded(weight)))
+    groups, which = Groups.of(found % max(n_groups, 1), of_pair, np.ones(len(found)), rounded)
+    weights = _Weights(rows.group, rows.group if rows.cell is None else rows.cell, weight, of_pair[pair])
+    return weights, groups, (of_pair > groups.second[which])[pair]
+
+
+def _numbered(group: Int[np.ndarray, " row"]) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " group"]]:
+    """Index of each row's group among the distinct groups, and these groups, ascending."""
+    n_groups = int(group.max(initial=-1)) + 1
+    if n_groups > 4 * len(group):
+        return pd.factorize(group, sort=True)
+    # Much faster than to sort or to hash them.
+    is_there = np.zeros(n_groups, bool)
+    is_there[group] = True
+    return (np.cumsum(is_there) - 1)[group], np.flatnonzero(is_there)
+
+
+def _rounded(weight: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """Weights, rounded down so that bounds hold; sums of such numbers are exact."""
+    return np.floor(weight / UNIT) * UNIT
 
 
 def bounded(
@@ -245,9 +317,8 @@ def bounded(
     >>> weights.round(2).tolist(), users.tolist()
     ([0.33, 0.33, 0.33, 1.0, 0.0], [2, 1])
     """
-    pairs = _Pairs.of(Rows(user, group, weight=weight))
-    groups = pairs.groups()
-    return pairs.bounded(groups), groups.users_of(n_groups)
+    weights, groups, _ = _weigh(Rows(user, group, weight=weight))
+    return weights.bounded(groups), groups.users_of(n_groups)
 
 
 def sums(

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.contributions import Rows, bounded_totals, stretches, used_share
 from ppmtf_jax.data.blocks import Blocks, OneBlock
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
@@ -31,7 +33,10 @@ class VisitCounts(OneBlock):
         """Count the events of traces."""
         n_slots, n_places = traces.time_grid.n_slots, traces.n_places
         code = (traces.user.astype(np.int64) * n_slots + traces.slot) * n_places + traces.place
-        code, count = np.unique(code, return_counts=True)
+        # Faster than `np.unique`, because events are nearly in this order.
+        code.sort(kind="stable")
+        first = np.flatnonzero(run_begins(code))
+        code, count = code[first], np.diff(first, append=len(code))
         rest, place = np.divmod(code, n_places)
         user, slot = np.divmod(rest, n_slots)
         user, slot, place = (column.astype(np.int32) for column in (user, slot, place))
@@ -58,7 +63,7 @@ class VisitCounts(OneBlock):
         if exponent == 1:
             return self.count
         pair = self.user.astype(np.int64) * self.n_places + self.place
-        _, which = np.unique(pair, return_inverse=True)
+        which = pd.factorize(pair)[0]
         at_place = np.bincount(which, self.count)
         return self.count * at_place[which] ** (exponent - 1)
 

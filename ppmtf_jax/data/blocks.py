@@ -7,9 +7,13 @@ are exact: they do not depend on the order of the blocks, nor on how blocks are 
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
+from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
+from weakref import finalize
 
 import numpy as np
 
@@ -62,15 +66,29 @@ class Blocks(Generic[Item]):
             return Blocks([(users, composed(users, value))], shared=self.shared)
         return Blocks(self.source, composed, shared=self.shared)
 
+    def kept(self) -> Blocks[Item]:
+        """The same blocks, but computed now and written to a temporary file without a name, for faster passes."""
+        file = TemporaryFile()  # noqa: SIM115 - closed when `read` is no longer used
+
+        def read(_: slice, where: tuple[int, int]) -> Item:
+            return pickle.loads(os.pread(file.fileno(), *where))
+
+        finalize(read, file.close)
+        source = []
+        values = in_order(lambda pair: (pair[0], pickle.dumps(self.function(*pair), 5)), self.source, n_cores())
+        for users, content in values:
+            source.append((users, (len(content), file.tell())))
+            file.write(content)
+        file.flush()
+        return Blocks(source, read, shared=self.shared)
+
     def __iter__(self) -> Iterator[Item]:
         return in_order(lambda pair: self.function(*pair), self.source, n_cores())
 
     def total(self) -> Any:
         """Sum over all blocks of arrays, or of tuples of arrays."""
         sums = reduce(_added, self)
-        if not self.shared:
-            return sums
-        return tuple(map(sum_over_processes, sums)) if isinstance(sums, tuple) else sum_over_processes(sums)
+        return tuple(map(self.sum_of_all, sums)) if isinstance(sums, tuple) else self.sum_of_all(sums)
 
     def joined(self) -> np.ndarray:
         """The arrays of all blocks, one after another, such as a value for each user; every process gets all."""
@@ -79,6 +97,10 @@ class Blocks(Generic[Item]):
     def first(self) -> Item:
         """The value of the first block of this process."""
         return next(iter(self))
+
+    def sum_of_all(self, own: Any) -> Any:
+        """Sum over all processes of an array of each."""
+        return sum_over_processes(own) if self.shared else own
 
     def of_all(self, own: np.ndarray) -> np.ndarray:
         """The arrays of all processes, one after another, from the array of this process."""

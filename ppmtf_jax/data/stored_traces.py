@@ -6,7 +6,7 @@ The parts of a trace set are files. No user is in two parts, and the ids of user
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +64,7 @@ class StoredTraces(TraceSet):
     friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
+    rows: Blocks[_Rows] | None = None  # the rows of this process, if they are not read from the folder
 
     @property
     def n_events(self) -> int:
@@ -84,30 +85,34 @@ class StoredTraces(TraceSet):
 
     @property
     def blocks(self) -> Blocks[Traces]:
-        return Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
+        return self._rows().map(self._made, self.user_ids)
+
+    def for_many_passes(self) -> StoredTraces:
+        return replace(self, rows=self._rows().kept())
+
+    def _rows(self) -> Blocks[_Rows]:
+        return self.rows or Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
 
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
         number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
 
-        def select(block: Traces, keep: np.ndarray, number: np.ndarray) -> _Rows:
-            kept = keep[block.user]
-            return _Rows(number[block.user[kept]], *(getattr(block, name)[kept] for name in EVENT_COLUMNS[1:]))
+        def select(rows: _Rows, keep: np.ndarray, number: np.ndarray) -> _Rows:
+            kept = keep[rows.user]
+            return _Rows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
 
-        blocks = self.blocks
+        blocks = self._rows()
         found = list(blocks.map(select, chosen, number))
         rows = _Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
         pairs = self.friendships
         if pairs is not None:
             pairs = number[pairs[chosen[pairs].all(axis=1)]]
-        return self.made(rows, chosen, pairs)
+        return self._made(rows, self.user_ids[chosen], pairs)
 
-    def made(self, rows: _Rows, users: slice | np.ndarray, friendships: np.ndarray | None = None) -> Traces:
-        """Traces of some users; their numbers in `rows` ascend without gaps."""
-        rows = rows._replace(user=rows.user - rows.user[0])
+    def _made(self, rows: _Rows, user_ids: np.ndarray, friendships: np.ndarray | None = None) -> Traces:
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
-        return Traces(*rows, self.user_ids[users], self.places, self.time_grid, friendships, **same)
+        return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
@@ -123,12 +128,12 @@ class StoredTraces(TraceSet):
 
 
 class _OwnBlocks:
-    """The users and the traces of the blocks of this process, read from the files in each iteration."""
+    """The users and the rows of the blocks of this process, read from the files in each iteration."""
 
     def __init__(self, stored: StoredTraces):
         self.stored = stored
 
-    def __iter__(self) -> Iterator[tuple[slice, Traces]]:
+    def __iter__(self) -> Iterator[tuple[slice, _Rows]]:
         stored, own = self.stored, self.stored.own_blocks
         begins, number = stored.begins, own.start
         left = _Rows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
@@ -139,7 +144,7 @@ class _OwnBlocks:
                 first = number * BLOCK_USERS
                 users = slice(first, min(first + BLOCK_USERS, stored.n_users))
                 number += 1
-                yield users, stored.made(block, users)
+                yield users, block._replace(user=block.user - block.user[0])
 
 
 class _OutOfOrderError(Exception):
@@ -153,7 +158,8 @@ def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterat
     """
     before, n_users, last = 0, 0, None
     for path in trace_files(Path(folder)):
-        with opened(path) as file:
+        # Most ids of places are texts that are stored once each, which is how they are needed here.
+        with opened(path, read_dictionary=["place"]) as file:
             for group in range(file.num_row_groups):
                 n = file.metadata.row_group(group).num_rows
                 first, end = max(begin - before, 0), min(stop - before, n)
@@ -175,7 +181,7 @@ def _encoded(column: Any) -> tuple[np.ndarray, np.ndarray]:
     """Index of each value of an Arrow column, and the distinct values."""
     if column.null_count:
         raise _OutOfOrderError
-    encoded = column.combine_chunks().dictionary_encode()
+    encoded = column.unify_dictionaries().combine_chunks().dictionary_encode()
     return encoded.indices.to_numpy(), id_array(encoded.dictionary.to_pandas())
 
 
@@ -189,10 +195,15 @@ def _whole(column: Any) -> np.ndarray:
     return values.astype(np.int32, copy=False)
 
 
-def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
+def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
     All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files.
+
+    Parameters
+    ----------
+    with_friends : bool
+        Read the friendships, if there are any. Without them, users need less memory.
 
     Raises
     ------
@@ -208,7 +219,7 @@ def open_traces(folder: PathLike, *, progress: bool = False) -> TraceSet:
     ...     [block.n_users for block in open_traces(folder + "/city").blocks]
     [20]
     """
-    table = open_trace_set(folder)
+    table = open_trace_set(folder, with_friends=with_friends)
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError

@@ -75,10 +75,10 @@ class EventTable:
     pieces: Iterator[pd.DataFrame]
 
 
-def open_trace_set(folder: PathLike, *, progress: bool = False) -> EventTable:
+def open_trace_set(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> EventTable:
     """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read.
 
-    `progress`: show a progress bar while the pieces are read.
+    `with_friends`: read the friendships, if there are any. `progress`: show a progress bar while the pieces are read.
     """
     folder = Path(folder)
     needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)
@@ -94,7 +94,7 @@ def open_trace_set(folder: PathLike, *, progress: bool = False) -> EventTable:
         way_out = "Make one with `ppmtf import`"
         raise InputError(str(folder), [Problem(f"a trace set with {', '.join(needed)}", found, way_out=way_out)])
     friends_file = folder / FRIENDS_FILE
-    friends = read_parquet(friends_file) if friends_file.is_file() else None
+    friends = read_parquet(friends_file) if with_friends and friends_file.is_file() else None
     places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
     time_grid = TimeGrid.load(folder / GRID_FILE)
     files = trace_files(folder)
@@ -155,10 +155,10 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path, **options: Any) -> Iterator[Any]:
     """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
     try:
-        with path.open("rb") as stream, parquet.ParquetFile(stream) as file:
+        with path.open("rb") as stream, parquet.ParquetFile(stream, **options) as file:
             yield file
     except InputError:
         raise

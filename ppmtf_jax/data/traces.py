@@ -123,6 +123,10 @@ class TraceSet(abc.ABC):
     def in_memory(self) -> Traces:
         """The traces of all users, in memory."""
 
+    def for_many_passes(self) -> TraceSet:
+        """The same traces, in a temporary file of 16 bytes an event if they are not in memory."""
+        return self
+
     @property
     def n_users(self) -> int:
         return len(self.user_ids)
@@ -667,8 +671,11 @@ def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.
         strangers = friendships[["user", "friend"]].to_numpy()[unknown].tolist()
         examples = first_examples([tuple(pair) for pair in strangers])
         problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
-    pairs = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1)
-    return np.unique(pairs, axis=0).astype(np.int32), problems
+    first, second = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1).T
+    # Much faster than `np.unique` of rows.
+    code = np.sort(first * len(user_ids) + second)
+    pairs = np.divmod(code[run_begins(code)], len(user_ids))
+    return np.stack(pairs, axis=1).astype(np.int32), problems
 
 
 def _digest_of_events(block: Traces) -> np.ndarray:

@@ -103,7 +103,7 @@ def fit_model(
     """
     _check_output(out, MODEL, overwrite, [train])
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
-    traces = open_traces(train, progress=progress)
+    traces = open_traces(train, with_friends=False, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
     _save(model, out, overwrite, [train])
     return model

@@ -354,7 +354,9 @@ def plausible_deniability_test(
         random_users = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
         verifiers = Verifiers.of(trace_model, random_users, model.n_users)
         index = model.user_index(synthetic.user_ids)
-        for first, places in _groups(blocks):
+        # The traces of persons of one class are tested in blocks, which are too small if the groups are.
+        n_together = (4 if isinstance(trace_model, PersonModel) else 1) * EVENTS_TESTED_TOGETHER
+        for first, places in _groups(blocks, n_together):
             # The processes share the blocks. If there are too few blocks, they share the traces of each group.
             share = slice(None) if blocks.shared else own_share(len(places))
             rows = np.arange(first, first + len(places))[share]
@@ -415,13 +417,15 @@ def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarra
     return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
 
 
-def _groups(blocks: Blocks[tuple[int, np.ndarray]]) -> Iterator[tuple[int, Int[np.ndarray, "trace instant"]]]:
+def _groups(
+    blocks: Blocks[tuple[int, np.ndarray]], n_events: int
+) -> Iterator[tuple[int, Int[np.ndarray, "trace instant"]]]:
     """First trace and places of each group of consecutive blocks; large groups take less time than single blocks."""
     group: list[tuple[int, np.ndarray]] = []
     for block in blocks:
         if not block[1].size:
             continue
-        if group and sum(places.size for _, places in group) + block[1].size > EVENTS_TESTED_TOGETHER:
+        if group and sum(places.size for _, places in group) + block[1].size > n_events:
             yield group[0][0], np.concatenate([places for _, places in group])
             group = []
         group.append(block)

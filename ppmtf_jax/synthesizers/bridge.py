@@ -106,7 +106,7 @@ def fit_trace_model(
     require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
     # With several threads, the many small products of NumPy would take several times as long.
     with one_thread():
-        return _fit(train, settings, seed, progress)
+        return _fit(train.for_many_passes(), settings, seed, progress)
 
 
 def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -> Model:

@@ -367,7 +367,7 @@ def test_where_only_one_user_was_shows_in_no_cluster(bug, monkeypatch):
     nowhere = Space(np.arange(5, dtype=np.int32), np.zeros((5, 5), np.float32))
     smoother = ClusterSmoother(population, nowhere, ClusterSmoothing(2, 0.0, 0.5, 0.0), minutes(1))
     if bug:
-        monkeypatch.setattr(contributions._Pairs, "bounded", lambda pairs, groups: pairs.weight)
+        monkeypatch.setattr(contributions._Weights, "bounded", lambda weights, groups: weights.weight)
         monkeypatch.setattr(module, "used_share", lambda users, least: np.ones(users.shape))
     found = clusters_of_users(visits, smoother, np.arange(8) // 4).visits[:, 0]
     # Raking scales places for all clusters alike, so it keeps ratios of ratios.

@@ -41,7 +41,7 @@ NIGHT, NOON = np.arange(1, 7), 12
 
 def plain(monkeypatch) -> None:
     """Bound nothing: a planted bug."""
-    monkeypatch.setattr(contributions._Pairs, "bounded", lambda pairs, groups: pairs.weight)
+    monkeypatch.setattr(contributions._Weights, "bounded", lambda weights, groups: weights.weight)
 
 
 def weights_of(user: np.ndarray, group: np.ndarray, weight: np.ndarray) -> dict[int, Counter]:

@@ -64,6 +64,13 @@ def test_parts_are_read_as_one_table(whole, tmp_path, n_parts):
     assert stored.digest == whole.digest == Traces.load(tmp_path / "set").digest
     assert (stored.n_users, stored.n_events, stored.n_places) == (N_USERS, whole.n_events, 12)
     np.testing.assert_array_equal(stored.users_per_place(), whole.users_per_place())
+    kept = stored.for_many_passes()
+    for file in trace_files(tmp_path / "set"):
+        file.unlink()
+    assert kept.digest == whole.digest
+    assert_same(kept.select_users(np.array([3, 4, 22])), whole.select_users(np.array([3, 4, 22])))
+    for one, other in zip(kept.blocks, whole.blocks, strict=True):
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("group", [5, 10_000])
@@ -111,6 +118,7 @@ def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
             read(tmp_path / "set")
         messages.append(str(error.value))
     assert messages[0] == messages[1]
+    assert open_traces(tmp_path / "set", with_friends=False).friendships is None
 
 
 def test_a_value_of_each_user_and_a_total(whole, tmp_path):
@@ -210,7 +218,7 @@ def test_processes_with_their_own_users_find_the_same(whole, tmp_path, monkeypat
 
     def call(process: int) -> list:
         own.process = process
-        return found(open_traces(tmp_path / "set"))
+        return found(open_traces(tmp_path / "set").for_many_passes())
 
     alone = found(whole)
     monkeypatch.setattr(jax, "process_count", lambda: n_processes)

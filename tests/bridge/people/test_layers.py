@@ -85,7 +85,7 @@ def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors,
         return float(np.abs(fit_layers(many, anchors, clusters_of(traces)).at - layers.at).max())
 
     assert change() < 2 / 120
-    monkeypatch.setattr("ppmtf_jax.bridge.contributions._Pairs.bounded", lambda pairs, groups: pairs.weight)
+    monkeypatch.setattr("ppmtf_jax.bridge.contributions._Weights.bounded", lambda weights, groups: weights.weight)
     assert change() > 0.1
 
 
