@@ -379,6 +379,23 @@ def plausible_deniability_test(
     )
 
 
+def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
+    """Whether every trace passes the test, since each class of users has k of them; then no likelihood is needed.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.synthesizers.synthesis import fit
+    >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
+    >>> [all_pass(model, PrivacyTestSettings(k=k)) for k in (20, 21)]
+    [True, False]
+    """
+    if settings.n_verifiers is not None or settings.noise_epsilon is not None:
+        return False
+    classes = np.unique(model.trace_model.user_classes(model.n_users), return_counts=True)[1]
+    return bool(classes.min() >= settings.k)
+
+
 def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:
     if isinstance(model, PersonModel):
         return model

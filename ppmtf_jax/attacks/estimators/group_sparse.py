@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -15,7 +15,7 @@ from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, TensorFactorizationSettings, fit_counts
-from ppmtf_jax.attacks.pairwise_factorization import Factors, Penalty, fit_factors, start_fit
+from ppmtf_jax.attacks.pairwise_factorization import Factors, Penalty, SparseTransitions, fit_factors, start_fit
 from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, groups_of_moves
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.places import PlaceTable
@@ -24,6 +24,7 @@ from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar, spinner
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads, one_thread
 from ppmtf_jax.settings import Positive
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
@@ -119,13 +120,16 @@ def cross_validate_beta(
     n_scored = len(steps.user) // n_folds * train.n_users
     require_memory("cross-validation of beta", 6 * 8 * n_scored, "Give beta a number")
     scores = []
-    with progress_bar("cross-validation", n_folds, show=progress) as advance:
+    with one_thread(), progress_bar("cross-validation", n_folds * len(weights), show=progress) as advance:
         for held_out in (fold == number for number in range(n_folds)):
             kept, left_out = (Transitions(*(column[mask] for column in steps)) for mask in (~held_out, held_out))
-            factors = _fit_betas(train, kept, settings, weights, seed)
-            scores.append([_auc_of_runs(each, left_out, settings.floor) for each in factors])
-            advance(1)
-    return CrossValidation(weights, np.stack(scores, axis=1))
+            group = jnp.asarray(_groups(kept, train.places, settings, seed))
+            given = start_fit(kept, train.user_ids, train.n_places, settings.rank, seed, n_fits=n_threads() + 1)
+            score = partial(_score, *given, group, left_out, settings)
+            for found in map_in_threads(score, weights.tolist()):
+                scores.append(found)
+                advance(1)
+    return CrossValidation(weights, np.reshape(scores, (n_folds, len(weights))).T)
 
 
 def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress: bool) -> FactorizedCounts:
@@ -162,23 +166,17 @@ def _folds(steps: Transitions, user_ids: np.ndarray, n_folds: int, seed: int) ->
     return np.where(n_steps[steps.user] > 1, (first + run) % n_folds, -1)
 
 
-def _fit_betas(
-    train: Traces,
-    steps: Transitions,
+def _score(
+    transitions: SparseTransitions,
+    start: Factors,
+    group: Int[Array, " place"],
+    left_out: Transitions,
     settings: GroupSparseSettings,
-    betas: Float[np.ndarray, " beta"],
-    seed: int,
-) -> list[Factors]:
-    """Factors for each beta, fitted at once."""
-    group = jnp.asarray(_groups(steps, train.places, settings, seed))
-    transitions, start = start_fit(steps, train.user_ids, train.n_places, settings.rank, seed, n_fits=len(betas))
-
-    def fit(beta: Array) -> Factors:
-        penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=group)
-        return fit_factors(start, transitions, penalty, settings.n_sweeps)[0]
-
-    fitted = jax.vmap(fit)(jnp.asarray(betas, dtype=float))
-    return [Factors(*(factor[number] for factor in fitted)) for number in range(len(betas))]
+    beta: float,
+) -> float:
+    """AUC of the runs that were left out, for one beta."""
+    penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=group)
+    return _auc_of_runs(fit_factors(start, transitions, penalty, settings.n_sweeps)[0], left_out, settings.floor)
 
 
 def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:

@@ -12,7 +12,8 @@ from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 
-MAX_TARGETS = 500
+MAX_TARGETS, MAX_ENTRIES = 500, 8e7
+"""Maximum number of targets, and of entries of all their transition matrices."""
 SEED = 0
 QUESTION = "Can traces be traced back to people?"
 IF_POOR = "Do not release these traces: use a larger k, or a system that smooths more."
@@ -31,7 +32,8 @@ def make(data: ReportData) -> list[Block]:
     if not data.has_known_users:
         answer = f"No guess can be checked: {data.no_users}."
         return [Finding(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS)), Text((answer,))]
-    n_targets = min(MAX_TARGETS, data.settings.n_users)
+    most = max(2, int(MAX_ENTRIES // data.train.n_places**2))
+    n_targets = min(MAX_TARGETS, most, data.settings.n_users)
     made = targets_of(data.train, data.synthetic, n_targets, seed=SEED)
     left_out: list[str] = []
     estimators = data.settings.estimators
