@@ -390,10 +390,10 @@ def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
     >>> [all_pass(model, PrivacyTestSettings(k=k)) for k in (20, 21)]
     [True, False]
     """
-    if settings.n_verifiers is not None or settings.noise_epsilon is not None:
+    trace_model, is_plain = model.trace_model, settings.n_verifiers is None and settings.noise_epsilon is None
+    if not isinstance(trace_model, LikelihoodModel) or model.of_nobody or not is_plain:
         return False
-    classes = np.unique(model.trace_model.user_classes(model.n_users), return_counts=True)[1]
-    return bool(classes.min() >= settings.k)
+    return bool(np.unique(trace_model.user_classes(model.n_users), return_counts=True)[1].min() >= settings.k)
 
 
 def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:

@@ -10,7 +10,7 @@ from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
 
 # From this number of places on, GMRES finds a stationary distribution in less time than elimination does.
-ITERATED_PLACES = 512
+ITERATED_PLACES = 256
 # Bytes per matrix entry while the matrix is computed. With noise, entries are temporarily Python numbers.
 POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
 
@@ -110,7 +110,7 @@ def _by_iterations(transition: Float[np.ndarray, "place next_place"]) -> Float[n
     from scipy.sparse.linalg import LinearOperator, gmres
 
     n_places = len(transition)
-    system = LinearOperator(transition.shape, lambda x: x - x @ transition + x.sum(), dtype=transition.dtype)
+    system = LinearOperator(transition.shape, lambda x: x - x @ transition + x.sum())
     start = np.full(n_places, 1 / n_places)
     found, failed = gmres(system, np.ones(n_places), start, rtol=1e-13, restart=100, maxiter=1)
     if failed:

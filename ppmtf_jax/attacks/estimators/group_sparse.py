@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -31,6 +31,8 @@ from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 BETAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 """Candidates for cross-validation; with 0.01 the results are the same as without groups."""
 N_FOLDS = 5
+MOST_SWEEPS = 10
+"""Maximum number of sweeps in cross-validation: more sweeps hardly change the chosen beta."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def cross_validate_beta(
     small.
     """
     settings = settings or GroupSparseSettings()
+    settings = replace(settings, n_sweeps=min(settings.n_sweeps, MOST_SWEEPS))
     steps = train.transitions()
     problems: list[Problem | str] = []
     if not betas or not all(0 < beta < np.inf for beta in betas):
