@@ -4,8 +4,9 @@
 
 "start": a new process imports the library, or shows the help. "report": `ppmtf report` after a job with the default
 system and seed 0, on people flow and on check-ins in New York, in a process of its own; a row for each section that
-takes at least a second, one for the shadow models, and one for the whole report. "export": every format, on the day of
-1,000 people of a toy city. Without a persistent cache of JAX, programs are compiled anew.
+takes at least a second, one for the shadow models and the attack on identity, which runs beside them, and one for the
+whole report. "export": every format, on the day of 1,000 people of a toy city. Without a persistent cache of JAX,
+programs are compiled anew.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -60,6 +60,7 @@ MOVE_GRID = MoveSmoothing(
     BANDWIDTHS,
 )
 MOVE_START = MoveSmoothing(20.0, 200.0, 200.0, 1.0)
+CLUSTER_START = ClusterSmoothing(1, 0.0, 0.3, 0.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 # Sweeps of EM while clusterings are compared: more sweeps change the result less than other held-out users do.
 N_SWEEPS = 10
@@ -84,16 +85,28 @@ class BridgeChoice(NamedTuple):
     # cluster.
     gains: dict[int, float]
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The settings, part after part."""
+        return tuple(map(float, (*self.population, *self.moves, *self.clusters)))
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[float], gains: dict[int, float]) -> BridgeChoice:
+        """The inverse of `numbers`."""
+        values, parts = iter(numbers), (POPULATION_START, MOVE_START, CLUSTER_START)
+        return cls(*(with_numbers(part, [*islice(values, len(part))]) for part in parts), gains)  # type: ignore[arg-type]
+
     def of_first_process(self) -> BridgeChoice:
         """The choice of the first process: other processors may round differently, and so choose differently."""
+        numbers, gains = (
+            of_first_process(np.array(values)).tolist() for values in (self.numbers, [*self.gains.values()])
+        )
+        return self.of_numbers(numbers, dict(zip(self.gains, gains, strict=True)))
 
-        def same(values: tuple) -> list:
-            found = of_first_process(np.array(values, np.float64)).tolist()
-            return [type(value)(each) for value, each in zip(values, found, strict=True)]
 
-        gains = dict(zip(self.gains, same(tuple(self.gains.values())), strict=True))
-        of_population, of_moves, of_clusters = (type(part)(*same(part)) for part in self[:3])
-        return BridgeChoice(of_population, of_moves, of_clusters, gains)
+def with_numbers(smoothing: Smoothing, numbers: Sequence[float]) -> Smoothing:
+    """The smoothing with other numbers; whole numbers are whole numbers again."""
+    return type(smoothing)(*(type(old)(new) for old, new in zip(smoothing, numbers, strict=True)))
 
 
 def choose(
@@ -199,7 +212,7 @@ def choose_clusters(
     """
     if visits.n_users < 2 * min_users or n_clusters == 1:
         # One cluster equals the population for any smoothing.
-        return ClusterSmoothing(1, 0.0, CLUSTER_MASSES[0], 0.0), {}
+        return CLUSTER_START, {}
     others, held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     learned, predicted = visits.of_users(others), visits.of_users(held_out)
     shares = population(learned, smoothing, time_grid)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
+from ppmtf_jax.runtime.devices import round_up
 
 N_MODES = 3
 # Number of parts for places and slots. Statistics are summed within each part, and then over the parts in a fixed
@@ -176,15 +177,6 @@ def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np
     last[part_of_tile] = row_of_tile
     rows = first[:, None] + np.arange(round_up(int((last - first).max()) + 1, steps=4))
     return np.minimum(rows, n_rows).astype(np.int32), part_of_tile
-
-
-def round_up(n: int, steps: int = 8) -> int:
-    """Round up to one of `steps` sizes between powers of two, so that data of similar size share a program.
-
-    Padding of chunks costs computing time, so their steps are finer.
-    """
-    step = max(1, (1 << n.bit_length()) // (2 * steps))
-    return -(-n // step) * step
 
 
 def cells_at_a_time() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
+from ppmtf_jax.evaluation.report.sections.identity import attack
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
@@ -28,6 +30,7 @@ from ppmtf_jax.privacy.release import lineage_of_key, statement_of
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import MODEL, TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
+from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 RELEASED, ALL = "released", "all"
@@ -72,10 +75,14 @@ def report_run(
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if compared is not None:
         data = with_compared(data, compared)
-    if not data.settings.fast:
-        scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
-        data = replace(data, shadow_scores=scores, no_shadows=why_not)
-    report = compose_report(data, progress=progress, say=say)
+    # Both threads limit NumPy to one thread, and do not end at the same time.
+    with one_thread(), ThreadPoolExecutor(1) as pool:
+        if not data.settings.fast:
+            # Programs are compiled on one core. Meanwhile another core attacks.
+            attacked = pool.submit(attack, data) if data.has_known_users else None
+            scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
+            data = replace(data, shadow_scores=scores, no_shadows=why_not, reidentified=attacked)
+        report = compose_report(data, progress=progress, say=say)
     write_text(page, render(report))
     return page, report
 

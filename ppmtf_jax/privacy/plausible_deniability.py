@@ -381,6 +381,23 @@ def plausible_deniability_test(
     )
 
 
+def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
+    """Whether every trace passes the test, since each class of users has k of them; then no likelihood is needed.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.synthesizers.synthesis import fit
+    >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
+    >>> [all_pass(model, PrivacyTestSettings(k=k)) for k in (20, 21)]
+    [True, False]
+    """
+    trace_model, is_plain = model.trace_model, settings.n_verifiers is None and settings.noise_epsilon is None
+    if not isinstance(trace_model, LikelihoodModel) or model.of_nobody or not is_plain:
+        return False
+    return bool(np.unique(trace_model.user_classes(model.n_users), return_counts=True)[1].min() >= settings.k)
+
+
 def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:
     if isinstance(model, PersonModel):
         return model

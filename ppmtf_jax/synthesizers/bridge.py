@@ -37,8 +37,15 @@ from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import MOST_USERS, BridgeChoice, choose, choose_population
-from ppmtf_jax.bridge.visits import VisitCounts, population
+from ppmtf_jax.bridge.tuning import (
+    MOST_USERS,
+    POPULATION_START,
+    BridgeChoice,
+    choose,
+    choose_population,
+    with_numbers,
+)
+from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -47,13 +54,15 @@ from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.bridge_choice import chain_log_likelihood, choose_memory, table_of
-from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
+from ppmtf_jax.synthesizers.bridge_model import CHOSEN, ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
 TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
 # Maximum number of last Sinkhorn iterations for chains that are only compared. They need not be fitted to the end: if
 # the number of people at a place changes by 1 %, the likelihood of held-out users hardly changes.
 QUICK_SCALINGS = 50
+# For traces with gaps: the smoothing of the population of first visits, and the number of paces.
+N_CHOSEN_OF_CHECKINS = len(PopulationSmoothing._fields) + 1
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
@@ -78,15 +87,22 @@ class BridgeSettings(Settings):
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
         ("none"). By default, traces have gaps if three conditions hold: the time grid has a whole day from midnight on,
         the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`), and `memory` is not given.
+    chosen : list of numbers, optional
+        What another fit chose by held-out likelihood, see `FittedModel.settings_found`: the smoothing and, for traces
+        with gaps, the number of paces. A fit to other users then takes less time. By default, the fit chooses anew.
     """
 
     min_cluster_users: Count = 20
     n_clusters: Count | None = None
     memory: Literal["auto", "none", "places", "anchors"] = "auto"
     gaps: Literal["auto", "as-observed", "none"] = "auto"
+    chosen: tuple[float, ...] | None = None
 
     def problems(self) -> list[Problem | str]:
-        """A problem if `memory` is set for traces with gaps, since the check-in model has a memory of its own."""
+        """Problems of `chosen`, and of a `memory` for traces with gaps, whose model has a memory of its own."""
+        n_chosen = len(CHOSEN) + (N_CHOSEN_OF_CHECKINS if self.gaps == "as-observed" else 0)
+        if self.chosen is not None and (self.gaps == "auto" or len(self.chosen) != n_chosen):
+            return [Problem("memory, gaps and chosen as another model of the bridge found them", "others")]
         if self.gaps == "as-observed" and self.memory != "auto":
             way_out = 'Leave memory out, or set gaps to "none"'
             return [Problem('memory only with gaps = "none"', f"memory = {self.memory!r}", way_out=way_out)]
@@ -112,8 +128,13 @@ def fit_trace_model(
 def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -> Model:
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
     space, visits, grid = space_of(train.places), train.blocks.map(VisitCounts.of), train.time_grid
-    random = numpy_stream(seed, Stage.TUNING)
-    choice = choose(train, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
+    if settings.chosen is None:
+        random = numpy_stream(seed, Stage.TUNING)
+        choice = choose(train, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
+    else:
+        choice = BridgeChoice.of_numbers(settings.chosen[: len(CHOSEN)], {})
+        smoothing = choice.clusters._replace(n_clusters=n_clusters or choice.clusters.n_clusters)
+        choice = choice._replace(clusters=smoothing)
     of_user = find_clusters(
         visits,
         lambda users: VisitCounts.of(train.select_users(users)),
@@ -131,11 +152,17 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
         whole = train.in_memory()
         # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
         first = VisitCounts.of(first_visits(whole))
-        random = numpy_stream(seed, Stage.TUNING)
-        some = first.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
-        shares = population(first, choose_population(some, grid, random), grid)
-        clusters = clusters_of_users(first, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
-        model = fit_checkins(whole, clusters, seed=seed, progress=progress)
+        if settings.chosen is None:
+            random = numpy_stream(seed, Stage.TUNING)
+            some = first.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
+            of_first, n_paces = choose_population(some, grid, random), None
+        else:
+            *numbers, n_paces = settings.chosen[len(CHOSEN) :]
+            of_first, n_paces = with_numbers(POPULATION_START, numbers), int(n_paces)
+        smoother = ClusterSmoother(population(first, of_first, grid), space, choice.clusters, grid)
+        clusters = clusters_of_users(first, smoother, of_user)
+        model = fit_checkins(whole, clusters, n_paces=n_paces, seed=seed, progress=progress)
+        model = replace(model, chosen=jnp.asarray([*choice.numbers, *of_first], jnp.float32))
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None
     if memory == "auto":
@@ -146,6 +173,7 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
     else:
         anchors = memory == "anchors"
         model = fit_people(train, of_user, choice, anchors=anchors, seed=seed, progress=progress)
+        model = replace(model, chosen=jnp.asarray(choice.numbers, jnp.float32))
     return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
 
 
@@ -231,14 +259,18 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
 
 
 def settings_found(model: Model) -> dict[str, Any]:
-    """The number of clusters, what people remember, and whether they check in now and then."""
-    found: dict[str, Any] = {"n_clusters": len(model.n_present)}
+    """All choices by held-out likelihood; clusters, and all that is learned from counts, are no choices.
+
+    The choices are some twenty numbers, most of them from coarse grids, which hardly depend on a single user.
+    """
+    chosen = () if model.chosen is None else tuple(np.asarray(model.chosen).tolist())
     if isinstance(model, CheckinBridge):
-        return found | {"gaps": "as-observed"}
+        n_paces = model.pace_share.shape[1]
+        return {"gaps": "as-observed", "chosen": (*chosen, n_paces) if chosen else None}
     memory = "none"
     if isinstance(model, RememberingBridge):
         memory = "places" if model.home is None else "anchors"
-    return found | {"memory": memory, "gaps": "none"}
+    return {"memory": memory, "gaps": "none", "chosen": chosen or None}
 
 
 OTHER_MODELS = (RememberingBridge, CheckinBridge)

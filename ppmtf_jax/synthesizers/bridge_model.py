@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,8 @@ from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import PopulationSmoothing
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.runtime.devices import round_up
+from ppmtf_jax.trace_models.base import ROUNDED, ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
@@ -40,6 +42,8 @@ class ClusterBridge(ScoredTraceModel):
     A move from place a to another place b has the weight (seen(a, b) + leaving(a) between(a, b) arriving(b))
     scaling(b). Staying at a has the weight stay(a) scaling(a). There is no array of the size places x places.
     """
+
+    padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
     # Number of users with events in each cluster.
@@ -75,7 +79,7 @@ class ClusterBridge(ScoredTraceModel):
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
     )
-    longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of observed moves from one place
+    longest: int = field(kw_only=True, metadata={"static": True})  # at least the number of moves from any place
 
     @classmethod
     def of(
@@ -108,7 +112,7 @@ class ClusterBridge(ScoredTraceModel):
             "tried": np.array(list(choice.gains), np.int32),
             "gain": np.array(list(choice.gains.values()), np.float32),
             "marginal_error": np.array(chains.marginal_error, np.float32),
-            "chosen": np.array([*choice.population, *choice.moves, *choice.clusters], np.float32),
+            "chosen": np.array(choice.numbers, np.float32),
         }
         same = {name: getattr(chains, name) for name in ("stay", "log_total", "leaving", "arriving", "between")}
         return cls.from_arrays(arrays | same)
@@ -121,7 +125,7 @@ class ClusterBridge(ScoredTraceModel):
                 raise ValueError(f"{name} beyond the last")
         if arrays["move_start"][-1] >= len(arrays["next_place"]):
             raise ValueError("moves that end beyond the last")
-        longest = max(1, int(np.diff(arrays["move_start"]).max()))
+        longest = min(round_up(max(1, int(np.diff(arrays["move_start"]).max())), ROUNDED), len(arrays["next_place"]))
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     @property

@@ -83,6 +83,7 @@ class PrivatePeople(RememberingBridge):
     """
 
     of_nobody: ClassVar[bool] = True
+    padded: ClassVar[tuple[str, ...]] = ()
 
     promise: Float[Array, "3"] = stored(lambda n: StoredArray((3,), low=0), kw_only=True)
     share: Float[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), low=0, high=1), kw_only=True)

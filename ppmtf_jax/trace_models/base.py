@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -19,8 +19,11 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import Problem, first_examples
+from ppmtf_jax.runtime.devices import round_up
 
 Model = TypeVar("Model", bound="TraceModel")
+ROUNDED = 2
+"""Number of lengths between powers of two to which `TraceModel.rounded` rounds."""
 ABSENT = -1
 """In an array of places: no event at this instant."""
 
@@ -78,6 +81,9 @@ class TraceModel(abc.ABC):
     goes_on: ClassVar[bool] = False
     """Whether a trace may last any number of periods; otherwise it lasts as long as `grid_of_trace`."""
 
+    padded: ClassVar[tuple[str, ...]] = ()
+    """Axes of stored arrays, such as "clusters", that `rounded` makes longer."""
+
     of_nobody: ClassVar[bool] = False
     """Whether the model knows no users: each trace is that of a new synthetic person. Such a model has a `ledger`, and
     `sample_trace` gets the number of the person in place of a user."""
@@ -104,6 +110,20 @@ class TraceModel(abc.ABC):
     def ledger(self) -> dict[str, Any] | None:
         """What differential privacy cost, as `noise.accountant.Ledger.ledger` states it; None for a model without."""
         return None
+
+    def rounded(self: Model) -> Model:
+        """The same law with the lengths of the axes `padded` rounded up: models of similar size share programs.
+
+        The last entry of each axis is repeated. No user is in the added clusters, so the traces of users do not change.
+        """
+        longer = {}
+        for name, what in self.stored_arrays(Sizes(0, 0, 0, 0)).items():
+            value = getattr(self, name)
+            if value is not None and not set(self.padded).isdisjoint(what.shape):
+                ends = zip(what.shape, value.shape, strict=True)
+                missing = [(0, round_up(n, ROUNDED) - n if axis in self.padded else 0) for axis, n in ends]
+                longer[name] = jnp.asarray(np.pad(np.asarray(value), missing, mode="edge"))
+        return replace(self, **longer)  # type: ignore[type-var]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a model folder stores; fields that are None are left out."""

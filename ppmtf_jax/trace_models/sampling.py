@@ -72,7 +72,7 @@ def sample_traces(
     n_batches = -(-len(of_some) // batch_users)
     batch = -(-n_tiles // n_batches)
     place = np.empty((len(user), n_instants), np.int32)
-    local_copy = on_each_device(model)
+    local_copy = on_each_device(model.rounded())
 
     def draw(begin: int) -> tuple[np.ndarray, np.ndarray]:
         rows = slice(*np.searchsorted(draw_of_trace, [begin, begin + batch]))

@@ -112,7 +112,7 @@ def test_nobodys_only_transition_is_held_out(monkeypatch: pytest.MonkeyPatch) ->
         held_out.extend(steps.user.tolist())
         return 0.5
 
-    monkeypatch.setattr(group_sparse, "_fit_betas", lambda *_: [None])
+    monkeypatch.setattr(group_sparse, "fit_factors", lambda *_: (None, None))
     monkeypatch.setattr(group_sparse, "_auc_of_runs", record)
     rows = [(user, 0, instant, instant) for user in range(9) for instant in range(2 if user else 4)]
     cross_validate_beta(to_traces(rows, PLACES, GRID), betas=(0.1,))

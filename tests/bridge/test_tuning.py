@@ -12,7 +12,7 @@ from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, first_within_error
+from ppmtf_jax.bridge.tuning import BridgeChoice, choose_clusters, choose_moves, choose_population, first_within_error
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.synthesizers import bridge
@@ -141,3 +141,12 @@ def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monk
     found = mass()
     monkeypatch.setattr(tuning, "POPULATION_SHARE", 0.0)
     assert found < mass()
+
+
+def test_a_choice_comes_back_from_its_numbers():
+    numbers = (0.5, 2, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16, 0.72, 0.3, 2.0)
+    choice = BridgeChoice.of_numbers(numbers, {1: 0.0})
+    assert choice.numbers == numbers
+    assert (choice.population.least_users, choice.moves.slot_bandwidth, choice.clusters.n_clusters) == (2, 4.0, 16)
+    assert isinstance(choice.clusters.n_clusters, int)
+    assert choice.of_first_process() == choice

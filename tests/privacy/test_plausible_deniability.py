@@ -18,6 +18,7 @@ from ppmtf_jax.privacy import plausible_deniability as tested
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA
 from ppmtf_jax.privacy.plausible_deniability import (
     PrivacyTestSettings,
+    all_pass,
     choose_verifiers,
     plausible_deniability_test,
 )
@@ -172,6 +173,12 @@ def test_what_holds_for_every_trace_of_a_class(train):
         whole = plausible_deniability_test(model, synthetic, count_all=True, **options)
         np.testing.assert_array_equal(whole.plausible_users, 1 + others)
         np.testing.assert_array_equal(plausible_deniability_test(model, synthetic, **options).passed, others >= 1)
+    smallest = int(np.bincount(np.unique(first, return_inverse=True)[1]).min())
+    for k in (smallest, smallest + 1):
+        passed = plausible_deniability_test(model, synthetic, k=k, eta=1e-6).passed.all()
+        assert all_pass(model, PrivacyTestSettings(k=k, eta=1e-6)) == passed == (k == smallest)
+    for some in ({"n_verifiers": USERS - 1}, {"noise_epsilon": 1.0}):
+        assert not all_pass(model, PrivacyTestSettings(k=1, **some))
 
 
 @pytest.mark.parametrize(("n_places", "precision"), [(2, "float64"), (10, "float32")])

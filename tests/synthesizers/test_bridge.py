@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from ppmtf_jax.bridge import chains
+from ppmtf_jax.bridge.checkins import calibration, when
 from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.data.places import PlaceTable
@@ -221,6 +222,24 @@ def test_odd_data_give_people_whose_traces_are_possible(name, memory):
     assert plausible_deniability_test(model, synthetic, k=1, seed=0).passed.all()
 
 
+def test_a_fit_of_check_ins_to_others_can_make_the_same_choice(monkeypatch):
+    """Its clusters are the same, and its numbers agree to the rounding of the chosen settings."""
+    monkeypatch.setattr(calibration, "N_REPEATS", ())
+    days = TimeGrid("2024-01-01T00:00:00", 21600, np.arange(24) % 4, period=4)
+    train = traces_of(np.tile(wandering(5), 2), np.tile(np.arange(24) % 3 > 0, (30, 1)), place_table(7), days)
+    first = fit(train, "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
+    for name in ("choose", "choose_population"):
+        monkeypatch.setattr(bridge, name, None)
+    monkeypatch.setattr(when, "_choose_number", None)
+    again = fit(train, "bridge", first.settings_found(), seed=0)
+    assert again.settings_found() == first.settings_found()
+    for name, array in first.trace_model.to_arrays().items():
+        np.testing.assert_allclose(again.trace_model.to_arrays()[name], array, atol=1e-2, err_msg=name)
+    wrong = {**first.settings_found(), "chosen": (1.0,)}
+    with pytest.raises(InputError, match="as another model of the bridge found them"):
+        fit(train, "bridge", wrong, seed=0)
+
+
 def test_a_grid_without_a_whole_day_has_no_windows_of_check_ins():
     with pytest.raises(InputError, match="a step that divides a day, and a whole day of instants"):
         fit(odd("no steps"), "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
@@ -267,9 +286,11 @@ def test_a_fit_does_not_depend_on_blocks_and_parts(memory, tmp_path, monkeypatch
 
 def test_a_fit_to_others_can_make_the_same_choice(model, monkeypatch):
     """The settings that a fit found give a model of the same kind, with as many clusters, and nothing is compared."""
-    assert model.settings_found() == model.settings | {"n_clusters": 2, "memory": "none", "gaps": "none"}
+    chosen = tuple(np.asarray(model.trace_model.chosen).tolist())
+    assert model.settings_found() == model.settings | {"memory": "none", "gaps": "none", "chosen": chosen}
     monkeypatch.setattr(bridge, "fit_people", partial(bridge.fit_people, effort=QUICK))
     places = fit(people(), "bridge", memory="places", n_clusters=2, seed=0)
+    monkeypatch.setattr(bridge, "choose", None)
     again = fit(people(), "bridge", places.settings_found(), seed=1)
     assert isinstance(again.trace_model, type(places.trace_model))
     assert again.settings_found() == places.settings_found()

@@ -10,7 +10,11 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.trace_models import population
-from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
+from ppmtf_jax.trace_models.population import (
+    population_transitions,
+    require_memory_for_population,
+    stationary_distribution,
+)
 from tests.machine import with_gigabytes
 
 TRIMMING = Trimming(max_transitions=3, max_count=2)
@@ -79,3 +83,21 @@ def test_a_population_that_does_not_fit_is_refused(monkeypatch):
     require_memory_for_population(10_000, private=False)
     with pytest.raises(InputError, match=r"population.* 9\.0 GB .*Set proposal_mix=0"):
         require_memory_for_population(10_000, private=True)
+
+
+@pytest.mark.parametrize("n_left", [0, 3, 30])
+def test_iterations_and_elimination_give_the_same_stationary_distribution(monkeypatch, n_left):
+    """Chains with a floor, in which nobody left most places; one of them nearly stays for ever where it is."""
+    rng = np.random.default_rng(0)
+    chains = np.full((2, 40, 40), 1 / 40)
+    for place in range(n_left):
+        chains[:, place] = rng.multinomial(3, rng.dirichlet(np.full(40, 0.1)), size=2) / 3
+    chains[1, 0] = np.eye(40)[0]
+    chains = np.maximum(chains, 1e-8)
+    chains /= chains.sum(axis=-1, keepdims=True)
+    exact = stationary_distribution(chains)
+    monkeypatch.setattr(population, "ITERATED_PLACES", 40)
+    np.testing.assert_allclose(stationary_distribution(chains), exact, rtol=1e-7)
+    # Where iterations fail, elimination takes over.
+    monkeypatch.setattr("scipy.sparse.linalg.gmres", lambda *_, **__: (np.ones(40), 1))
+    np.testing.assert_array_equal(stationary_distribution(chains[:1])[0], exact[0])

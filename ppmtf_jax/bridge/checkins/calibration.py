@@ -28,7 +28,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.sampling import TILE, sample_index
 
-N_ROUNDS, N_REPEATS = 8, 4
+# Number of simulations in each round. The noise of a round matters less if more rounds follow.
+N_REPEATS = (1, 1, 1, 2, 2, 4)
 # Part of a difference of log-odds that a round removes; greater differences are first cut to `MOST_CHANGE`.
 STEP, MOST_CHANGE = 0.7, 1.0
 DISTANCE_POWER, MOST_FACTOR = 0.6, 2.0
@@ -94,20 +95,22 @@ def calibrate(
     *,
     progress: bool = False,
 ) -> CheckinBridge:
-    """Simulate people at the times of the windows, compare them with the observed people, and change weights; 8 rounds.
+    """In some rounds: simulate people at the times of the windows, compare them with observed people, change weights.
 
     `cluster`: cluster of the person of each window. `pace`: probabilities of her paces.
     """
     weight = windows.weights()
     observed = Moments.of(windows, weight, model)
-    with progress_bar("check-ins of simulated people", N_ROUNDS, show=progress) as advance:
-        for number in range(N_ROUNDS):
-            total = []
-            for repeat in range(N_REPEATS):
-                own_key = jax.random.fold_in(key, number * N_REPEATS + repeat)
-                total.append(Moments.of(simulate_places(model, windows, cluster, pace, own_key), weight, model))
-            model = _corrected(model, observed, Moments._make(sum(parts) for parts in zip(*total, strict=True)))
-            advance(1)
+    with progress_bar("check-ins of simulated people", sum(N_REPEATS), show=progress) as advance:
+        for number, n_repeats in enumerate(N_REPEATS):
+            found = []
+            for repeat in range(n_repeats):
+                own_key = jax.random.fold_in(jax.random.fold_in(key, number), repeat)
+                found.append(Moments.of(simulate_places(model, windows, cluster, pace, own_key), weight, model))
+                advance(1)
+            model = _corrected(
+                model, observed, Moments._make(sum(parts) / n_repeats for parts in zip(*found, strict=True))
+            )
     return model
 
 
@@ -124,7 +127,7 @@ def simulate_places(
     # Windows with similar numbers of events share a tile, since the window with most events determines its time.
     order = np.argsort(np.diff(begin), kind="stable")
     tiles = np.resize(order, (-(-len(order) // TILE), TILE))
-    local_copy = on_each_device(model)
+    local_copy = on_each_device(model.rounded())
 
     def simulate(tile: Int[np.ndarray, " window"]) -> tuple[np.ndarray, np.ndarray]:
         rows, number = _rows_of(tile, begin)

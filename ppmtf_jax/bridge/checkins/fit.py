@@ -62,7 +62,9 @@ def first_visits(traces: Traces) -> Traces:
     return traces.select_events(~of_event.duplicated().to_numpy())
 
 
-def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool = False) -> CheckinBridge:
+def fit_checkins(
+    train: Traces, clusters: Clusters, *, n_paces: int | None = None, seed: int, progress: bool = False
+) -> CheckinBridge:
     """Learn when people check in, whether they return, and which new places they go to; then calibrate.
 
     Parameters
@@ -71,6 +73,8 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
         Traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut.
     clusters : Clusters
         Clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
+    n_paces : int, optional
+        Number of classes of pace; by default it is chosen by the likelihood of held-out users.
     seed : int
         Seed of the streams of `Stage.FIT`, which draw users if there are many, and the simulated people.
     progress : bool
@@ -99,7 +103,7 @@ def fit_checkins(train: Traces, clusters: Clusters, *, seed: int, progress: bool
     first = train.time_grid.first_midnight()
     slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
     visits = clusters.visits[:, slots]
-    paces = fit_paces(windows, weight, cluster, len(clusters.share), numpy_stream(seed, Stage.FIT, 4))
+    paces = fit_paces(windows, weight, cluster, len(clusters.share), numpy_stream(seed, Stage.FIT, 4), n_paces)
     history = History.of(windows)
     returns = fit_returns(history, windows, weight, paces.of_window, bins, space.cell)
     new = fit_new_places(history, weight, cluster, grid.slot_of_instant, visits, bins, space.cell)

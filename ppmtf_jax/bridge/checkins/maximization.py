@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ppmtf_jax.errors import NumericalError
-from ppmtf_jax.gibbs.cells import round_up
+from ppmtf_jax.runtime.devices import round_up
 
 MOST_LOG = 30.0
 """Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""
@@ -54,7 +54,7 @@ def _loss_and_gradient(value: Callable[[Any, Any], jax.Array]) -> Callable[[Any,
 
 def padding(n: int) -> int:
     """How many rows without weight to append to `n` rows, at least one, so that similar data share a program."""
-    return round_up(n + 1) - n
+    return round_up(n + 1, steps=4) - n
 
 
 def padded(rows: np.ndarray, n: int, value: Any) -> np.ndarray:

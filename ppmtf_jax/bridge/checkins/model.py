@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -24,6 +25,8 @@ SHARE_TOLERANCE = 1e-4
 @dataclass(frozen=True, eq=False)
 class CheckinBridge(CheckinLaw):
     """Traces of people who check in now and then; see `CheckinLaw` for the arrays."""
+
+    padded: ClassVar[tuple[str, ...]] = ("clusters",)
 
     @classmethod
     def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:

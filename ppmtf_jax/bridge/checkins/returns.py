@@ -31,7 +31,8 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded,
 # Number of pseudo-returns of each place, which count both as observed and as expected.
 RATE_MASS = 5.0
 N_TYPES = 4
-MOST_STEPS = 200
+# With more steps, held-out windows are no more probable.
+MOST_STEPS = 60
 # Standard deviations of two normal priors. The first prior holds for all parameters. The second one holds, in addition,
 # for logits of shares and for effects of distance.
 PRIOR_SD, NARROW_SD = 3.0, 1.0

@@ -41,9 +41,10 @@ DAYS_A_WEEK, SATURDAY = 7, 5
 N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
-MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 80, 20
-# EM stops when a round raises the log-likelihood by less than this, in nats per window.
-LEAST_GAIN = 1e-4
+MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 40, 10
+# EM stops when a round raises the log-likelihood by less than this, in nats per window. After more rounds, held-out
+# windows are less probable.
+LEAST_GAIN = 0.01
 # Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0
 # Precisions of the normal priors: of the effects that all paces share, and of the effects of one pace.
@@ -96,16 +97,18 @@ def fit_paces(
     cluster: Int[np.ndarray, " window"],
     n_clusters: int,
     random: np.random.Generator,
+    n_paces: int | None = None,
 ) -> Paces:
     """Find the classes of pace by EM, which starts from classes of windows with similar numbers of events.
 
     `weight`: weight of each window, see `ObservedWindows.weights`. `cluster`: cluster of the user of each window.
+    `n_paces`: number of classes; by default it is chosen.
     """
     cells = TimeCells.of(windows)
     size = np.bincount(windows.window, minlength=windows.n_windows)
     observed = _Observed(cells, size, windows.user, weight, cluster, n_clusters, windows.grid)
     with jax.enable_x64(True):
-        effects, share, joint = _fit(observed, _choose_number(observed, random))
+        effects, share, joint = _fit(observed, n_paces or _choose_number(observed, random))
         log_any = np.asarray(_log_any(effects, _Fields.of(_codes_before_first(windows.grid))))
     # So far, these are shares among windows with an event; now they become shares among all windows.
     share = share / np.exp(log_any)

@@ -114,8 +114,9 @@ def calibrate(
     n_times = len(law.stay_at_time)
     cell, last = np.asarray(law.cell), law.n_places - 1
     origin = np.repeat(np.arange(law.n_places), np.diff(law.move_start))
-    # The last entry of the moves belongs to no place.
-    bin_of_move = targets.bin[cell[np.append(origin, last)], cell[np.minimum(law.next_place, last)]]
+    # The last entries of the moves belong to no place. Their weights are 0.
+    origin = np.pad(origin, (0, len(law.next_place) - len(origin)), constant_values=last)
+    bin_of_move = targets.bin[cell[origin], cell[np.minimum(law.next_place, last)]]
     factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns * law.remembers)
     times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
     law = replace(law, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
@@ -139,9 +140,13 @@ def calibrate(
     return replace(law, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
 
 
-def simulated_clusters(n_clusters: int, n_people: int) -> Int[np.ndarray, " person"]:
-    """The cluster of each simulated person: about `n_people` in all, equally many in each cluster."""
-    return np.repeat(np.arange(n_clusters), np.clip(n_people // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
+def simulated_clusters(n_clusters: int, n_rounded: int, n_people: int) -> Int[np.ndarray, " person"]:
+    """The cluster of each simulated person: about `n_people` in all, equally many in each cluster.
+
+    The number of people depends only on `n_rounded`, see `TraceModel.rounded`; a rest is in the first added cluster.
+    """
+    total = n_rounded * int(np.clip(n_people // n_rounded, LEAST_PEOPLE, MOST_PEOPLE))
+    return np.minimum(np.arange(total) // (total // n_clusters), n_clusters)
 
 
 def presence(
@@ -190,7 +195,7 @@ def _sweep(
     targets: Targets,
     times: _Times,
     returning: Float[Array, " time"],
-    origin: Int[Array, " move"],
+    origin: Int[Array, " move1"],
     clusters: Int[Array, " person"],
     key: Key[Array, ""],
 ) -> tuple[_Times, _Found]:
@@ -253,13 +258,11 @@ def _at_once(
 class _Kernel:
     """K of one slot, as products with rows of clusters; dense if each place is a cell."""
 
-    def __init__(self, law: RememberingBridge, slot: Int[Array, ""], origin: Int[Array, " move"]):
+    def __init__(self, law: RememberingBridge, slot: Int[Array, ""], origin: Int[Array, " move1"]):
         self.law, self.slot = law, slot
-        # The last entry of the moves belongs to no place.
-        next_place, seen = law.next_place[:-1], law.seen[slot, :-1]
         stay = jnp.zeros(law.n_places)
         outer = law.leaving[slot], law.arriving[slot], law.between, law.cell
-        self.cells = CellKernel(stay, origin, next_place, seen, *outer)
+        self.cells = CellKernel(stay, origin, law.next_place, law.seen[slot], *outer)
         self.dense = self.cells.as_dense() if len(law.between) == law.n_places else None
 
     def from_next(self, v: Float[Array, "cluster place"]) -> Float[Array, "cluster place"]:

@@ -94,25 +94,28 @@ def fit_people(
         visited = population(visits, choice.population, grid).mean(axis=0)
         arrays |= _anchor_arrays(own, of_user, visited, space, choice)
     law = RememberingBridge.from_arrays({name: _narrow(values) for name, values in arrays.items()})
+    rounded = law.rounded()
+    n_rounded = len(rounded.n_present)
     bins, covered = _distances(steps.map(lambda own: own.moves), space)
     targets = Targets(
-        clusters.visits,
+        np.pad(clusters.visits, [(0, n_rounded - n_clusters), (0, 0), (0, 0)], mode="edge"),
         stays.in_slot.astype(np.float32),
         bins,
         covered.astype(np.float32),
         share_of_returns(windows.map(itemgetter(0))),
-        clusters.share.astype(np.float32),
+        np.pad(clusters.share, (0, n_rounded - n_clusters)).astype(np.float32),
     )
-    simulated = simulated_clusters(n_clusters, effort.n_people)
+    simulated = simulated_clusters(n_clusters, n_rounded, effort.n_people)
     present = presence(train, n_periods, len(simulated), numpy_stream(seed, Stage.FIT, 3))
     returns_seen = partial(share_of_seen_returns, present=present, weight=targets.share[simulated])
     with progress_bar("calibrating people", effort.n_rounds, show=progress) as advance:
         key = jax_stream(seed, Stage.FIT, 2)
-        calibrated, _ = calibrate(law, targets, simulated, returns_seen, key, advance, effort.n_rounds)
+        calibrated, _ = calibrate(rounded, targets, simulated, returns_seen, key, advance, effort.n_rounds)
+    # Without the added clusters and moves.
+    own = {name: tuple(map(slice, np.shape(values))) for name, values in arrays.items()}
     # Processes on different processors may round differently.
-    return RememberingBridge.from_arrays(
-        {name: of_first_process(each) for name, each in calibrated.to_arrays().items()}
-    )
+    found = {name: of_first_process(np.asarray(each[own[name]])) for name, each in calibrated.to_arrays().items()}
+    return RememberingBridge.from_arrays(found)
 
 
 def _kernel_arrays(movement: Movement) -> dict[str, np.ndarray]:

@@ -131,7 +131,7 @@ class PersonLaw(StepFormulas, PersonModel):
     arriving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
     between: Float[Array, "cell cell"] = stored(lambda n: _weights("cells", "cells"))
     pull: Float[Array, "time cluster place"] = stored(lambda n: _weights("times", "clusters", "places"))
-    longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of seen moves from a place
+    longest: int = field(kw_only=True, metadata={"static": True})  # at least the number of seen moves from any place
     # Anchors; None for a law without anchors. The first anchor of a person is drawn from `home` or `second`. If her
     # other anchor is drawn already, the weight of second place w given home h is anchor_between[cell(h), cell(w)]
     # second_pull[w], and the weight of home h given second place w is anchor_between[cell(h), cell(w)] home_pull[h].
@@ -145,6 +145,8 @@ class PersonLaw(StepFormulas, PersonModel):
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
     )
+    # As in `synthesizers.bridge_model.ClusterBridge`; None for a law that was not learned from traces.
+    chosen: Float[Array, " setting"] | None = stored(lambda n: StoredArray(("settings",), optional=True), default=None)
 
     @property
     def n_places(self) -> int:

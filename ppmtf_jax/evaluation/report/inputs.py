@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -124,6 +125,8 @@ class ReportData:
         is not known.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
+    reidentified : Future, optional
+        The result of `sections.identity.attack`, if another thread computes it.
     """
 
     train: Traces
@@ -143,6 +146,7 @@ class ReportData:
     shadow_scores: MembershipScores | None = None
     shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
+    reidentified: Future[Any] | None = None
 
     @property
     def places(self) -> PlaceTable:

@@ -243,8 +243,8 @@ def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
     assert shadow_digest(*given[0]) == shadow_digest({"n": 1}, 0, *real(4, 3))
 
 
-def test_the_time_is_estimated_after_the_first_models_and_after_some_more() -> None:
+def test_the_time_is_estimated_after_the_first_model_and_after_some_more() -> None:
     train, test = real(6, 6)
     said: list[str] = []
     scores_of(train, train, test, copy, at_once=2, say=said.append)
-    assert [line.split(";")[1].split(" take")[0] for line in said] == [" 4 more", " 2 more"]
+    assert [line.split(";")[1].split(" take")[0] for line in said] == [" 5 more", " 3 more"]

@@ -46,7 +46,7 @@ def windows(places):
 @pytest.fixture(scope="module")
 def uncalibrated(true, places):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "N_ROUNDS", 0)
+        patch.setattr(calibration, "N_REPEATS", ())
         return fit_checkins(traces_of(places), clusters_of(true), seed=0)
 
 
@@ -165,7 +165,7 @@ def test_simulated_people_check_in_at_the_observed_times(windows, true):
 
 
 def test_calibration_takes_a_planted_error_away(windows, true):
-    """Stays are made much less likely; after eight rounds, simulated people stay as often as the observed."""
+    """Stays are made much less likely; after all rounds, simulated people stay as often as the observed."""
     wrong = replace(true, last=true.last - 1.5)
     cluster = np.asarray(true.cluster)[windows.user]
     pace = np.tile([0.5, 0.5], (windows.n_windows, 1))
@@ -217,7 +217,7 @@ ODD = ("one event a window", "one user", "one place")
     "rows", [ODD, *(pytest.param((each,), marks=pytest.mark.slow) for each in ODD)], ids=lambda rows: ", ".join(rows)
 )
 def test_fits_odd_traces(monkeypatch: pytest.MonkeyPatch, places, rows):
-    monkeypatch.setattr(calibration, "N_ROUNDS", 1)
+    monkeypatch.setattr(calibration, "N_REPEATS", (1,))
     odd = places.copy()
     if "one event a window" in rows:
         odd[np.cumsum(odd >= 0, axis=1) > 1] = -1

@@ -16,12 +16,14 @@ from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.people import calibration
 from ppmtf_jax.bridge.people.calibration import (
     KEPT,
+    LEAST_PEOPLE,
     _common_odds,
     _expect,
     _Kernel,
     _Times,
     presence,
     share_of_seen_returns,
+    simulated_clusters,
 )
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
@@ -169,7 +171,7 @@ def test_expected_people_are_those_of_all_flows_and_have_the_target_distribution
     into = np.array([[0.2, 0.1, 0.5], [0.3, 0.2, 0.1]], np.float32)
     ones = jnp.ones(target.shape)
     old = _Times(ones, 0 * ones, jnp.zeros(()), ones)
-    kernel = _Kernel(law, jnp.array(0), jnp.asarray(np.repeat(np.arange(5), np.diff(law.move_start))))
+    kernel = _Kernel(law, jnp.array(0), jnp.asarray(np.append(np.repeat(np.arange(5), np.diff(law.move_start)), 4)))
     given = law, kernel, jnp.asarray(target), jnp.array(0), old, jnp.array(0.3), jnp.asarray(crowd), jnp.asarray(into)
     after, scaling, going = (np.asarray(each, np.float64) for each in _expect(*given))
     np.testing.assert_allclose(after, flows(law, crowd, into, scaling, 0.3, target), rtol=1e-4, atol=1e-6)
@@ -177,3 +179,15 @@ def test_expected_people_are_those_of_all_flows_and_have_the_target_distribution
     np.testing.assert_allclose(going, kernel.from_next(jnp.asarray(scaling, jnp.float32)), rtol=1e-5)
     # The bug: returns are forgotten.
     assert np.abs(after - flows(law, crowd, into, scaling, 0.0, target)).max() > 1e-3
+
+
+@pytest.mark.parametrize(("n_clusters", "n_rounded"), [(1, 1), (13, 16), (16, 16), (49, 64), (161, 192)])
+def test_simulated_people_are_as_many_in_each_cluster_and_their_number_depends_on_the_rounded_one(
+    n_clusters: int, n_rounded: int
+) -> None:
+    found = np.bincount(simulated_clusters(n_clusters, n_rounded, 8000), minlength=n_rounded)
+    assert len(set(found[:n_clusters].tolist())) == 1
+    assert found.sum() == len(simulated_clusters(n_rounded, n_rounded, 8000))
+    # The rest.
+    assert found[n_clusters:].sum() < n_clusters
+    assert found[0] >= LEAST_PEOPLE

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.trace_models.base import ABSENT, Sizes, array_problems
+from ppmtf_jax.runtime.devices import round_up
+from ppmtf_jax.trace_models.base import ABSENT, ROUNDED, Sizes, array_problems
 from tests.bridge.people.laws import random_arrays, random_law
 
 LAW = random_law(n_users=5)
@@ -24,6 +26,20 @@ def test_arrays_pass_the_checks_of_a_model_folder_and_make_the_same_model(anchor
     again = RememberingBridge.from_arrays(arrays)
     assert again.longest == law.longest
     assert again.to_arrays().keys() == arrays.keys()
+
+
+@pytest.mark.parametrize("anchors", [True, False])
+def test_users_of_a_model_with_longer_axes_have_the_same_traces(anchors: bool) -> None:
+    law = random_law(n_users=5, n_clusters=5, n_places=6, n_days=2, anchors=anchors)
+    longer = law.rounded()
+    assert [len(each.n_present) for each in (law, longer)] == [5, 6]
+    assert len(longer.next_place) == round_up(len(law.next_place), ROUNDED)
+    keys = jax.random.split(jax.random.key(0), 40)
+    traces = [
+        jax.vmap(jax.vmap(each.sample_trace, (None, 0, None)), (0, None, None))(keys, jnp.arange(5), 4)
+        for each in (law, longer)
+    ]
+    np.testing.assert_array_equal(*traces)
 
 
 WRONG = {

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks
-from ppmtf_jax.attacks.splits import targets_of
+from ppmtf_jax.attacks.splits import Rehearsal, targets_of
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 
-MAX_TARGETS = 500
+MAX_TARGETS, MAX_ENTRIES = 500, 8e7
+"""Maximum number of targets, and of entries of all their transition matrices."""
 SEED = 0
 QUESTION = "Can traces be traced back to people?"
 IF_POOR = "Do not release these traces: use a larger k, or a system that smooths more."
@@ -31,11 +32,7 @@ def make(data: ReportData) -> list[Block]:
     if not data.has_known_users:
         answer = f"No guess can be checked: {data.no_users}."
         return [Finding(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS)), Text((answer,))]
-    n_targets = min(MAX_TARGETS, data.settings.n_users)
-    made = targets_of(data.train, data.synthetic, n_targets, seed=SEED)
-    left_out: list[str] = []
-    estimators = data.settings.estimators
-    attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
+    made, attacks, n_left_out = attack(data) if data.reidentified is None else data.reidentified.result()
     evaluation = data.evaluation
     # Evaluations without attacks have no such rate.
     known = evaluation.value("reid_rate", data.column) if "reid_rate" in evaluation.metrics else math.nan
@@ -45,7 +42,6 @@ def make(data: ReportData) -> list[Block]:
             f"To save time, {made.known.n_users:,} of {data.train.n_users:,} training users, drawn at random, were "
             f"targets, and the traces of {made.anonymized.n_users:,} people were attacked."
         )
-    n_left_out = sum("left out" in each for each in left_out)
     if n_left_out:
         notes.append(f"{n_left_out} attacks do not suit these data, and were left out.")
     if math.isfinite(known):
@@ -55,6 +51,16 @@ def make(data: ReportData) -> list[Block]:
             f"{percent(1 / data.train.n_users, 2)})."
         )
     return [_finding(attacks, known, data), _table(attacks), _curves(attacks), *([Text(tuple(notes))] if notes else [])]
+
+
+def attack(data: ReportData) -> tuple[Rehearsal, list[Reidentified], int]:
+    """The attacked traces, all attacks, and how many attacks were left out; `InputError` if none is possible."""
+    most = max(2, int(MAX_ENTRIES // data.train.n_places**2))
+    made = targets_of(data.train, data.synthetic, min(MAX_TARGETS, most, data.settings.n_users), seed=SEED)
+    left_out: list[str] = []
+    estimators = data.settings.estimators
+    attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
+    return made, attacks, sum("left out" in each for each in left_out)
 
 
 def _finding(attacks: list[Reidentified], known: float, data: ReportData) -> Finding:
