@@ -12,8 +12,8 @@ from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 
-MAX_TARGETS, MAX_ENTRIES = 500, 8e7
-"""Maximum number of targets, and of entries of all their transition matrices."""
+MIN_TARGETS, MAX_TARGETS, MAX_ENTRIES = 50, 500, 8e7
+"""Limits of the number of targets. Between them, all their transition matrices have at most `MAX_ENTRIES` entries."""
 SEED = 0
 QUESTION = "Can traces be traced back to people?"
 IF_POOR = "Do not release these traces: use a larger k, or a system that smooths more."
@@ -55,8 +55,8 @@ def make(data: ReportData) -> list[Block]:
 
 def attack(data: ReportData) -> tuple[Rehearsal, list[Reidentified], int]:
     """The attacked traces, all attacks, and how many attacks were left out; `InputError` if none is possible."""
-    most = max(2, int(MAX_ENTRIES // data.train.n_places**2))
-    made = targets_of(data.train, data.synthetic, min(MAX_TARGETS, most, data.settings.n_users), seed=SEED)
+    most = int(min(max(MAX_ENTRIES // data.train.n_places**2, MIN_TARGETS), MAX_TARGETS))
+    made = targets_of(data.train, data.synthetic, min(most, data.settings.n_users), seed=SEED)
     left_out: list[str] = []
     estimators = data.settings.estimators
     attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
