@@ -143,9 +143,10 @@ class Groups(NamedTuple):
     def of(
         cls, group: np.ndarray, weight: np.ndarray, n_users: np.ndarray, total: np.ndarray
     ) -> tuple[Groups, Int[np.ndarray, " weight"]]:
-        """From the weights of users in groups, each weight that of `n_users` (1 or 0) users.
+        """Find the groups from weights; each weight is that of one user in one group.
 
-        `total`: what each weight adds to the groups' `total`. The second result is the index of each weight's group.
+        `n_users`: 1 for each weight that counts as a user, else 0. `total`: what each weight adds to its group's
+        `total`. The second result is the index of each weight's group.
         """
         which, found = _numbered(group)
         heaviest, second = np.zeros((2, len(found)))
@@ -165,7 +166,7 @@ class Groups(NamedTuple):
     def joined(cls, parts: Sequence[Groups]) -> Groups:
         """The groups of different users together."""
         group, heaviest, second, *added = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        # The users and the sums count once, with the heaviest users.
+        # Each group is listed twice, with two weights. Its users and its sum count only in the first half.
         added = (np.concatenate([each, np.zeros_like(each)]) for each in added)
         return cls.of(np.tile(group, 2), np.concatenate([heaviest, second]), *added)[0]
 
@@ -188,7 +189,7 @@ class Bounded(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """Weights of rows; `of_user` is the weight of all rows of the row's user in the row's group."""
+    """Weights of rows; `of_user` is, for each row, the total weight of its user in its group."""
 
     group: Int[np.ndarray, " row"]
     cell: Int[np.ndarray, " row"]
@@ -205,7 +206,7 @@ class _Weights(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """Groups of rows, and the rows above the bound; rows of more users can only take away from these."""
+    """Groups of rows, and the rows of users above the bound. More users can only raise the bound, never lower it."""
 
     groups: Groups
     above: _Weights
@@ -219,7 +220,7 @@ class _Counted(NamedTuple):
 
 
 class _RunningSum:
-    """Sum of rows of one kind, to which the rows of more and more users are added as they are, without a bound."""
+    """Sum of the rows of one kind. Rows of further users are added without a bound; `bounded` then corrects the sum."""
 
     def __init__(self, shape: tuple[int, ...]):
         self.shape, self.total = shape, np.zeros(prod(shape))
@@ -248,9 +249,9 @@ class _RunningSum:
 def bounded_totals(rows: Blocks[Sequence[Rows]]) -> list[Bounded]:
     """Sums of rows in which no user weighs more in a group than the second heaviest user of the group.
 
-    Several kinds of rows can be counted in one pass over the users. At most one user of a group weighs more than the
-    second heaviest. All rows are added as they are, and her rows are kept. When all users are counted, her rows are
-    scaled, and the sums corrected. In a group with a single user, all weights are 0.
+    Several kinds of rows can be counted in one pass over the users. The pass adds all rows as they are. At most one
+    user of a group weighs more than the second heaviest user. The rows of this user are kept. After the pass, these
+    rows are scaled, and the sums are corrected. In a group with a single user, all weights are 0.
     """
     found: list[_RunningSum] = []
     for kinds in rows.map(lambda kinds: list(map(_added, kinds))):
@@ -272,7 +273,7 @@ def _added(rows: Rows) -> tuple[tuple[int, ...], Int[np.ndarray, " cell"], Float
 
 
 def _weigh(rows: Rows) -> tuple[_Weights, Groups, Bool[np.ndarray, " row"]]:
-    """Weights of rows, their groups, and which rows are of users who weigh more than the second heaviest of a group."""
+    """Weights of rows, their groups, and which rows belong to a user heavier than the second heaviest of her group."""
     weight = np.ones(len(rows.user)) if rows.weight is None else rows.weight.astype(np.float64)
     n_groups = int(rows.group.max(initial=-1)) + 1
     pair, found = pd.factorize(rows.user.astype(np.int64) * n_groups + rows.group)
@@ -287,7 +288,7 @@ def _numbered(group: Int[np.ndarray, " row"]) -> tuple[Int[np.ndarray, " row"], 
     n_groups = int(group.max(initial=-1)) + 1
     if n_groups > 4 * len(group):
         return pd.factorize(group, sort=True)
-    # Much faster than to sort or to hash them.
+    # This is much faster than sorting or hashing the groups.
     is_there = np.zeros(n_groups, bool)
     is_there[group] = True
     return (np.cumsum(is_there) - 1)[group], np.flatnonzero(is_there)

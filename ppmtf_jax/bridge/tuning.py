@@ -87,7 +87,7 @@ class BridgeChoice(NamedTuple):
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The settings, part after part."""
+        """All numbers of `population`, then of `moves`, then of `clusters`."""
         return tuple(map(float, (*self.population, *self.moves, *self.clusters)))
 
     @classmethod
@@ -105,7 +105,7 @@ class BridgeChoice(NamedTuple):
 
 
 def with_numbers(smoothing: Smoothing, numbers: Sequence[float]) -> Smoothing:
-    """The smoothing with other numbers; whole numbers are whole numbers again."""
+    """The smoothing with other numbers; each number is converted to the type of the old one, int or float."""
     return type(smoothing)(*(type(old)(new) for old, new in zip(smoothing, numbers, strict=True)))
 
 

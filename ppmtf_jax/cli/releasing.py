@@ -69,9 +69,9 @@ def check_deniability(
     """Test synthetic traces for plausible deniability.
 
     Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, threshold, passed) into the
-    folder. For ppmtf and itf, log_likelihood has an error of at most 0.01, but it lies in the exact bin. The verdicts
-    say which traces were withheld: they are secret, and only you can read them. Release the traces that passed with
-    `ppmtf release`.
+    folder. For ppmtf and itf, log_likelihood has an error of at most 0.01, but always lies in the same bin as the exact
+    value. The verdicts say which traces were withheld: they are secret, and only you can read them. Release the traces
+    that passed with `ppmtf release`.
     """
     if plot is not None and settings.noise_epsilon is not None and not settings.count_all:
         way_out = "Add --count-all: counting stops at another k for each trace"

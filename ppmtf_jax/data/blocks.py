@@ -67,7 +67,7 @@ class Blocks(Generic[Item]):
         return Blocks(self.source, composed, shared=self.shared)
 
     def kept(self) -> Blocks[Item]:
-        """The same blocks, but computed now and written to a temporary file without a name, for faster passes."""
+        """The same blocks, computed once and written to a temporary file without a name, so that passes are faster."""
         file = TemporaryFile()  # noqa: SIM115 - closed when `read` is no longer used
 
         def read(_: slice, where: tuple[int, int]) -> Item:
@@ -99,7 +99,7 @@ class Blocks(Generic[Item]):
         return next(iter(self))
 
     def sum_of_all(self, own: Any) -> Any:
-        """Sum over all processes of an array of each."""
+        """Sum of the arrays of all processes, from the array of this process."""
         return sum_over_processes(own) if self.shared else own
 
     def of_all(self, own: np.ndarray) -> np.ndarray:

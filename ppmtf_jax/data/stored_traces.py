@@ -158,7 +158,7 @@ def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterat
     """
     before, n_users, last = 0, 0, None
     for path in trace_files(Path(folder)):
-        # Most ids of places are texts that are stored once each, which is how they are needed here.
+        # Most files store each distinct id of a place only once. The ids are needed in this form, so it is kept.
         with opened(path, read_dictionary=["place"]) as file:
             for group in range(file.num_row_groups):
                 n = file.metadata.row_group(group).num_rows

@@ -124,7 +124,7 @@ class TraceSet(abc.ABC):
         """The traces of all users, in memory."""
 
     def for_many_passes(self) -> TraceSet:
-        """The same traces, in a temporary file of 16 bytes an event if they are not in memory."""
+        """The same traces; if they are not in memory, they are copied to a temporary file of 16 bytes an event."""
         return self
 
     @property

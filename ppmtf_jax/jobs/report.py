@@ -75,10 +75,10 @@ def report_run(
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if compared is not None:
         data = with_compared(data, compared)
-    # Both threads limit NumPy to one thread, and do not end at the same time.
+    # Both attacks limit NumPy to one thread. The limit is set here for both, since they do not end at the same time.
     with one_thread(), ThreadPoolExecutor(1) as pool:
         if not data.settings.fast:
-            # Programs are compiled on one core. Meanwhile another core attacks.
+            # Compiling the programs of the shadow models uses one core. The attack on identity can use another one.
             attacked = pool.submit(attack, data) if data.has_known_users else None
             scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
             data = replace(data, shadow_scores=scores, no_shadows=why_not, reidentified=attacked)

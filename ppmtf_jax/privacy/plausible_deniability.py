@@ -145,8 +145,8 @@ class PlausibleDeniability:
         Number of verifiers beside each trace's input user.
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
-        `log_likelihood` is that of the trace under its input user; for PPMTF and ITF in float64, it has an error of at
-        most 0.01, but it lies in the bin of the exact one. `plausible_users` is k', the number of users, the
+        `log_likelihood` is that of the trace under its input user. For PPMTF and ITF in float64, it has an error of at
+        most 0.01, but always lies in the same bin as the exact value. `plausible_users` is k', the number of users, the
         input user included, who make the trace with about the same probability, eq. (7); it is `threshold` if counting
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
@@ -354,7 +354,7 @@ def plausible_deniability_test(
         random_users = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
         verifiers = Verifiers.of(trace_model, random_users, model.n_users)
         index = model.user_index(synthetic.user_ids)
-        # The traces of persons of one class are tested in blocks, which are too small if the groups are.
+        # Models of persons test the traces of each class in separate blocks. In small groups, these are too small.
         n_together = (4 if isinstance(trace_model, PersonModel) else 1) * EVENTS_TESTED_TOGETHER
         for first, places in _groups(blocks, n_together):
             # The processes share the blocks. If there are too few blocks, they share the traces of each group.
@@ -382,7 +382,9 @@ def plausible_deniability_test(
 
 
 def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
-    """Whether every trace passes the test, since each class of users has k of them; then no likelihood is needed.
+    """Whether every trace is certain to pass the test, because each class of users has at least k users.
+
+    Then no likelihood needs to be computed. False with a limited number of verifiers, or with noise.
 
     Examples
     --------

@@ -48,7 +48,7 @@ GROUPS_AT_A_TIME = 256
 DENSE = 0.03
 # More open pairs than these are not kept: their log-likelihoods are computed.
 PAIRS_AT_A_TIME = 2**15
-# Bounds of log-likelihoods are widened by this share of them, and of 1.
+# The bounds of a log-likelihood l are widened by SLACK * (1 + |l|), for rounding errors.
 SLACK = 1e-10
 OWN_ERROR = 0.01
 """Largest error of the log-likelihoods of traces under their input users, in models that have bounds."""
@@ -437,8 +437,9 @@ def own_log_likelihoods(
 ) -> Float[np.ndarray, " trace"]:
     """Log-likelihood of each trace under its input user.
 
-    If the model has `own_bounds`, it is the middle of the trace's bounds if they lie in one bin and are at most 2 *
-    `OWN_ERROR` apart. So the bin is always that of the exact log-likelihood.
+    If the model has `own_bounds`, a trace whose bounds lie in one bin, at most 2 * `OWN_ERROR` apart, gets the middle
+    of its bounds. All other traces get the exact log-likelihood. So every result lies in the bin of the exact
+    log-likelihood.
     """
     if (bounds := model.own_bounds()) is None:
         return _exact(model, users, places, progress)

@@ -88,8 +88,9 @@ class BridgeSettings(Settings):
         ("none"). By default, traces have gaps if three conditions hold: the time grid has a whole day from midnight on,
         the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`), and `memory` is not given.
     chosen : list of numbers, optional
-        What another fit chose by held-out likelihood, see `FittedModel.settings_found`: the smoothing and, for traces
-        with gaps, the number of paces. A fit to other users then takes less time. By default, the fit chooses anew.
+        What another fit chose by held-out likelihood, see `FittedModel.settings_found`: the smoothing, the number of
+        clusters and, for traces with gaps, the number of paces. With these numbers, a fit takes less time. By default,
+        the fit makes these choices itself.
     """
 
     min_cluster_users: Count = 20
@@ -259,9 +260,10 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
 
 
 def settings_found(model: Model) -> dict[str, Any]:
-    """All choices by held-out likelihood; clusters, and all that is learned from counts, are no choices.
+    """All choices by held-out likelihood, but nothing that is learned from counts, such as the clusters of users.
 
-    The choices are some twenty numbers, most of them from coarse grids, which hardly depend on a single user.
+    The choices are at most twenty numbers. Most of them come from coarse grids, and they hardly depend on a single
+    user.
     """
     chosen = () if model.chosen is None else tuple(np.asarray(model.chosen).tolist())
     if isinstance(model, CheckinBridge):

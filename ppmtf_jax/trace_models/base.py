@@ -112,7 +112,7 @@ class TraceModel(abc.ABC):
         return None
 
     def rounded(self: Model) -> Model:
-        """The same law with the lengths of the axes `padded` rounded up: models of similar size share programs.
+        """The same law with the axes in `padded` lengthened to rounded sizes, so that similar models share programs.
 
         The last entry of each axis is repeated. No user is in the added clusters, so the traces of users do not change.
         """

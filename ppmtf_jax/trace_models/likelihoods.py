@@ -21,6 +21,7 @@ PAIRED_USERS = 64
 CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
 TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
+# Smaller blocks of traces are padded to this size.
 FEWEST_TRACES = 128
 
 StepModel = ScoredTraceModel | StepBounds
@@ -46,14 +47,14 @@ def step_log_probabilities(
     tile = number[order] // USERS_AT_A_TIME
     of_tiles = np.split(order, np.flatnonzero(np.diff(tile)) + 1)
     blocks = [block for of_tile in of_tiles for block in _parts(of_tile, TRACES_AT_A_TIME)]
-    # All blocks have the same size, and small sets of traces too, so that few programs are compiled.
+    # All blocks have one size, and all small sets of traces have the same size, so that few programs are compiled.
     size = padded_size(max(map(len, blocks)), least=FEWEST_TRACES)
     local_copy = on_each_device(model)
 
     def of_block(block: np.ndarray) -> Any:
         padded = np.resize(block, size)
         first = number[block[0]] // USERS_AT_A_TIME * USERS_AT_A_TIME
-        # Always as many users, so that the last digits of a row sum do not depend on how many there are.
+        # The number of users is always the same, so that the last digits of a row sum do not depend on it.
         ids = np.resize(distinct[first : first + USERS_AT_A_TIME], USERS_AT_A_TIME)
         which = number[padded] - first
         steps = _own_steps(local_copy(), jnp.asarray(ids), jnp.asarray(which), jnp.asarray(places[padded]))
@@ -155,7 +156,7 @@ def write_moves(
         rows = the_bound(model.log_moves(cache, *of_chunk), bound).astype(table.dtype)
         return jax.lax.dynamic_update_slice_in_dim(table, rows, len(table) - n_moves + number * chunk, 0)
 
-    # Padded steps, which all come last, are no moves.
+    # Padded steps are stays, and come last. Chunks that contain only padded steps are not computed.
     n_chunks = -(-jnp.sum(moves.place != moves.next_place) // chunk)
     return jax.lax.fori_loop(0, n_chunks, write, table)
 

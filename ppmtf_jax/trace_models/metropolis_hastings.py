@@ -153,7 +153,7 @@ class MetropolisHastings(ScoredTraceModel):
         place: Int[Array, ""],
         next_place: Int[Array, ""],
     ) -> Float[Array, ""]:
-        """`log_next`, where the rejections of a stay have row sums of their own for the way back to the place."""
+        """`log_next`; a stay uses the row sums `back_sum` for proposals from other places back to the place."""
         target = cache.visits[self.slot_of_instant[instant]]
         forth, back = self._proposal(cache, place, next_place), self._proposal(cache, next_place, place)
         move = jnp.minimum(forth, back * (target[next_place] / target[place]))
@@ -203,8 +203,9 @@ class MetropolisHastings(ScoredTraceModel):
     ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
         """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
 
-        The second result is the part of its error at each place that comes from the sums and from the proposal back to
-        the place, see `metropolis_hastings_bounds`; 0 without `row_error`, the relative errors of the row sums.
+        `row_error`: relative errors of the row sums. The second result is one part of the error of this probability at
+        each place: the part that comes from the sums and from the proposals back to the place, see
+        `metropolis_hastings_bounds`. Without `row_error` it is 0.
         """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape

@@ -68,7 +68,7 @@ class MetropolisHastingsBounds:
         return cls(exact, jax.tree.map(_single, exact))
 
     def user_cache(self, users: Int[Array, " user"]) -> BoundTables:
-        """Row sums with their errors, and targets, which are computed in double precision and then rounded."""
+        """Row sums in single precision with their errors; targets, computed in double precision and then rounded."""
         found, error, row_sum = self.row_sums(users)
         tables = self.exact.tables(users, found)
         first = jax.vmap(jax.vmap(self.exact.log_first, (-1, None)), (None, 0))(tables, jnp.arange(len(found)))
@@ -134,10 +134,10 @@ class MetropolisHastingsBounds:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class BoundsOfOwnSteps:
-    """Bounds of the steps of one user at a time: in double precision, but for the row sums of `steps`.
+    """Bounds of the steps of one user at a time, in double precision; only the row sums are the bounds of `steps`.
 
-    The probability of moving falls with all row sums. That of staying falls with the row sum of the place, and rises
-    with those of all other places, from which she could come back.
+    If a row sum grows, the probability of a move gets smaller. The probability of a stay gets smaller if the row sum of
+    the place grows, and larger if the row sum of another place grows, from which the user could come back.
     """
 
     steps: MetropolisHastingsBounds

@@ -9,7 +9,7 @@ from ppmtf_jax.data.tensors import SparseCounts, Trimming
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
 
-# From this number of places on, GMRES finds a stationary distribution in less time than elimination does.
+# With at least this many places, GMRES finds a stationary distribution faster than elimination.
 ITERATED_PLACES = 256
 # Bytes per matrix entry while the matrix is computed. With noise, entries are temporarily Python numbers.
 POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
@@ -105,8 +105,8 @@ def stationary_distribution(
 
 
 def _by_iterations(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
-    """The same by GMRES, which takes few products where the rows of most places are similar."""
-    # This import takes long.
+    """Stationary distribution of one chain by GMRES; it needs few products if the rows of most places are similar."""
+    # Imported only here, because this import takes long.
     from scipy.sparse.linalg import LinearOperator, gmres
 
     n_places = len(transition)
@@ -115,7 +115,7 @@ def _by_iterations(transition: Float[np.ndarray, "place next_place"]) -> Float[n
     found, failed = gmres(system, np.ones(n_places), start, rtol=1e-13, restart=100, maxiter=1)
     if failed:
         return _by_elimination(transition)
-    # After one more step, the relative errors of small probabilities are small, too.
+    # One more step of the chain also makes the relative errors of small probabilities small.
     after = np.maximum(found, 0) @ transition
     return after / after.sum()
 

@@ -136,7 +136,7 @@ def test_the_order_of_the_verifiers_changes_no_verdict(monkeypatch):
 
 
 def wrong_bins(model: MetropolisHastings, users: np.ndarray, places: np.ndarray) -> int:
-    """How many log-likelihoods under the input users are in a wrong bin, if one of them is at an edge or beside it."""
+    """Number of log-likelihoods in a wrong bin, over many eta that each put one log-likelihood at or near an edge."""
     exact, wrong = double_loop(model, users, places)[np.arange(TRACES), users], 0
     for trace in range(0, TRACES, 3):
         edge = float(-exact[trace] / 5)

@@ -222,8 +222,8 @@ def test_odd_data_give_people_whose_traces_are_possible(name, memory):
     assert plausible_deniability_test(model, synthetic, k=1, seed=0).passed.all()
 
 
-def test_a_fit_of_check_ins_to_others_can_make_the_same_choice(monkeypatch):
-    """Its clusters are the same, and its numbers agree to the rounding of the chosen settings."""
+def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch):
+    """Both models have nearly the same numbers; they differ only because the chosen settings were rounded."""
     monkeypatch.setattr(calibration, "N_REPEATS", ())
     days = TimeGrid("2024-01-01T00:00:00", 21600, np.arange(24) % 4, period=4)
     train = traces_of(np.tile(wandering(5), 2), np.tile(np.arange(24) % 3 > 0, (30, 1)), place_table(7), days)

@@ -87,7 +87,7 @@ def test_a_population_that_does_not_fit_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("n_left", [0, 3, 30])
 def test_iterations_and_elimination_give_the_same_stationary_distribution(monkeypatch, n_left):
-    """Chains with a floor, in which nobody left most places; one of them nearly stays for ever where it is."""
+    """Chains with a floor. People left only the first `n_left` places; the second chain hardly ever leaves place 0."""
     rng = np.random.default_rng(0)
     chains = np.full((2, 40, 40), 1 / 40)
     for place in range(n_left):

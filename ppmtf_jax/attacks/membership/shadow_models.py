@@ -63,10 +63,11 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     system : str
         The synthesizer that made the released traces.
     system_settings : dict
-        The settings with which the traces were made. Missing settings have their defaults. With what the model chose
-        itself, see `FittedModel.settings_found`, a shadow model takes less time. Everything else is learned from the
-        users of the shadow model alone. The choices do not flatter the result: they are a few numbers that hardly
-        depend on a single user, and they make shadow models more like the attacked model.
+        The settings with which the traces were made. Missing settings have their defaults. If the settings include
+        the choices of the attacked model (see `FittedModel.settings_found`), a shadow model takes less time. It learns
+        everything else from its own users alone. These choices do not make the traces look safer than they are: they
+        are a few numbers that hardly depend on a single user, and shadow models with the same choices are more like
+        the attacked model.
     test_settings : dict, optional
         Settings of the privacy test that the released traces passed, such as k and eta. The traces of shadow models are
         tested in the same way. None if nothing was tested.
@@ -234,13 +235,13 @@ def learn_shadows(
     # Fits limit NumPy to one thread. The limit is set here for all of them, since they do not end at the same time.
     with one_thread(), progress_bar("shadow models", n_shadows, show=progress, done=n_before) as advance:
         first, rest = map(learn, range(n_before, n_shadows)[:1]), range(n_before + 1, n_shadows)
-        # The first model compiles the programs of all. A second one beside it would compile them again.
+        # The first model compiles the programs that all models use. A second model beside it would compile them again.
         for statistics in chain(first, map_in_threads(learn, rest, most_at_once=at_once)):
             found.append(statistics)
             if kept is not None:
                 kept.save(found)
             advance(1)
-            # A later estimate is better, since it has less time of the first model.
+            # The first model takes longest, so an estimate after more models is better.
             n_made, left = len(found) - n_before, n_shadows - len(found)
             if left and n_made in (1, 1 + at_once):
                 seconds = time.monotonic() - began

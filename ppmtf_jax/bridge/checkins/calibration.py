@@ -95,9 +95,10 @@ def calibrate(
     *,
     progress: bool = False,
 ) -> CheckinBridge:
-    """In some rounds: simulate people at the times of the windows, compare them with observed people, change weights.
+    """Change weights in rounds. Each round simulates people and compares them with the observed people.
 
-    `cluster`: cluster of the person of each window. `pace`: probabilities of her paces.
+    Simulated people have events at the times of the windows. `cluster`: cluster of the person of each window. `pace`:
+    probabilities of the paces of each window.
     """
     weight = windows.weights()
     observed = Moments.of(windows, weight, model)

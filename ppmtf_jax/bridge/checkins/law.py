@@ -135,7 +135,8 @@ class CheckinLaw(PersonModel):
     first_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
     # Facts of the training traces, in the order of `sparsity.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
-    # As in `synthesizers.bridge_model.ClusterBridge`, and after it the smoothing of the population of first visits.
+    # The settings of `ClusterBridge.chosen` (in `synthesizers.bridge_model`), then the smoothing of the population of
+    # first visits; None for a law that was not learned from traces.
     chosen: Float[Array, " setting"] | None = stored(lambda n: StoredArray(("settings",), optional=True), default=None)
 
     @property

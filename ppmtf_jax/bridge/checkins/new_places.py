@@ -22,7 +22,7 @@ from ppmtf_jax.bridge.tuning import N_FOLDS, random_folds
 from ppmtf_jax.data.runs import joined_ranges
 
 N_RANGES = 3
-# With more steps, held-out windows are no more probable.
+# More steps do not make held-out windows more probable.
 MOST_STEPS = 60
 # Precisions of three normal priors: of differences between neighbouring bins of distance; of `near_last` after the
 # longest gaps, when the last place says little; and of all parameters.

@@ -31,7 +31,7 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded,
 # Number of pseudo-returns of each place, which count both as observed and as expected.
 RATE_MASS = 5.0
 N_TYPES = 4
-# With more steps, held-out windows are no more probable.
+# More steps do not make held-out windows more probable.
 MOST_STEPS = 60
 # Standard deviations of two normal priors. The first prior holds for all parameters. The second one holds, in addition,
 # for logits of shares and for effects of distance.

@@ -42,8 +42,8 @@ N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
 MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 40, 10
-# EM stops when a round raises the log-likelihood by less than this, in nats per window. After more rounds, held-out
-# windows are less probable.
+# EM stops when a round raises the log-likelihood by less than this, in nats per window. More rounds would make held-out
+# windows less probable.
 LEAST_GAIN = 0.01
 # Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0

@@ -143,7 +143,8 @@ def calibrate(
 def simulated_clusters(n_clusters: int, n_rounded: int, n_people: int) -> Int[np.ndarray, " person"]:
     """The cluster of each simulated person: about `n_people` in all, equally many in each cluster.
 
-    The number of people depends only on `n_rounded`, see `TraceModel.rounded`; a rest is in the first added cluster.
+    `n_rounded`: number of clusters after `TraceModel.rounded`. It determines the number of people, so that models with
+    the same `n_rounded` share a program. People who are left over are in the first added cluster.
     """
     total = n_rounded * int(np.clip(n_people // n_rounded, LEAST_PEOPLE, MOST_PEOPLE))
     return np.minimum(np.arange(total) // (total // n_clusters), n_clusters)

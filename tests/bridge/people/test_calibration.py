@@ -182,7 +182,7 @@ def test_expected_people_are_those_of_all_flows_and_have_the_target_distribution
 
 
 @pytest.mark.parametrize(("n_clusters", "n_rounded"), [(1, 1), (13, 16), (16, 16), (49, 64), (161, 192)])
-def test_simulated_people_are_as_many_in_each_cluster_and_their_number_depends_on_the_rounded_one(
+def test_each_cluster_has_equally_many_simulated_people_and_their_total_depends_only_on_the_rounded_number(
     n_clusters: int, n_rounded: int
 ) -> None:
     found = np.bincount(simulated_clusters(n_clusters, n_rounded, 8000), minlength=n_rounded)

@@ -13,7 +13,8 @@ from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 
 MIN_TARGETS, MAX_TARGETS, MAX_ENTRIES = 50, 500, 8e7
-"""Limits of the number of targets. Between them, all their transition matrices have at most `MAX_ENTRIES` entries."""
+"""Minimum and maximum number of targets. Between these limits, there are as many targets as possible whose transition
+matrices have at most `MAX_ENTRIES` entries in all."""
 SEED = 0
 QUESTION = "Can traces be traced back to people?"
 IF_POOR = "Do not release these traces: use a larger k, or a system that smooths more."
@@ -54,7 +55,10 @@ def make(data: ReportData) -> list[Block]:
 
 
 def attack(data: ReportData) -> tuple[Rehearsal, list[Reidentified], int]:
-    """The attacked traces, all attacks, and how many attacks were left out; `InputError` if none is possible."""
+    """Run the attacks: the attacked traces, the results, and the number of attacks left out.
+
+    Raises `InputError` if no attack is possible.
+    """
     most = int(min(max(MAX_ENTRIES // data.train.n_places**2, MIN_TARGETS), MAX_TARGETS))
     made = targets_of(data.train, data.synthetic, min(most, data.settings.n_users), seed=SEED)
     left_out: list[str] = []
