@@ -144,7 +144,7 @@ def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monk
 
 
 def test_a_choice_comes_back_from_its_numbers():
-    numbers = (0.5, 2, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16, 0.72, 0.3, 2.0)
+    numbers = (0.5, 2.0, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16.0, 0.72, 0.3, 2.0)
     choice = BridgeChoice.of_numbers(numbers, {1: 0.0})
     assert choice.numbers == numbers
     assert (choice.population.least_users, choice.moves.slot_bandwidth, choice.clusters.n_clusters) == (2, 4.0, 16)
