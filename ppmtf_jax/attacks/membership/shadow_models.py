@@ -234,9 +234,9 @@ def learn_shadows(
     began, n_before = time.monotonic(), len(found)
     # Fits limit NumPy to one thread. The limit is set here for all of them, since they do not end at the same time.
     with one_thread(), progress_bar("shadow models", n_shadows, show=progress, done=n_before) as advance:
-        first, rest = map(learn, range(n_before, n_shadows)[:1]), range(n_before + 1, n_shadows)
+        first, others = map(learn, range(n_before, n_shadows)[:1]), range(n_before + 1, n_shadows)
         # The first model compiles the programs that all models use. A second model beside it would compile them again.
-        for statistics in chain(first, map_in_threads(learn, rest, most_at_once=at_once)):
+        for statistics in chain(first, map_in_threads(learn, others, most_at_once=at_once)):
             found.append(statistics)
             if kept is not None:
                 kept.save(found)
