@@ -146,10 +146,11 @@ def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_p
         return plausible_deniability_test(model, traces, settings, **given)
 
     monkeypatch.setattr(shadow_models, "plausible_deniability_test", spied)
+    monkeypatch.setattr(shadow_models, "all_pass", lambda *_: False)  # otherwise, no test is needed here
     words = ["membership", tmp_path / "release", *real(halves), "--shadows", 6, "--json", tmp_path / "a.json"]
     result = attack(*words)
     assert "shadow_models" in attacks_in(tmp_path / "a.json")
-    assert "4 more take about" in result
+    assert "5 more take about" in result
     assert set(tested) == {(3, 0.5, None)}
     attack(*words, "--fast", "--overwrite")
     assert "shadow_models" not in attacks_in(tmp_path / "a.json")

@@ -95,7 +95,7 @@ def calibrate(
     *,
     progress: bool = False,
 ) -> CheckinBridge:
-    """Change weights in rounds. Each round simulates people and compares them with the observed people.
+    """Change weights in rounds, each of which compares simulated people with the observed people.
 
     Simulated people have events at the times of the windows. `cluster`: cluster of the person of each window. `pace`:
     probabilities of the paces of each window.
