@@ -101,7 +101,8 @@ def together(command: list[str], n_processes: int) -> Row:
         raise SystemExit(f"{command[0]} failed")
     cpu = " ".join(f"{usage.ru_utime + usage.ru_stime:.0f}" for _, _, usage in ended)
     peaks = " ".join(str(usage.ru_maxrss // 1024) for _, _, usage in ended)
-    return {"seconds": clock.row()["seconds"], "cpu_seconds": cpu, "peak_mb": peaks}
+    compiled = "before" if "JAX_COMPILATION_CACHE_DIR" in os.environ else "now"
+    return {"seconds": clock.row()["seconds"], "cpu_seconds": cpu, "peak_mb": peaks, "compiled": compiled}
 
 
 def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> Iterator[Row]:
@@ -115,7 +116,8 @@ def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> It
             if not Path(city).exists():
                 (written,) = in_a_process(write_parts, city, n_users)
                 about = {"users": n_users, "processes": 1, "stage": "write", "seconds": written["seconds"]}
-                yield about | {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "files": "", **machine()}
+                about |= {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "compiled": ""}
+                yield about | {"files": "", **machine()}
             for n_processes in numbers:
                 commands = {
                     "fit": [city, "--out", model],

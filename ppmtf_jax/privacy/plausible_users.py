@@ -435,7 +435,7 @@ def own_log_likelihoods(
     eta: float,
     progress: bool = False,
 ) -> Float[np.ndarray, " trace"]:
-    """Log-likelihood of each trace under its input user.
+    """Log-likelihood of each trace under the user that `users` gives for it.
 
     If the model has `own_bounds`, a trace whose bounds lie in one bin, at most 2 * `OWN_ERROR` apart, gets the middle
     of its bounds. All other traces get the exact log-likelihood. So every result lies in the bin of the exact

@@ -17,10 +17,9 @@ from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
 from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import PopulationSmoothing
-from ppmtf_jax.runtime.devices import round_up
-from ppmtf_jax.trace_models.base import ROUNDED, ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
-from ppmtf_jax.trace_models.sparse_rows import find_in_row
+from ppmtf_jax.trace_models.sparse_rows import find_in_row, longest_row
 
 CHOSEN = tuple(
     f"{part} {name}".replace("_", " ")
@@ -125,7 +124,7 @@ class ClusterBridge(ScoredTraceModel):
                 raise ValueError(f"{name} beyond the last")
         if arrays["move_start"][-1] >= len(arrays["next_place"]):
             raise ValueError("moves that end beyond the last")
-        longest = min(round_up(max(1, int(np.diff(arrays["move_start"]).max())), ROUNDED), len(arrays["next_place"]))
+        longest = longest_row(arrays["move_start"], len(arrays["next_place"]))
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     @property

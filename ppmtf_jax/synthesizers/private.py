@@ -139,8 +139,14 @@ def _decimal(value: Any) -> float:
     return float(str(np.float32(value)))
 
 
-def _not_below(values: Sequence[float]) -> Float[np.ndarray, " value"]:
-    """32-bit floats whose shortest decimal notation is not below the values."""
+def not_below(values: Sequence[float]) -> Float[np.ndarray, " value"]:
+    """32-bit floats whose shortest decimal notation is not below the values.
+
+    Examples
+    --------
+    >>> [str(each) for each in not_below([0.1, 0.123456789])]
+    ['0.1', '0.12345679']
+    """
     rounded = np.asarray(values, np.float32)
     below = np.array([_decimal(each) for each in rounded]) < np.asarray(values)
     return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
@@ -174,8 +180,8 @@ def fit_trace_model(
     if is_small(releases):
         warnings.warn(TOO_SMALL, stacklevel=3)
     fitted = fit_people(releases, seed, prior, progress=progress)
-    promise = _not_below([settings.epsilon, settings.delta, float(noise.is_private)])
-    losses = _not_below([releases.rho(name) for name in MECHANISMS])
+    promise = not_below([settings.epsilon, settings.delta, float(noise.is_private)])
+    losses = not_below([releases.rho(name) for name in MECHANISMS])
     kind: Any = PrivatePeople if fitted.remembers else ForgetfulPrivatePeople
     return kind.from_arrays(fitted.arrays | {"promise": promise, "share": fitted.share, "losses": losses})
 

@@ -232,7 +232,7 @@ class ScoredTraceModel(MarkovModel):
         return None
 
     def own_bounds(self) -> OwnStepBounds | None:
-        """Bounds as `bounds`, but for traces that are each compared with one user alone."""
+        """Bounds as `bounds`, but for traces that are each compared with one user alone; None if there are none."""
         return None
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import Bounds, OwnStepBounds, ScoredTraceModel, StepBounds
@@ -221,10 +222,7 @@ def _own_steps(
 
 def padded_size(size: int, least: int = 16) -> int:
     """Round up to 0, `least`, or 2^n or 3 * 2^n above it: few sizes, and at most 1.5 times the needed size."""
-    if not size:
-        return 0
-    power = max(least, 1 << (size - 1).bit_length())
-    return power * 3 // 4 if size <= power * 3 // 4 and power > least else power
+    return round_up(max(size, least), steps=2) if size else 0
 
 
 def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
+
+from ppmtf_jax.runtime.devices import round_up
+from ppmtf_jax.trace_models.base import ROUNDED
+
+
+def longest_row(begin: Int[np.ndarray, " row1"], n_entries: int) -> int:
+    """At least the number of entries of any row, rounded up so that similar models share programs.
+
+    Examples
+    --------
+    >>> longest_row(np.array([0, 2, 7, 8]), n_entries=9)
+    6
+    """
+    return min(round_up(max(1, int(np.diff(begin).max())), ROUNDED), n_entries)
 
 
 def find_in_row(

@@ -13,7 +13,7 @@ from ppmtf_jax.noise.zcdp import rho_of
 from ppmtf_jax.private import people
 from ppmtf_jax.private.releases import MECHANISMS
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.private import _not_below
+from ppmtf_jax.synthesizers.private import not_below
 from tests.private.worlds import city
 
 
@@ -47,7 +47,7 @@ def test_the_ledger_covers_the_promise(model):
 
 def test_numbers_of_32_bits_are_not_below():
     values = np.array([1e-6, 0.1, 1 / 3, 0.7, 1e-5, 8.0, 0.024355970357])
-    assert (np.array([float(str(each)) for each in _not_below(values.tolist())]) >= values).all()
+    assert (np.array([float(str(each)) for each in not_below(values.tolist())]) >= values).all()
 
 
 def test_seeded_noise_repeats_and_is_not_private(traces, model):

@@ -16,8 +16,8 @@ from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.likelihood import log_own_cluster, log_traces
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.devices import round_up
-from ppmtf_jax.trace_models.base import ABSENT, ROUNDED
+from ppmtf_jax.trace_models.base import ABSENT
+from ppmtf_jax.trace_models.sparse_rows import longest_row
 
 ANCHORS = ("home", "second", "home_pull", "second_pull", "anchor_between")
 
@@ -56,7 +56,7 @@ class RememberingBridge(PersonLaw):
         for layer, name in first.items():
             if layers[layer] and not arrays[name].any(axis=1).all():
                 raise ValueError(f"clusters without any place in {name!r}")
-        longest = min(round_up(max(1, int(np.diff(start).max())), ROUNDED), len(next_place))
+        longest = longest_row(start, len(next_place))
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
