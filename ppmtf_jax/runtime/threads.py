@@ -73,7 +73,8 @@ def map_in_threads(
     double = jnp.result_type(float) == jnp.float64
     n_at_once = min(n_threads(), most_at_once or n_threads())
     free: SimpleQueue[Any] = SimpleQueue()
-    for device in islice(cycle(jax.local_devices()), n_at_once):
+    # None is the first device. If it were set by name, JAX would compile again what the caller's thread compiled.
+    for device in islice(cycle([None, *jax.local_devices()[1:]]), n_at_once):
         free.put(device)
 
     def call(item: Item) -> Result:

@@ -60,6 +60,20 @@ def test_what_all_read_lies_where_each_computes():
     assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), local_copy(), tree))
 
 
+def test_threads_use_what_the_caller_compiled(n_threads):
+    """A device in the context of a thread would make JAX trace and compile the program again."""
+    traced = []
+
+    @jax.jit
+    def double(x):
+        traced.append(x)
+        return 2 * x
+
+    double(1.0)
+    assert [float(each) for each in map_in_threads(double, [2.0] * 4)] == [4.0] * 4
+    assert len(traced) == min(n_threads, jax.local_device_count())
+
+
 ON_DEVICES = """
 import hashlib, sys
 import jax

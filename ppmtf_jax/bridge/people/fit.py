@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
-from ppmtf_jax.bridge.gravity import covered_distances, distance_bins
+from ppmtf_jax.bridge.gravity import QUANTILES, covered_distances, distance_bins
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.anchors import Anchors, anchor_distribution, pair_anchors
 from ppmtf_jax.bridge.people.calibration import (
@@ -156,7 +156,9 @@ def _distances(
     n_pairs = moves.map(lambda own: np.bincount(own.cells(space), minlength=n_cells**2)).total()
     bins = distance_bins(n_pairs.reshape(n_cells, n_cells), space)
     covered = covered_distances(moves, bins, space)
-    return bins, covered / covered.sum()
+    # Bins without any move, so that models with other bins share programs.
+    empty = len(QUANTILES) + 1 - len(covered)
+    return bins, np.pad(covered / covered.sum(), (0, empty))
 
 
 def _visits_elsewhere(visits: VisitCounts, home: np.ndarray, second: np.ndarray) -> VisitCounts:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.people import fit
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.data.time_grid import TimeGrid
 from tests.bridge.examples import place_table, traces_of
@@ -84,6 +85,26 @@ def test_odd_towns_are_fitted(town, anchors):
     assert found.max() < len(table)
     if town == "nobody moves":
         assert (found[:, 1:] == found[:, :-1]).mean() > 0.9
+
+
+def test_towns_with_other_distances_share_the_programs_of_calibration(monkeypatch):
+    found = []
+
+    def stop(law, targets, *_):
+        found.append((targets.distances, int(targets.bin.max())))
+        raise InterruptedError
+
+    monkeypatch.setattr(fit, "calibrate", stop)
+    places = np.random.default_rng(0).integers(5, size=(20, PERIOD))
+    for table in (place_table(5), at_one_point(5)):
+        traces = traces_of(places, np.ones(places.shape, bool), table, grid_of(1))
+        with pytest.raises(InterruptedError):
+            fit_people(traces, clusters_of(traces), CHOICE, anchors=False, seed=0)
+    (spread, last), (at_a_point, only) = found
+    assert last > only == 0
+    assert spread.shape == at_a_point.shape
+    assert not spread[last + 1 :].any()
+    assert spread.sum() == pytest.approx(1)
 
 
 @pytest.mark.slow
