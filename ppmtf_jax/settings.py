@@ -185,7 +185,7 @@ def help_of_fields(kind: type) -> dict[str, str]:
 
 
 def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any]:
-    """Parse `name=value` texts, values as in TOML; a value that is not TOML is text, and none is None."""
+    """Parse `name=value` texts, values as in TOML, and True, False and None as in Python; all other values are text."""
     return {name: _parse_value(text) for name, text in split_assignments(assignments, subject)}
 
 
@@ -256,7 +256,7 @@ def _parse_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return None if text.lower() == "none" else text
+        return {"none": None, "true": True, "false": False}.get(text.lower(), text)
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

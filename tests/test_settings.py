@@ -110,13 +110,23 @@ def test_unknown_setting_where_there_are_none():
 
 
 def test_assignments_are_values_of_toml_or_text():
-    texts = ["rank=32", "floor = 1e-8", "zeros=weighted", "max-count=none", "alone=true", "title=a=b", "box=[1, 2]"]
+    texts = [
+        "rank=32",
+        "floor = 1e-8",
+        "zeros=weighted",
+        "max-count=none",
+        "alone=true",
+        "own=False",
+        "title=a=b",
+        "box=[1, 2]",
+    ]
     assert parse_assignments(texts, "--set") == {
         "rank": 32,
         "floor": 1e-8,
         "zeros": "weighted",
         "max_count": None,
         "alone": True,
+        "own": False,
         "title": "a=b",
         "box": [1, 2],
     }
