@@ -30,10 +30,6 @@ from ppmtf_jax.trace_models.base import ABSENT
 
 SPLITS = 3
 HELD_OUT = 0.25
-DATA = {
-    "New York": lambda shared: read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")[0],
-    "Gowalla": lambda shared: read_gowalla(shared / "data" / "gowalla-nyc")[0],
-}
 VARIANTS: dict[str, tuple[Any, str, Any]] = {
     "as it is": (when, "LEAST_GAIN", when.LEAST_GAIN),
     "paces: more rounds of EM": (when, "LEAST_GAIN", 0.001),
@@ -41,7 +37,21 @@ VARIANTS: dict[str, tuple[Any, str, Any]] = {
     "calibration: 32 simulations": (calibration, "N_REPEATS", (1, 1, 2, 4, 8, 16)),
     "no calibration": (calibration, "N_REPEATS", ()),
 }
+LEAST_CHECKINS = 20
 COLUMNS = ["data", "split", "variant", "nats_per_event", "cpu_seconds", "events", "cores", "load"]
+
+
+def gowalla(shared: Path) -> Traces:
+    """The users with at least 20 check-ins."""
+    file = shared / "data" / "gowalla-nyc" / "loc-gowalla_totalCheckins_NYC.txt.gz"
+    traces = read_gowalla(file, time_zone="America/New_York")[0]
+    return traces.select_users(np.bincount(traces.user, minlength=traces.n_users) >= LEAST_CHECKINS)
+
+
+DATA = {
+    "New York": lambda shared: read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")[0],
+    "Gowalla": gowalla,
+}
 
 
 def rows(shared: Path, chosen: list[str]) -> Iterator[Row]:
