@@ -50,7 +50,6 @@ def database() -> Iterator[Connection]:
     settings = {
         "memory_limit": f"{most >> 20}MiB",
         "temp_directory": str(folder),
-        "preserve_insertion_order": False,
         # An import of secrets needs nothing from the network.
         "autoinstall_known_extensions": False,
     }

@@ -232,8 +232,10 @@ def _goes_to_chosen(
     connection, on_grid = checkins.rows.connection, isinstance(choice, GridPlaces)
     if isinstance(choice, GridPlaces):
         own, n_kept = choice.table(), choice.n_rows * choice.n_columns
+        in_order = np.arange(n_kept)
     else:
         own, n_kept = PlaceTable(checkins.ids["place"], *_middles(connection)), choice.n_places
+        in_order = checkins.in_order["place"]
     inside = codes >= 0
     n_visits, n_users = np.zeros((2, len(own)), np.int64)
     n_visits[codes[inside]] = visits[inside]
@@ -244,7 +246,7 @@ def _goes_to_chosen(
     enough = n_users >= min_users if min_users > 1 else np.ones(len(own), bool)
     if inside.any() and not enough.any():
         raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
-    ranked = np.argsort(-n_visits, kind="stable")
+    ranked = in_order[np.argsort(-n_visits[in_order], kind="stable")]
     ranked = ranked[enough[ranked]]
     chosen, total = ranked[:n_kept], np.cumsum(n_visits[ranked])
     n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
@@ -292,7 +294,8 @@ def _goes_to_given(
         place = of_id[codes]
     if (place < 0).all():
         way_out = Message("Or move check-ins to the nearest place: ", Setting("other_places", "nearest"))
-        problem = Problem("check-ins at the places of the table", "none", 0, first_examples(ids[:5]), way_out)
+        some = [ids[code] for code in checkins.in_order["place"][:5]]
+        problem = Problem("check-ins at the places of the table", "none", 0, first_examples(some), way_out)
         raise InputError("places", [problem])
     return table, _Goes(place, np.where(place < 0, BEYOND, 0), moved_km)
 

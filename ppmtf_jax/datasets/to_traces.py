@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CHECKIN_COLUMNS, Findings, code_checkins, rows_of_frame
-from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.discretization import Discretization, PlacedVisits, Visits
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of
@@ -21,7 +23,7 @@ from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import Rows
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
 
-VISITS_AT_A_TIME = 2**20
+VISITS_AT_A_TIME = 2**18
 MakesTraces = Discretization | SpacedTraces
 """How check-ins become traces: by the clock, or by their order."""
 
@@ -136,6 +138,7 @@ def to_traces(
         findings = findings._replace(problems=[*findings.problems, problem])
     # Check and code the rows.
     how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows} | dict(times)
+    how["as_table"] = stay_points is not None or drop_repeated
     coded = code_checkins(rows, time_zone, subject=subject, findings=findings, **how)
     user_ids, notes, connection = coded.ids["user"], [*findings.notes, *coded.notes], rows.connection
     if stay_points is not None:
@@ -147,7 +150,8 @@ def to_traces(
     notes += suspicions(coded, discretization.places, assigned, time_zone, subject)
     n_left_out, places = assigned.n_left_out.tolist(), assigned.places
     # Assign instants and traces.
-    visits = _visits(rows)
+    user_ids = user_ids[coded.in_order["user"]]
+    visits = _visits(connection, coded.in_order["user"])
     events = discretization.events_of(visits, time_zone)
     notes += events.notes
     km, n_moved = assigned.moved_km
@@ -204,26 +208,64 @@ def _drop_repeated(rows: Rows) -> int:
     return n_rows - rows.one("SELECT count(*) FROM checkins")[0]
 
 
-def _visits(rows: Rows) -> PlacedVisits:
-    """The check-ins at places; a user's traces follow each other in time."""
-    source = "SELECT * FROM placed"
-    if "trace" in rows.columns:
-        number = "row_number() OVER (PARTITION BY user ORDER BY min(utc_s), min(row))"
-        numbers = f"SELECT user, trace, {number} AS number FROM placed GROUP BY user, trace"
-        source = f"SELECT placed.* REPLACE (number AS trace) FROM placed JOIN ({numbers}) USING (user, trace)"
+def _visits(connection: Connection, in_order: np.ndarray) -> PlacedVisits:
+    """The check-ins at places; a user's traces follow each other in time. `in_order` are the codes of users in order.
 
-    def sorted_by(order: str) -> Iterator[Visits]:
-        columns = ", ".join(Visits._fields)
-        query = f"SELECT {columns} FROM ({source}) ORDER BY user, {order}, row"
-        left: Visits | None = None
-        for batch in rows.connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
-            new = Visits(*(column.to_numpy() for column in batch.columns))
-            new = new if left is None else Visits(*map(np.concatenate, zip(left, new, strict=True)))
-            last = np.searchsorted(new.user, new.user[-1])  # more rows of the last user may follow
-            if last:
-                yield new.take(slice(None, last))
-            left = new.take(slice(last, None))
-        if left is not None:
-            yield left
+    The database gives them in the order of the rows. They are put into blocks of some users each.
+    """
+    query = "SELECT count(*), min(local_s), max(local_s), min(utc_s), max(utc_s) FROM placed"
+    n_visits, *span = connection.execute(query).fetchall()[0]
+    first_s, last_s = span[:2]
+    n_of_user, number = np.zeros(len(in_order), np.int64), np.empty(len(in_order), np.int32)
+    number[in_order] = np.arange(len(in_order))
+    for batch in connection.sql("SELECT user FROM placed").to_arrow_reader(VISITS_AT_A_TIME):
+        np.add.at(n_of_user, number[batch["user"].to_numpy()], 1)
+    block_of_user = (np.cumsum(n_of_user) - n_of_user) // VISITS_AT_A_TIME
+    stop = np.cumsum(np.bincount(block_of_user, n_of_user).astype(np.int64))
+    # Times are counted from the first, so that most tables need four bytes for each.
+    is_short = max(span) - min(span) < 2**31
+    room = np.empty((len(Visits._fields), n_visits), np.int32 if is_short else np.int64)
 
-    return PlacedVisits(sorted_by, *rows.one("SELECT count(*), min(local_s), max(local_s) FROM placed"))
+    def fill(order: str) -> bool:
+        """Put all visits into the room; False if they do not come in the order of the rows."""
+        last, filled = -1, stop - np.diff(stop, prepend=0)
+        query = f"SELECT {', '.join(Visits._fields)}, row FROM placed{order}"
+        for batch in connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
+            user, trace, place, local_s, utc_s, row = (column.to_numpy() for column in batch.columns)
+            if row[0] <= last or (row[1:] <= row[:-1]).any():
+                return False
+            last, user = row[-1], number[user]
+            block = block_of_user[user]
+            by_block, n_of_block = stable_order(block), np.bincount(block, minlength=len(stop))
+            at = np.arange(len(user)) + np.repeat(filled - np.cumsum(n_of_block) + n_of_block, n_of_block)
+            filled += n_of_block
+            for all_rows, column in zip(room, (user, trace, place, local_s - first_s, utc_s - first_s), strict=True):
+                all_rows[at] = column[by_block]
+        return True
+
+    def blocks() -> Iterator[Visits]:
+        for begin, end in itertools.pairwise([0, *stop]):
+            user, trace, place, local_s, utc_s = room[:, begin:end]
+            if end > begin:
+                local_s, utc_s = (first_s + each.astype(np.int64) for each in (local_s, utc_s))
+                trace = trace if trace[0] < 0 else _in_time(user, trace, utc_s)
+                yield Visits(user, trace, place, local_s, utc_s)
+
+    # Trips and some choices of places have another order of the rows.
+    if not fill(""):
+        fill(" ORDER BY row")
+    return PlacedVisits(blocks(), room, first_s, last_s)
+
+
+def _in_time(user: np.ndarray, trace: np.ndarray, utc_s: np.ndarray) -> np.ndarray:
+    """Number the traces of each user in the order of their first times, those of equal times in that of their rows."""
+    order = stable_order(user, trace, utc_s)
+    begins = run_begins(user[order], trace[order])
+    first = np.flatnonzero(begins)
+    first_row = np.minimum.reduceat(order, first)
+    in_time = stable_order(user[order[first]], utc_s[order[first]], first_row)
+    number = np.empty(len(first), np.int64)
+    number[in_time] = rank_in_run(user[order[first]][in_time])
+    numbered = np.empty(len(trace), np.int64)
+    numbered[order] = number[np.cumsum(begins) - 1]
+    return numbered
