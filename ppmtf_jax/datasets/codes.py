@@ -53,7 +53,7 @@ class Codes:
             if codes is not None:
                 return codes
             values = pa.array(np.concatenate(self._numbers))
-            self._values = (values.cast(pa.string()) if _is_text(self.type) else values).to_pylist()
+            self._values = (values.cast(pa.string()) if is_text(self.type) else values).to_pylist()
             self._code_of = {value: code for code, value in enumerate(self._values)}
         encoded = column.dictionary_encode().combine_chunks()
         values = encoded.dictionary.to_pylist()
@@ -67,8 +67,8 @@ class Codes:
         """The value of each code. With `as_numbers`, texts become numbers if all are plain whole numbers."""
         if self._code_of is None:
             values = pa.array(np.concatenate(self._numbers))
-            return values if _is_text(self.type) and as_numbers and len(values) else values.cast(self.type)
-        if not (as_numbers and _is_text(self.type)):
+            return values if is_text(self.type) and as_numbers and len(values) else values.cast(self.type)
+        if not (as_numbers and is_text(self.type)):
             return pa.array(self._values, self.type)
         values = pa.array([value or None for value in self._values], self.type)  # of blanks alone: missing
         numbers = _whole_numbers(pa.chunked_array([values]))
@@ -106,7 +106,7 @@ class Codes:
 
     def _learn(self, new: list) -> None:
         bare = new
-        if _is_text(self.type):
+        if is_text(self.type):
             bare = arrow.call_function("utf8_trim_whitespace", [pa.array(new, self.type)]).to_pylist()
         for written, value in zip(new, bare, strict=True):
             code = self.padded.get(value, len(self._values))
@@ -122,21 +122,22 @@ def in_order(values: pa.Array) -> np.ndarray:
     return arrow.call_function("array_sort_indices", [values]).to_numpy().astype(np.int64)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column has texts."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """A column of whole numbers, or of texts that are all plain whole numbers, as int64; None for other columns."""
-    if not _is_text(column.type) and not pa.types.is_integer(column.type):
+    if not is_text(column.type) and not pa.types.is_integer(column.type):
         return None
     try:
         numbers = column.cast(pa.int64())
     except pa.ArrowInvalid:
         return None
-    if not _is_text(column.type):
+    if not is_text(column.type):
         return numbers
     bounds = arrow.call_function("min_max", [numbers])
     low, high = bounds["min"].as_py() or 0, bounds["max"].as_py() or 0
-    is_plain = -MOST_ID <= low and high <= MOST_ID and numbers.cast(column.type).equals(column)
+    is_plain = low >= -MOST_ID and high <= MOST_ID and numbers.cast(column.type).equals(column)
     return numbers if is_plain else None

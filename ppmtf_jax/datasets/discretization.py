@@ -39,7 +39,7 @@ class PlacedVisits(NamedTuple):
     """All check-ins at places.
 
     `blocks` gives them once, in blocks of whole users in order, the check-ins of a user in the order of the rows. The
-    first four rows of `room`, shape (5, rows), have room for as many events as there were check-ins in the blocks.
+    first four rows of `room`, shape (4 or 5, rows), have room for as many events as there were check-ins in the blocks.
     """
 
     blocks: Iterator[Visits]

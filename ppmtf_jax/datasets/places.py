@@ -168,12 +168,14 @@ class Assigned(NamedTuple):
     The table `placed` of the database has those at places that are kept: row, user, trace, place (index into the table
     of places), local_s, utc_s. The table `goes` has for each code of `coded_places` the `place` that its check-ins go
     to, -1 where they are left out, and `why`: 0 for a place that is kept, otherwise `OUTSIDE` of the box, of too `FEW`
-    users, or `BEYOND` the most visited or given places. `n_left_out` counts check-ins by these. `moved_km` are the
-    lengths of moves, with the check-ins of each. `n_for_most` is how many places would keep most of the check-ins at
-    places with enough users; None if the kept places already do so.
+    users, or `BEYOND` the most visited or given places. `goes_to` has the same places by code; its last entry is that
+    of the code -1. `n_left_out` counts check-ins by these. `moved_km` are the lengths of moves, with the check-ins of
+    each. `n_for_most` is how many places would keep most of the check-ins at places with enough users; None if the kept
+    places already do so.
     """
 
     places: PlaceTable
+    goes_to: np.ndarray
     n_left_out: np.ndarray
     moved_km: tuple[np.ndarray, np.ndarray]
     n_for_most: int | None = None
@@ -207,9 +209,11 @@ def assign_places(
         "CREATE OR REPLACE VIEW placed AS SELECT row, user, trace, goes.place, local_s, utc_s "
         "FROM coded_places JOIN goes ON goes.code = coded_places.place WHERE goes.place >= 0"
     )
+    goes_to = np.full(codes.max(initial=0) + 2, -1, np.int32)
+    goes_to[codes] = goes.place
     is_out, is_moved = goes.place < 0, goes.moved_km > 0
     n_left_out = np.bincount(goes.why[is_out], n_visits[is_out], minlength=BEYOND + 1).astype(np.int64)
-    return Assigned(places, n_left_out, (goes.moved_km[is_moved], n_visits[is_moved]), n_for_most)
+    return Assigned(places, goes_to, n_left_out, (goes.moved_km[is_moved], n_visits[is_moved]), n_for_most)
 
 
 class _Goes(NamedTuple):

@@ -151,7 +151,7 @@ def to_traces(
     n_left_out, places = assigned.n_left_out.tolist(), assigned.places
     # Assign instants and traces.
     user_ids = user_ids[coded.in_order["user"]]
-    visits = _visits(connection, coded.in_order["user"])
+    visits = _visits(connection, coded.in_order["user"], assigned.goes_to, "trace" in rows.columns)
     events = discretization.events_of(visits, time_zone)
     notes += events.notes
     km, n_moved = assigned.moved_km
@@ -208,48 +208,57 @@ def _drop_repeated(rows: Rows) -> int:
     return n_rows - rows.one("SELECT count(*) FROM checkins")[0]
 
 
-def _visits(connection: Connection, in_order: np.ndarray) -> PlacedVisits:
-    """The check-ins at places; a user's traces follow each other in time. `in_order` are the codes of users in order.
+def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, has_traces: bool) -> PlacedVisits:
+    """The check-ins at places; a user's traces follow each other in time.
 
-    The database gives them in the order of the rows. They are put into blocks of some users each.
+    The database gives them in the order of the rows. They are put into blocks of some users each. `in_order` are the
+    codes of the users in the order of their ids, and `goes_to` has the place of each code of `coded_places`.
     """
     query = "SELECT count(*), min(local_s), max(local_s), min(utc_s), max(utc_s) FROM placed"
     n_visits, *span = connection.execute(query).fetchall()[0]
     first_s, last_s = span[:2]
-    n_of_user, number = np.zeros(len(in_order), np.int64), np.empty(len(in_order), np.int32)
+    number = np.empty(len(in_order), np.int32)
     number[in_order] = np.arange(len(in_order))
-    for batch in connection.sql("SELECT user FROM placed").to_arrow_reader(VISITS_AT_A_TIME):
-        np.add.at(n_of_user, number[batch["user"].to_numpy()], 1)
-    block_of_user = (np.cumsum(n_of_user) - n_of_user) // VISITS_AT_A_TIME
-    stop = np.cumsum(np.bincount(block_of_user, n_of_user).astype(np.int64))
+    n_users = max(1, len(in_order) * VISITS_AT_A_TIME // max(n_visits, 1))  # in a block
+    n_of_block = np.zeros(len(in_order) // n_users + 1, np.int64)
+    for batch in connection.sql("SELECT user, place FROM coded_places").to_arrow_reader(VISITS_AT_A_TIME):
+        user, place = (column.to_numpy() for column in batch.columns)
+        n_of_block += np.bincount(number[user[goes_to[place] >= 0]] // n_users, minlength=len(n_of_block))
+    stop = np.cumsum(n_of_block)
     # Times are counted from the first, so that most tables need four bytes for each.
     is_short = max(span) - min(span) < 2**31
-    room = np.empty((len(Visits._fields), n_visits), np.int32 if is_short else np.int64)
+    names = [name for name in Visits._fields if has_traces or name != "trace"]
+    room = np.empty((len(names), n_visits), np.int32 if is_short else np.int64)
 
     def fill(order: str) -> bool:
         """Put all visits into the room; False if they do not come in the order of the rows."""
-        last, filled = -1, stop - np.diff(stop, prepend=0)
-        query = f"SELECT {', '.join(Visits._fields)}, row FROM placed{order}"
+        last, filled = -1, stop - n_of_block
+        query = f"SELECT row, {', '.join(names)} FROM coded_places{order}"
         for batch in connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
-            user, trace, place, local_s, utc_s, row = (column.to_numpy() for column in batch.columns)
+            row, *columns = (column.to_numpy() for column in batch.columns)
             if row[0] <= last or (row[1:] <= row[:-1]).any():
                 return False
-            last, user = row[-1], number[user]
-            block = block_of_user[user]
-            by_block, n_of_block = stable_order(block), np.bincount(block, minlength=len(stop))
-            at = np.arange(len(user)) + np.repeat(filled - np.cumsum(n_of_block) + n_of_block, n_of_block)
-            filled += n_of_block
-            for all_rows, column in zip(room, (user, trace, place, local_s - first_s, utc_s - first_s), strict=True):
-                all_rows[at] = column[by_block]
+            last, visits = row[-1], dict(zip(names, columns, strict=True))
+            visits["place"] = goes_to[visits["place"]]
+            is_kept = visits["place"] >= 0
+            if not is_kept.all():
+                visits = {name: column[is_kept] for name, column in visits.items()}
+            visits["user"] = number[visits["user"]]
+            block = visits["user"] // n_users
+            by_block, n_new = stable_order(block), np.bincount(block, minlength=len(stop))
+            at = np.arange(len(block)) + np.repeat(filled - np.cumsum(n_new) + n_new, n_new)
+            filled += n_new
+            for all_rows, (name, column) in zip(room, visits.items(), strict=True):
+                all_rows[at] = (column - first_s if name.endswith("_s") else column)[by_block]
         return True
 
     def blocks() -> Iterator[Visits]:
         for begin, end in itertools.pairwise([0, *stop]):
-            user, trace, place, local_s, utc_s = room[:, begin:end]
+            block = {name: column[begin:end] for name, column in zip(names, room, strict=True)}
+            block |= {name: first_s + block[name].astype(np.int64) for name in ("local_s", "utc_s")}
+            trace = _in_time(block["user"], block["trace"], block["utc_s"]) if has_traces else np.full(end - begin, -1)
             if end > begin:
-                local_s, utc_s = (first_s + each.astype(np.int64) for each in (local_s, utc_s))
-                trace = trace if trace[0] < 0 else _in_time(user, trace, utc_s)
-                yield Visits(user, trace, place, local_s, utc_s)
+                yield Visits(**block | {"trace": trace})
 
     # Trips and some choices of places have another order of the rows.
     if not fill(""):
