@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,47 +26,52 @@ class Codes:
         self.type = pa.int32()
         self.padded: dict[str, int] = {}
         self._values: list = []
-        self._code_of: dict | None = None
+        self._code_of: dict[Any, int] = {}
+        self._are_numbers = True  # in the array; otherwise values are in the dictionary
         self._numbers, self._n_numbers = [np.zeros(0, np.int64)], 0
         self._low, self._code_after = 0, np.zeros(0, np.int32)  # codes plus 1 of the numbers from `_low` on
 
     def __len__(self) -> int:
-        return self._n_numbers if self._code_of is None else len(self._values)
+        return self._n_numbers if self._are_numbers else len(self._values)
 
     @property
     def n_written(self) -> int:
         """Number of values with the blanks around them."""
-        return len(self) if self._code_of is None else len(self._code_of)
+        return len(self) if self._are_numbers else len(self._code_of)
 
     @property
     def n_blank(self) -> int:
         """In how many ways a text of blanks alone is written."""
-        return list((self._code_of or {}).values()).count(self.padded.get("", -1))
+        return list(self._code_of.values()).count(self.padded.get("", -1))
 
     def add(self, column: pa.ChunkedArray) -> pa.Array:
         """Codes of the values of a piece, int32; missing where a value is."""
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), pa.int32())
         self.type = column.type
-        if self._code_of is None:
+        if self._are_numbers:
             numbers = _whole_numbers(column)
             codes = None if numbers is None else self._of_numbers(numbers)
             if codes is not None:
                 return codes
             values = pa.array(np.concatenate(self._numbers))
             self._values = (values.cast(pa.string()) if is_text(self.type) else values).to_pylist()
+            self._are_numbers = False
             self._code_of = {value: code for code, value in enumerate(self._values)}
         encoded = column.dictionary_encode().combine_chunks()
         values = encoded.dictionary.to_pylist()
         if pa.types.is_floating(self.type):
             values = [value if value == value else math.nan for value in values]  # equal as keys of a dictionary
-        self._learn([value for value in values if value not in self._code_of])
-        codes = np.fromiter(map(self._code_of.__getitem__, values), np.int32, len(values))
+        codes = list(map(self._code_of.get, values))
+        if None in codes:
+            self._learn([value for value, code in zip(values, codes, strict=True) if code is None])
+            codes = list(map(self._code_of.get, values))
+        codes = np.array(codes, np.int32)
         return pa.array(codes).take(encoded.indices)
 
     def values(self, as_numbers: bool) -> pa.Array:
         """The value of each code. With `as_numbers`, texts become numbers if all are plain whole numbers."""
-        if self._code_of is None:
+        if self._are_numbers:
             values = pa.array(np.concatenate(self._numbers))
             return values if is_text(self.type) and as_numbers and len(values) else values.cast(self.type)
         if not (as_numbers and is_text(self.type)):
@@ -135,9 +141,17 @@ def _whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         numbers = column.cast(pa.int64())
     except pa.ArrowInvalid:
         return None
-    if not is_text(column.type):
-        return numbers
     bounds = arrow.call_function("min_max", [numbers])
     low, high = bounds["min"].as_py() or 0, bounds["max"].as_py() or 0
-    is_plain = low >= -MOST_ID and high <= MOST_ID and numbers.cast(column.type).equals(column)
-    return numbers if is_plain else None
+    if is_text(column.type) and (low < -MOST_ID or high > MOST_ID or not _are_plain(column)):
+        return None
+    return numbers
+
+
+def _are_plain(column: pa.ChunkedArray) -> bool:
+    """Whether texts that Arrow reads as whole numbers are written as Python would write them: no 007, -0 or 0x1F."""
+    zero, minus_zero = (
+        column.filter(arrow.call_function("starts_with", [column], arrow.MatchSubstringOptions(start)))
+        for start in ("0", "-0")
+    )
+    return not len(minus_zero) and zero.unique().to_pylist() in ([], ["0"])

@@ -108,7 +108,7 @@ class TimeTexts:
         # Whether a time of day was read, if days or else months come first.
         self.has_clock = {True: False, False: False}
 
-    def add_plain(self, column: pa.ChunkedArray) -> dict[str, pa.Array | pa.ChunkedArray] | None:
+    def add_plain(self, column: pa.ChunkedArray) -> dict[str, pa.Array] | None:
         """What `add` gives if all texts are as 2012-04-03T18:00:00, or all as 2012-04-03T18:00:00Z; otherwise None.
 
         Arrow reads these at once. The length leaves out the other forms that it reads.
@@ -122,7 +122,7 @@ class TimeTexts:
         end, zone = PLAIN[shortest]
         has_end = arrow.call_function("ends_with", [column], arrow.MatchSubstringOptions(end))
         try:
-            wall = column.cast(pa.timestamp("s", zone)).cast(pa.int64())
+            wall = column.cast(pa.timestamp("s", zone)).cast(pa.int64()).combine_chunks()
         except pa.ArrowInvalid:
             return None
         if not arrow.call_function("all", [has_end]).as_py():
