@@ -253,12 +253,11 @@ def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, h
         return True
 
     def blocks() -> Iterator[Visits]:
-        for begin, end in itertools.pairwise([0, *stop]):
+        for begin, end in itertools.pairwise(np.unique([0, *stop])):
             block = {name: column[begin:end] for name, column in zip(names, room, strict=True)}
             block |= {name: first_s + block[name].astype(np.int64) for name in ("local_s", "utc_s")}
             trace = _in_time(block["user"], block["trace"], block["utc_s"]) if has_traces else np.full(end - begin, -1)
-            if end > begin:
-                yield Visits(**block | {"trace": trace})
+            yield Visits(**block | {"trace": trace})
 
     # Trips and some choices of places have another order of the rows.
     if not fill(""):
