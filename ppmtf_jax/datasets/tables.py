@@ -20,6 +20,7 @@ from ppmtf_jax.runtime.progress import tell
 ID_COLUMNS = ("user", "place", "end_place", "category", "trace", "friend")
 # Positions of rows of the next file, and of the ends of trips, are so many rows further.
 FILE_ROWS, END_ROWS = 2**40, 2**39
+ROWS_AT_A_TIME = 2**20
 
 Item = TypeVar("Item")
 Loaded = TypeVar("Loaded")
@@ -64,7 +65,7 @@ class Rows:
         self.connection, self.parts, self.prepare = connection, parts, prepare
         connection.execute("CREATE OR REPLACE TABLE raw (row BIGINT)")
         self.columns, self.codes, self.n_stored = {"row"}, dict[str, Codes](), 0
-        for piece in _ahead(self._stored_columns(more)):
+        for piece in _ahead(_in_batches(self._stored_columns(more))):
             self._add(piece)
             self.n_stored += len(piece)
             tell(f"importing: {self.n_stored:,} rows read")
@@ -164,6 +165,18 @@ class Rows:
         for part in self.parts:
             part.as_written = False
         return found
+
+
+def _in_batches(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Pieces together: the database compresses rows that come in large numbers, and keeps few others."""
+    batch: list[pa.Table] = []
+    for piece in pieces:
+        batch.append(piece)
+        if sum(map(len, batch)) >= ROWS_AT_A_TIME:
+            yield pa.concat_tables(batch, promote_options="permissive")
+            batch = []
+    if batch:
+        yield pa.concat_tables(batch, promote_options="permissive")
 
 
 def _ahead(items: Iterator[Item]) -> Iterator[Item]:

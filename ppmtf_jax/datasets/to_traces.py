@@ -262,6 +262,7 @@ def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, h
     # Trips and some choices of places have another order of the rows.
     if not fill(""):
         fill(" ORDER BY row")
+    connection.execute("USE memory; DETACH import")  # its memory is needed for what follows
     return PlacedVisits(blocks(), room, first_s, last_s)
 
 

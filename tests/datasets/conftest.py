@@ -38,6 +38,6 @@ def shared_instance(instance, monkeypatch) -> None:
                 yield connection
             finally:
                 in_use.clear()
-                connection.execute("USE memory; DETACH import")
+                connection.execute("USE memory; DETACH DATABASE IF EXISTS import")
 
     monkeypatch.setattr(duckdb, "connect", connected)
