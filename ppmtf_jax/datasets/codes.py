@@ -70,7 +70,7 @@ class Codes:
         return pa.array(codes).take(encoded.indices)
 
     def values(self, as_numbers: bool) -> pa.Array:
-        """The value of each code. With `as_numbers`, texts become numbers if all are plain whole numbers."""
+        """The value of each code; with `as_numbers`, texts become numbers if all are plain whole numbers."""
         if self._are_numbers:
             values = pa.array(np.concatenate(self._numbers))
             return values if is_text(self.type) and as_numbers and len(values) else values.cast(self.type)
