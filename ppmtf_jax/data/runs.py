@@ -47,6 +47,32 @@ def rank_in_group(column: Shaped[np.ndarray, " row"]) -> Int[np.ndarray, " row"]
     return rank
 
 
+def stable_order(*columns: Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
+    """The order of rows by whole numbers, of the first column first; rows that are equal keep their order.
+
+    This is `np.lexsort` of the columns in reverse, but many times faster where a row fits into one number.
+
+    Examples
+    --------
+    >>> stable_order(np.array([4, 2, 4, 2]), np.array([7, 8, 5, 8])).tolist()
+    [1, 3, 2, 0]
+    """
+    n = len(columns[0])
+    if not n:
+        return np.zeros(0, np.int64)
+    low = [int(column.min()) for column in columns]
+    n_bits = [(int(column.max()) - least).bit_length() for column, least in zip(columns, low, strict=True)]
+    bits_of_row = n.bit_length()
+    if sum(n_bits) + bits_of_row > 63:
+        return np.lexsort(columns[::-1])
+    packed = np.zeros(n, np.int64)
+    for column, least, bits in zip(columns, low, n_bits, strict=True):
+        packed = (packed << bits) | (column - np.int64(least))
+    packed = (packed << bits_of_row) | np.arange(n)
+    packed.sort()
+    return packed & ((1 << bits_of_row) - 1)
+
+
 def least_of_each(
     group: Shaped[np.ndarray, " row"], number: Shaped[np.ndarray, " row"], most: int
 ) -> Int[np.ndarray, " kept"]:

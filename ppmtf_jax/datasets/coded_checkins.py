@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
+from ppmtf_jax.datasets.codes import in_order
 from ppmtf_jax.datasets.database import Connection, floored
 from ppmtf_jax.datasets.table_files import parts_of
 from ppmtf_jax.datasets.tables import Rows
@@ -37,16 +38,17 @@ class Findings(NamedTuple):
 
 
 class CheckIns(NamedTuple):
-    """Check-ins without bad rows, coded, as the table `checkins` of a database.
+    """Check-ins without bad rows, coded, as the table or view `checkins` of a database.
 
-    It has the columns row, user, place, trace and category, which are codes in the order of the ids (-1 in every row
-    where the table has no such column, and where a category is missing), latitude, longitude, local_s (wall-clock time)
-    and utc_s (true time), in seconds since 1970. `ids` has the value of each code, by column. `n_bad` of `n_rows` rows
-    were left out; the `notes` tell of each kind of them.
+    It has the columns row, user, place, trace and category, which are codes (-1 in every row where the table has no
+    such column, and where a category is missing), latitude, longitude, local_s (wall-clock time) and utc_s (true time),
+    in seconds since 1970. `ids` has the value of each code, by column, and `in_order` the codes in the order of the
+    ids. `n_bad` of `n_rows` rows were left out; the `notes` tell of each kind of them.
     """
 
     rows: Rows
     ids: dict[str, np.ndarray]
+    in_order: dict[str, np.ndarray]
     n_rows: int
     n_bad: int
     notes: list[str]
@@ -77,8 +79,12 @@ def code_checkins(
     subject: str = "check-ins",
     findings: Findings = Findings(),
     drop_bad_rows: bool = False,
+    as_table: bool = False,
 ) -> CheckIns:
-    """Check and code rows, whose times are SQL; all problems are one `InputError`, see `discretize`."""
+    """Check and code rows, whose times are SQL; all problems are one `InputError`, see `discretize`.
+
+    `as_table`: `checkins` is going to be changed.
+    """
     problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
     n_read = rows.one("SELECT count(*) FROM raw")[0]
     of_columns = [] if n_read else [Problem("at least one check-in", "none")]
@@ -109,44 +115,58 @@ def code_checkins(
     problems += [mixed[name] for name in ID_NAMES if name in mixed]
     if problems:
         raise InputError(subject, problems)
-    ids = _code(rows, bad, (*ID_NAMES, *(["category"] if needs_places else [])))
+    names = (*ID_NAMES, *(["category"] if needs_places else []))
+    is_whole = not kinds and rows.n_stored == n_read and not (as_table or "trace" in rows.columns)
+    ids, orders = _code(rows, bad, names, anew=not is_whole)
     same, least, most = rows.one("SELECT bool_and(latitude = longitude), min(latitude), max(latitude) FROM checkins")
     if same and least < most:
         problems.append(Problem("latitude and longitude", "the same numbers in both", n_read))
     problems += _backward_problems(rows, ids) if "trace" in rows.columns else []
     if problems:
         raise InputError(subject, problems)
-    return CheckIns(rows, ids, n_rows, n_bad, notes)
+    return CheckIns(rows, ids, orders, n_rows, n_bad, notes)
 
 
-def _code(rows: Rows, bad: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Make the table `checkins` of the rows that are not bad; the ids of each column, in order."""
+def _code(
+    rows: Rows, bad: str, names: Sequence[str], anew: bool
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Make `checkins` of the rows that are not bad; the ids of each column by code, and the codes in the order of ids.
+
+    `anew`: `checkins` is a table, with new codes of those ids that are left, in their order. Otherwise it is a view.
+    """
     rows.connection.execute(f"CREATE OR REPLACE VIEW good AS SELECT * FROM timed WHERE NOT ({bad})")
-    columns, joins, ids = [], "", {}
+    columns, joins, ids, orders = [], "", {}, {}
     for name in names:
-        ids[name] = np.zeros(0, object)
+        ids[name], orders[name] = np.zeros(0, object), np.zeros(0, np.int64)
         if name not in rows.columns:
             columns.append(f"-1 AS {name}")
             continue
-        of = f"{name}_ids"
-        rows.connection.execute(
-            f"CREATE OR REPLACE TABLE {of} AS SELECT id, CAST(row_number() OVER (ORDER BY id) - 1 AS INTEGER) AS code "
-            f"FROM (SELECT DISTINCT {name} AS id FROM good WHERE {name} IS NOT NULL)"
-        )
-        columns.append(f"coalesce({of}.code, -1) AS {name}")
-        joins += f" LEFT JOIN {of} ON {of}.id = good.{name}"
-        found = rows.connection.sql(f"SELECT id FROM {of} ORDER BY code").to_arrow_table()["id"].to_pandas()
+        values, of = rows.ids(name), name
+        orders[name] = order = in_order(values)
+        if anew:
+            of = f"{name}_codes"
+            used = rows.connection.sql(
+                f"SELECT DISTINCT {name} AS code FROM good WHERE {name} IS NOT NULL"
+            ).fetchnumpy()
+            order = order[np.isin(order, used["code"])]
+            values, orders[name] = values.take(pa.array(order)), np.arange(len(order))
+            rows.connection.register("codes", pd.DataFrame({"code": order, of: orders[name].astype(np.int32)}))
+            rows.connection.execute(f"CREATE OR REPLACE TABLE {of} AS SELECT * FROM codes")
+            joins += f" LEFT JOIN {of} ON {of}.code = good.{name}"
+        columns.append(f"coalesce({of}, -1) AS {name}")
+        found = values.to_pandas()
         if pd.api.types.is_integer_dtype(found.dtype):
             is_large = bool(len(found)) and found.max() > np.iinfo(np.int64).max
             ids[name] = found.to_numpy(np.uint64 if is_large else np.int64)
         else:
             ids[name] = found.to_numpy(object)
     rows.connection.execute(
-        f"CREATE OR REPLACE TABLE checkins AS SELECT row, {', '.join(columns)}, latitude, longitude, local_s, utc_s "
-        f"FROM good{joins}"
+        f"CREATE OR REPLACE {'TABLE' if anew else 'VIEW'} checkins AS "
+        f"SELECT row, {', '.join(columns)}, latitude, longitude, local_s, utc_s FROM good{joins}"
     )
-    rows.connection.execute("DROP TABLE raw")  # its memory and its disk are needed for what follows
-    return ids
+    if anew:
+        rows.connection.execute("DROP TABLE raw")  # its memory and its disk are needed for what follows
+    return ids, orders
 
 
 def _backward_problems(rows: Rows, ids: dict[str, np.ndarray]) -> list[Problem]:

@@ -20,12 +20,12 @@ else:
     Connection = Any
 FOLDER_START, OLD_S = "ppmtf-import-", 60
 # Beyond this memory DuckDB writes to disk; Arrow, NumPy and the result need as much again.
-MOST_BYTES, SHARE = 1_500_000_000, 4
+MOST_BYTES, SHARE = 1_000_000_000, 4
 
 
 @contextmanager
 def database() -> Iterator[Connection]:
-    """An empty database; what does not fit into the memory goes to a folder that is removed at the end.
+    """An empty database in a folder that is removed at the end, as is what does not fit into the memory.
 
     The folder is made where `tempfile` makes its files, so the variable TMPDIR moves it. The folder of a process that
     was killed is removed by the next import.
@@ -50,13 +50,14 @@ def database() -> Iterator[Connection]:
     settings = {
         "memory_limit": f"{most >> 20}MiB",
         "temp_directory": str(folder),
-        "preserve_insertion_order": False,
         # An import of secrets needs nothing from the network.
         "autoinstall_known_extensions": False,
     }
     try:
         with duckdb.connect(config=settings) as connection:
-            connection.execute("ATTACH ':memory:' AS import (COMPRESS); USE import")
+            # In a file, tables are compressed, and what was written once is never written again.
+            file = str(folder / "rows").replace("'", "''")
+            connection.execute(f"ATTACH '{file}' AS import; USE import")
             # In `python -c` and in notebooks, DuckDB would print its own progress to standard output. In a notebook
             # without ipywidgets it prints nothing, and refuses the setting.
             with suppress(duckdb.InvalidInputException):

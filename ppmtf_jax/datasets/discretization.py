@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import Gt
 
-from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import DAY_S, DAY_TYPES, N_WEEKDAYS, TimeGrid
-from ppmtf_jax.datasets.database import floored
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, MostVisited, Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.devices import n_cores
+from ppmtf_jax.runtime.threads import in_order
 from ppmtf_jax.settings import Count, Settings
 
 MAX_INSTANTS = 10_000_000
@@ -39,13 +41,19 @@ class Visits(NamedTuple):
 class PlacedVisits(NamedTuple):
     """All check-ins at places.
 
-    `sorted_by` gives them in blocks, in the order of users, and then of what is given as SQL.
+    `blocks` gives them once, in blocks of whole users in order, the check-ins of a user in the order of the rows. The
+    first four rows of `room`, shape (4 or 5, rows), have room for as many events as there were check-ins in the blocks.
     """
 
-    sorted_by: Callable[[str], Iterator[Visits]]
-    n_visits: int
+    blocks: Iterator[Visits]
+    room: np.ndarray
     first_s: int
     last_s: int
+
+    @property
+    def n_visits(self) -> int:
+        """Number of check-ins."""
+        return self.room.shape[1]
 
 
 class TracedEvents(NamedTuple):
@@ -201,35 +209,47 @@ class Discretization(Settings, subject="discretization"):
         first, last = (np.datetime64(seconds, "s") for seconds in (visits.first_s, visits.last_s))
         grid = self.time_grid(first, last, time_zone)
         start_s = int(np.datetime64(grid.start, "s").astype(np.int64))
-        events, n_events = np.empty((4, visits.n_visits), np.int32), 0
-        n_of_hour = np.zeros(24, np.int64)
-        for block in visits.sorted_by(f"trace, {floored('local_s', grid.step_s)}, utc_s"):
-            instant = (block.local_s - start_s) // grid.step_s
-            is_first = run_begins(block.user, block.trace, instant)
-            kept, instant = block.take(is_first), instant[is_first]
-            if self.max_gap_s is not None:
-                # Where summer time ends, true times are not in the order of the instants.
-                order = np.lexsort((kept.utc_s, kept.trace, kept.user))
-                kept, instant = kept.take(order), instant[order]
-            begins = run_begins(kept.user, kept.trace)
-            if self.max_gap_s is not None:
-                begins[1:] |= np.diff(kept.utc_s) > self.max_gap_s
-            columns = (kept.user, trace_numbers(kept.user, begins), instant, kept.place)
-            for all_events, column in zip(events, columns, strict=True):
-                all_events[n_events : n_events + len(column)] = column
-            n_events += len(instant)
-            n_of_hour += np.bincount(kept.local_s // HOUR_S % 24, minlength=24)
+        shorter = [step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0]
+        all_events, n_events = visits.room[:4], 0
+        n_of_hour, n_instants = np.zeros(24, np.int64), np.zeros(len(shorter), np.int64)
+        for events, of_hour, of_shorter in in_order(partial(self._first, start_s, shorter), visits.blocks, n_cores()):
+            stop = n_events + len(events[0])
+            for index, column in zip(all_events, events, strict=True):
+                index[n_events:stop] = column
+            n_events, n_of_hour, n_instants = stop, n_of_hour + of_hour, n_instants + of_shorter
         n_most, enough = MOST * visits.n_visits, None
         if n_events < n_most:
-            shorter = [step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0]
-            n_instants = np.zeros(len(shorter), np.int64)
-            for block in visits.sorted_by("trace, local_s") if shorter else ():
-                steps = (run_begins(block.user, block.trace, block.local_s // step_s) for step_s in shorter)
-                n_instants += [int(begins.sum()) for begins in steps]
             # The longest step that divides a day and the slots, and gives most check-ins their own instant.
             enough = next((step_s for step_s, n in zip(shorter, n_instants, strict=True) if n >= n_most), None)
-        user, trace, instant, place = events[:, :n_events]
+        user, trace, instant, place = all_events[:, :n_events].astype(np.int32, copy=False)
         return TracedEvents(user, trace, instant, place, n_of_hour, grid, visits.n_visits - n_events, enough)
+
+    def _first(
+        self, start_s: int, shorter: Sequence[int], block: Visits
+    ) -> tuple[Sequence[np.ndarray], np.ndarray, np.ndarray]:
+        """User, trace, instant and place of the events of a block; their number in each hour of the day.
+
+        Also how many there would be with shorter steps.
+        """
+        instant = (block.local_s - start_s) // self.step_s
+        order = stable_order(block.user, block.trace, instant, block.utc_s - instant * self.step_s)
+        block, instant = block.take(order), instant[order]
+        is_first = run_begins(block.user, block.trace, instant)
+        is_alone = is_first & np.append(is_first[1:], True)
+        others = block.take(~is_alone)
+        others = others.take(stable_order(others.user, others.trace, others.local_s))
+        steps = [run_begins(others.user, others.trace, others.local_s // step_s) for step_s in shorter]
+        of_shorter = is_alone.sum() + np.array([begins.sum() for begins in steps], np.int64)
+        kept, instant = block.take(is_first), instant[is_first]
+        if self.max_gap_s is not None:
+            # Where summer time ends, true times are not in the order of the instants.
+            order = stable_order(kept.user, kept.trace, kept.utc_s)
+            kept, instant = kept.take(order), instant[order]
+        begins = run_begins(kept.user, kept.trace)
+        if self.max_gap_s is not None:
+            begins[1:] |= np.diff(kept.utc_s) > self.max_gap_s
+        of_hour = np.bincount(kept.local_s // HOUR_S % 24, minlength=24)
+        return (kept.user, trace_numbers(kept.user, begins), instant, kept.place), of_hour, of_shorter
 
 
 def trace_numbers(user: np.ndarray, begins: np.ndarray) -> np.ndarray:

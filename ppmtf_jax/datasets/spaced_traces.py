@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import HOUR_S, PlacedVisits, TracedEvents, Visits, trace_numbers
@@ -81,7 +81,8 @@ class SpacedTraces(Settings, subject="spaced traces"):
 
     def events_of(self, visits: PlacedVisits, time_zone: str) -> TracedEvents:
         """The events among check-ins at places, as of `Discretization`; an error if no user has enough of them."""
-        blocks = (block.take(is_spaced(block.user, block.utc_s, self.min_gap_s)) for block in visits.sorted_by("utc_s"))
+        blocks = (block.take(stable_order(block.user, block.utc_s)) for block in visits.blocks)
+        blocks = (block.take(is_spaced(block.user, block.utc_s, self.min_gap_s)) for block in blocks)
         spaced = Visits(*(np.concatenate(columns) for columns in zip(*blocks, strict=True)))
         needed, had = self.n_traces * self.trace_length, np.bincount(spaced.user)
         if had.max() < needed:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow import compute as arrow
 
+from ppmtf_jax.datasets.codes import Codes
 from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.table_files import COORDINATES, Part, Source, parts_of
 from ppmtf_jax.datasets.text_files import ReadAgain
@@ -18,10 +18,9 @@ from ppmtf_jax.errors import N_EXAMPLES, Problem
 from ppmtf_jax.runtime.progress import tell
 
 ID_COLUMNS = ("user", "place", "end_place", "category", "trace", "friend")
-# The largest whole number of text files that is an id as a number; "007" is none.
-MOST_ID = 10**18 - 1
 # Positions of rows of the next file, and of the ends of trips, are so many rows further.
 FILE_ROWS, END_ROWS = 2**40, 2**39
+ROWS_AT_A_TIME = 2**20
 
 Item = TypeVar("Item")
 Loaded = TypeVar("Loaded")
@@ -43,8 +42,8 @@ class Columns(NamedTuple):
 class Rows:
     """The rows of some parts, as the table `raw` of a database; its column `row` has their order.
 
-    Ids have no blanks around them. Values that are not what a column needs are missing; `problem` looks them up in the
-    source.
+    Ids are codes; `ids` gives their values, without blanks around them. Values that are not what a column needs are
+    missing; `problem` looks them up in the source.
 
     Parameters
     ----------
@@ -65,11 +64,11 @@ class Rows:
     ):
         self.connection, self.parts, self.prepare = connection, parts, prepare
         connection.execute("CREATE OR REPLACE TABLE raw (row BIGINT)")
-        self.columns, n_rows = {"row"}, 0
-        for piece in _ahead(self._stored_columns(more)):
+        self.columns, self.codes, self.n_stored = {"row"}, dict[str, Codes](), 0
+        for piece in _ahead(_in_batches(self._stored_columns(more))):
             self._add(piece)
-            n_rows += len(piece)
-            tell(f"importing: {n_rows:,} rows read")
+            self.n_stored += len(piece)
+            tell(f"importing: {self.n_stored:,} rows read")
         tell("importing: choosing places and events")
 
     @property
@@ -113,23 +112,19 @@ class Rows:
         of_file = f" of {part.file}" if len(self.parts) > 1 else ""
         return f"row {part.label(position % END_ROWS)}{of_file}"
 
+    def ids(self, name: str) -> pa.Array:
+        """The value of each code in a column of ids; whole numbers where text files write all as such."""
+        return self.codes[name].values(as_numbers=all(part.is_text for part in self.parts))
+
     def tidy_ids(self) -> list[str]:
-        """Make ids whole numbers where text files write all as such; a note on the blanks that were around ids."""
-        padded, n_same = [], 0
-        for name in [name for name in ID_COLUMNS if name in self.columns]:
-            if f"{name}_written" in self.columns:
-                padded.append(name)
-                self.connection.execute(f"UPDATE raw SET {name} = NULL WHERE {name} = ''")
-                written = f"count(DISTINCT coalesce({name}_written, {name}))"
-                (n,) = self.one(f"SELECT {written} - count(DISTINCT {name}) FROM raw WHERE {name} IS NOT NULL")
-                n_same += n
-            if all(part.is_text for part in self.parts):
-                number = f"TRY_CAST({name} AS BIGINT)"
-                plain = f"{number}::VARCHAR = {name} AND {number} BETWEEN -{MOST_ID} AND {MOST_ID}"
-                are_plain = f"SELECT bool_and(coalesce({plain}, false)) FROM"
-                some = f"(SELECT {name} FROM raw WHERE {name} IS NOT NULL LIMIT 1000)"
-                if self.one(f"{are_plain} {some}")[0] and self.one(f"{are_plain} raw WHERE {name} IS NOT NULL")[0]:
-                    self.connection.execute(f"ALTER TABLE raw ALTER {name} TYPE BIGINT")
+        """Make ids of blanks alone missing; a note on the blanks that were around ids."""
+        padded, n_same = [name for name, codes in self.codes.items() if codes.padded], 0
+        for name in padded:
+            codes = self.codes[name]
+            n_same += codes.n_written - len(codes)
+            if "" in codes.padded:
+                self.connection.execute(f"UPDATE raw SET {name} = NULL WHERE {name} = {codes.padded['']}")
+                n_same -= codes.n_blank - 1
         same = f", and {n_same:,} of the values are then the same as others" if n_same else ""
         return [f"blanks around the values of {' and '.join(padded)} are left out{same}"] if padded else []
 
@@ -144,7 +139,8 @@ class Rows:
             columns = {name: _numbers(table[name]) for name in COORDINATES if name in table.column_names}
             columns |= {"row": row} | more(row, table)
             for name in [name for name in table.column_names if name not in columns]:
-                columns |= _without_blanks(name, table[name]) if name in ID_COLUMNS else {name: table[name]}
+                column = table[name]
+                columns[name] = self.codes.setdefault(name, Codes()).add(column) if name in ID_COLUMNS else column
             yield pa.table({name: column for name, column in columns.items() if column is not None})
 
     def _add(self, piece: pa.Table) -> None:
@@ -169,6 +165,18 @@ class Rows:
         for part in self.parts:
             part.as_written = False
         return found
+
+
+def _in_batches(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Pieces together: the database compresses rows that come in large numbers, and keeps few others."""
+    batch: list[pa.Table] = []
+    for piece in pieces:
+        batch.append(piece)
+        if sum(map(len, batch)) >= ROWS_AT_A_TIME:
+            yield pa.concat_tables(batch, promote_options="permissive")
+            batch = []
+    if batch:
+        yield pa.concat_tables(batch, promote_options="permissive")
 
 
 def _ahead(items: Iterator[Item]) -> Iterator[Item]:
@@ -229,6 +237,8 @@ def read_columns(
         notes = rows.notes + rows.tidy_ids()
         wanted = ", ".join(f'"{name}"' for name in ("row", *parts[0].types))
         table = connection.sql(f"SELECT {wanted} FROM raw ORDER BY row").to_arrow_table()
+    for name in rows.codes:
+        table = table.set_column(table.column_names.index(name), name, rows.ids(name).take(table[name]))
     frame = table.to_pandas(integer_object_nulls=True)
     for name in [name for name in COORDINATES if name in frame and frame[name].isna().any()]:
         missing = frame["row"][frame[name].isna()].tolist()
@@ -257,18 +267,6 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_float64(column.type):
         return column
     return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan))
-
-
-def _without_blanks(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
-    """Texts without blanks around them; where there are some, also how these were written."""
-    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        return {name: column}
-    stripped = arrow.call_function("utf8_trim_whitespace", [column])
-    if stripped.equals(column):
-        return {name: column}
-    own, texts = column.to_pandas(), stripped.to_pandas()
-    written = {name: texts, f"{name}_written": own.where(own.notna() & (own != texts))}
-    return {name: pa.array(values, pa.string(), from_pandas=True) for name, values in written.items()}
 
 
 def row_problems(column: pd.Series, bad: np.ndarray, expected: str, way_out: str = "") -> list[Problem]:

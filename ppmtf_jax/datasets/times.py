@@ -99,6 +99,10 @@ class TimeReader:
 
     def add(self, row: np.ndarray, table: pa.Table) -> dict[str, pa.Array | None]:
         """The columns of `raw` that a piece gives in place of the time: wall, offset_s, swapped and number."""
+        is_by_shape = self.time_format is None or self.time_format in DAY_ORDERS
+        plain = self.texts.add_plain(table["time"]) if is_by_shape else None
+        if plain is not None:
+            return {**plain, "time": None}
         column = table["time"].to_pandas()
         if pd.api.types.is_datetime64_any_dtype(column.dtype):
             zoned, utc = column.dt.tz is not None, pd.DatetimeIndex(column)
@@ -111,7 +115,7 @@ class TimeReader:
             if self.is_number:
                 number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
                 found = {"wall": np.full(len(number), "NaT", "datetime64[s]"), "number": number}
-            elif self.time_format is not None and self.time_format not in DAY_ORDERS:
+            elif not is_by_shape:
                 self.is_by_format = True
                 found = self._by_format(column)
             else:

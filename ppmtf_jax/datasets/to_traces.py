@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CHECKIN_COLUMNS, Findings, code_checkins, rows_of_frame
-from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.discretization import Discretization, PlacedVisits, Visits
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of
@@ -21,7 +23,7 @@ from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import Rows
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
 
-VISITS_AT_A_TIME = 2**20
+VISITS_AT_A_TIME = 2**18
 MakesTraces = Discretization | SpacedTraces
 """How check-ins become traces: by the clock, or by their order."""
 
@@ -136,6 +138,7 @@ def to_traces(
         findings = findings._replace(problems=[*findings.problems, problem])
     # Check and code the rows.
     how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows} | dict(times)
+    how["as_table"] = stay_points is not None or drop_repeated
     coded = code_checkins(rows, time_zone, subject=subject, findings=findings, **how)
     user_ids, notes, connection = coded.ids["user"], [*findings.notes, *coded.notes], rows.connection
     if stay_points is not None:
@@ -147,7 +150,8 @@ def to_traces(
     notes += suspicions(coded, discretization.places, assigned, time_zone, subject)
     n_left_out, places = assigned.n_left_out.tolist(), assigned.places
     # Assign instants and traces.
-    visits = _visits(rows)
+    user_ids = user_ids[coded.in_order["user"]]
+    visits = _visits(connection, coded.in_order["user"], assigned.goes_to, "trace" in rows.columns)
     events = discretization.events_of(visits, time_zone)
     notes += events.notes
     km, n_moved = assigned.moved_km
@@ -204,26 +208,73 @@ def _drop_repeated(rows: Rows) -> int:
     return n_rows - rows.one("SELECT count(*) FROM checkins")[0]
 
 
-def _visits(rows: Rows) -> PlacedVisits:
-    """The check-ins at places; a user's traces follow each other in time."""
-    source = "SELECT * FROM placed"
-    if "trace" in rows.columns:
-        number = "row_number() OVER (PARTITION BY user ORDER BY min(utc_s), min(row))"
-        numbers = f"SELECT user, trace, {number} AS number FROM placed GROUP BY user, trace"
-        source = f"SELECT placed.* REPLACE (number AS trace) FROM placed JOIN ({numbers}) USING (user, trace)"
+def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, has_traces: bool) -> PlacedVisits:
+    """The check-ins at places; a user's traces follow each other in time.
 
-    def sorted_by(order: str) -> Iterator[Visits]:
-        columns = ", ".join(Visits._fields)
-        query = f"SELECT {columns} FROM ({source}) ORDER BY user, {order}, row"
-        left: Visits | None = None
-        for batch in rows.connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
-            new = Visits(*(column.to_numpy() for column in batch.columns))
-            new = new if left is None else Visits(*map(np.concatenate, zip(left, new, strict=True)))
-            last = np.searchsorted(new.user, new.user[-1])  # more rows of the last user may follow
-            if last:
-                yield new.take(slice(None, last))
-            left = new.take(slice(last, None))
-        if left is not None:
-            yield left
+    The database gives them in the order of the rows. They are put into blocks of some users each. `in_order` are the
+    codes of the users in the order of their ids, and `goes_to` has the place of each code of `coded_places`.
+    """
+    query = "SELECT count(*), min(local_s), max(local_s), min(utc_s), max(utc_s) FROM placed"
+    n_visits, *span = connection.execute(query).fetchall()[0]
+    first_s, last_s = span[:2]
+    number = np.empty(len(in_order), np.int32)
+    number[in_order] = np.arange(len(in_order))
+    n_users = max(1, len(in_order) * VISITS_AT_A_TIME // max(n_visits, 1))  # in a block
+    n_of_block = np.zeros(len(in_order) // n_users + 1, np.int64)
+    for batch in connection.sql("SELECT user, place FROM coded_places").to_arrow_reader(VISITS_AT_A_TIME):
+        user, place = (column.to_numpy() for column in batch.columns)
+        n_of_block += np.bincount(number[user[goes_to[place] >= 0]] // n_users, minlength=len(n_of_block))
+    stop = np.cumsum(n_of_block)
+    # Times are counted from the first, so that most tables need four bytes for each.
+    is_short = max(span) - min(span) < 2**31
+    names = [name for name in Visits._fields if has_traces or name != "trace"]
+    room = np.empty((len(names), n_visits), np.int32 if is_short else np.int64)
 
-    return PlacedVisits(sorted_by, *rows.one("SELECT count(*), min(local_s), max(local_s) FROM placed"))
+    def fill(order: str) -> bool:
+        """Put all visits into the room; False if they do not come in the order of the rows."""
+        last, filled = -1, stop - n_of_block
+        query = f"SELECT row, {', '.join(names)} FROM coded_places{order}"
+        for batch in connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
+            row, *columns = (column.to_numpy() for column in batch.columns)
+            if row[0] <= last or (row[1:] <= row[:-1]).any():
+                return False
+            last, visits = row[-1], dict(zip(names, columns, strict=True))
+            visits["place"] = goes_to[visits["place"]]
+            is_kept = visits["place"] >= 0
+            if not is_kept.all():
+                visits = {name: column[is_kept] for name, column in visits.items()}
+            visits["user"] = number[visits["user"]]
+            block = visits["user"] // n_users
+            by_block, n_new = stable_order(block), np.bincount(block, minlength=len(stop))
+            at = np.arange(len(block)) + np.repeat(filled - np.cumsum(n_new) + n_new, n_new)
+            filled += n_new
+            for all_rows, (name, column) in zip(room, visits.items(), strict=True):
+                all_rows[at] = (column - first_s if name.endswith("_s") else column)[by_block]
+        return True
+
+    def blocks() -> Iterator[Visits]:
+        for begin, end in itertools.pairwise(np.unique([0, *stop])):
+            block = {name: column[begin:end] for name, column in zip(names, room, strict=True)}
+            block |= {name: first_s + block[name].astype(np.int64) for name in ("local_s", "utc_s")}
+            trace = _in_time(block["user"], block["trace"], block["utc_s"]) if has_traces else np.full(end - begin, -1)
+            yield Visits(**block | {"trace": trace})
+
+    # Trips and some choices of places have another order of the rows.
+    if not fill(""):
+        fill(" ORDER BY row")
+    connection.execute("USE memory; DETACH import")  # its memory is needed for what follows
+    return PlacedVisits(blocks(), room, first_s, last_s)
+
+
+def _in_time(user: np.ndarray, trace: np.ndarray, utc_s: np.ndarray) -> np.ndarray:
+    """Number the traces of each user in the order of their first times, those of equal times in that of their rows."""
+    order = stable_order(user, trace, utc_s)
+    begins = run_begins(user[order], trace[order])
+    first = np.flatnonzero(begins)
+    first_row = np.minimum.reduceat(order, first)
+    in_time = stable_order(user[order[first]], utc_s[order[first]], first_row)
+    number = np.empty(len(first), np.int64)
+    number[in_time] = rank_in_run(user[order[first]][in_time])
+    numbered = np.empty(len(trace), np.int64)
+    numbered[order] = number[np.cumsum(begins) - 1]
+    return numbered

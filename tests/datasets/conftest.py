@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def instance() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"preserve_insertion_order": False, "autoinstall_known_extensions": False}) as found:
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as found:
         yield found
 
 
@@ -38,6 +38,6 @@ def shared_instance(instance, monkeypatch) -> None:
                 yield connection
             finally:
                 in_use.clear()
-                connection.execute("USE memory; DETACH import")
+                connection.execute("USE memory; DETACH DATABASE IF EXISTS import")
 
     monkeypatch.setattr(duckdb, "connect", connected)

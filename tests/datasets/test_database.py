@@ -119,6 +119,16 @@ def test_an_order_of_the_rows_that_ends_with_ties_is_that_of_the_file():
     assert traces.to_frame()["place"].tolist() == [0, 1]
 
 
+def test_starts_of_trips_come_before_their_ends(monkeypatch):
+    """The database has the rows piece by piece, so that ends of a piece come before starts of the next one."""
+    times = {"time": ["2024-01-01T08:00:00Z", "2024-01-01T09:00:00Z"], "end_time": ["2024-01-01T09:00:00Z"] * 2}
+    trips = pd.DataFrame(times | {"user": 1, "place": ["a", "b"], "end_place": ["c", "d"]})
+    trips = trips.assign(latitude=0.3, longitude=6.7, end_latitude=0.3, end_longitude=6.7)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 1)
+    traces, _ = read_checkins(trips, time_zone="UTC", discretization=every_place())
+    assert traces.to_frame()["place"].tolist() == ["a", "b"]
+
+
 @pytest.mark.slow
 def test_the_folder_of_a_killed_process_is_removed(tmp_path, monkeypatch):
     code = (

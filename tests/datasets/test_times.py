@@ -7,8 +7,10 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from ppmtf_jax.datasets.time_texts import TimeTexts
 from ppmtf_jax.datasets.times import parse_times
 
 
@@ -164,3 +166,39 @@ def test_wall_clock_times_at_the_changes_of_summer_time():
     )
     # What is no time neither exists twice nor not at all.
     assert parse_times(pd.Series(["2024-03-31T01:30:00", "x"]), "Europe/Paris").notes == ()
+
+
+PLAIN = ["2012-04-03T18:00:00", "2012-02-29 23:59:59", None, "1912-01-31T00:00:00"]
+NOT_PLAIN = (
+    ["2012-04-03T18:00:60"],
+    ["2012-04-03T24:00:00"],
+    ["2011-02-29T18:00:00"],
+    ["2012-04-03T18+00:00"],
+    ["2012-04-03T18+0000Z"],
+    ["2012-04-03T18:00:00z"],
+    ["2012-04-03t18:00:00"],
+    ["2012-04-03T18:00Z", "2012-04-03T18:00:00Z"],
+    ["2012-04-03T18:00:00", "2012-04-03T18:00:0Z"],
+    ["3/04/2012 18:00:000"],
+    ["1333476000"],
+    [None],
+)
+
+
+@pytest.mark.parametrize("end", ["", "Z"])
+def test_plain_times_are_read_as_other_texts(end):
+    texts = [text and text + end for text in PLAIN]
+    fast, slow = TimeTexts(), TimeTexts()
+    plain = fast.add_plain(pa.chunked_array([texts]))
+    shaped = slow.add(np.arange(len(texts)), pd.Series(texts, dtype="str"))
+    assert plain is not None
+    for name, values in shaped.items():
+        known = pd.notna(values)
+        assert plain[name].is_valid().to_pylist() == known.tolist()
+        assert plain[name].drop_null().to_pylist() == values[known].astype(np.int64).tolist()
+    assert vars(fast) == vars(slow)
+
+
+@pytest.mark.parametrize("texts", NOT_PLAIN)
+def test_other_texts_are_not_read_as_plain_times(texts):
+    assert TimeTexts().add_plain(pa.chunked_array([pa.array(texts, pa.string())])) is None
