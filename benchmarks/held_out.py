@@ -32,7 +32,8 @@ SPLITS = 3
 HELD_OUT = 0.25
 VARIANTS: dict[str, tuple[Any, str, Any]] = {
     "as it is": (when, "LEAST_GAIN", when.LEAST_GAIN),
-    "paces: more rounds of EM": (when, "LEAST_GAIN", 0.001),
+    "paces: fewer rounds of EM": (when, "LEAST_GAIN", 0.01),
+    "paces: more rounds of EM": (when, "LEAST_GAIN", 0.0001),
     "returns: 200 steps": (returns, "MOST_STEPS", 200),
     "calibration: 32 simulations": (calibration, "N_REPEATS", (1, 1, 2, 4, 8, 16)),
     "no calibration": (calibration, "N_REPEATS", ()),

@@ -11,6 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from jaxtyping import Shaped
+
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import available_bytes
 
@@ -70,6 +73,21 @@ def database() -> Iterator[Connection]:
     finally:
         os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def room_of(n_rows: int, n_columns: int, kind: type[np.integer]) -> Shaped[np.ndarray, "column row"]:
+    """An array to fill; a large one is a file without a name, whose pages need not stay in memory.
+
+    Examples
+    --------
+    >>> room_of(3, 2, np.int32).shape
+    (2, 3)
+    """
+    available = available_bytes()
+    if available is None or SHARE * n_rows * n_columns * np.dtype(kind).itemsize < available:
+        return np.empty((n_columns, n_rows), kind)
+    with tempfile.TemporaryFile() as file:  # the map keeps a handle of its own
+        return np.memmap(file, kind, shape=(n_columns, n_rows))
 
 
 def floored(value: str, step: int) -> str:

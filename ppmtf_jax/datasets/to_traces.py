@@ -14,7 +14,7 @@ from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CHECKIN_COLUMNS, Findings, code_checkins, rows_of_frame
-from ppmtf_jax.datasets.database import Connection, database
+from ppmtf_jax.datasets.database import Connection, database, room_of
 from ppmtf_jax.datasets.discretization import Discretization, PlacedVisits, Visits
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of
@@ -228,7 +228,7 @@ def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, h
     # Times are counted from the first, so that most tables need four bytes for each.
     is_short = max(span) - min(span) < 2**31
     names = [name for name in Visits._fields if has_traces or name != "trace"]
-    room = np.empty((len(names), n_visits), np.int32 if is_short else np.int64)
+    room = room_of(n_visits, len(names), np.int32 if is_short else np.int64)
 
     def fill(order: str) -> bool:
         """Put all visits into the room; False if they do not come in the order of the rows."""

@@ -91,7 +91,7 @@ def big_table(path: Path) -> Path:
 
 
 def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
-    """The same bits with a hundredth of the memory, with one core, and with blocks of few rows."""
+    """The same bits with a hundredth of the memory, one core, blocks of few rows, and visits in a file."""
     path = big_table(tmp_path / "big.parquet")
     settings = {"time_zone": "Europe/Paris", "discretization": every_place()}
     traces, report = read_checkins(path, **settings)
@@ -104,6 +104,15 @@ def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
     monkeypatch.setattr(to_traces, "VISITS_AT_A_TIME", 5000)
     connect = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda config: connect(config=config | {"threads": 1}))
+
+    def in_a_file(*shape) -> np.ndarray:
+        with monkeypatch.context() as patch:
+            patch.setattr(databases, "available_bytes", lambda: 100)
+            room = databases.room_of(*shape)
+        assert isinstance(room, np.memmap)
+        return room
+
+    monkeypatch.setattr(to_traces, "room_of", in_a_file)
     again, same_report = read_checkins(path, **settings)
     assert again.digest == traces.digest
     assert same_report == report

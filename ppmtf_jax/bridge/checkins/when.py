@@ -42,9 +42,9 @@ N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
 MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 40, 10
-# EM stops when a round raises the log-likelihood by less than this, in nats per window. More rounds would make held-out
-# windows less probable.
-LEAST_GAIN = 0.01
+# EM stops when a round raises the log-likelihood by less than this, in nats per window. With ten times this number,
+# held-out windows are less probable.
+LEAST_GAIN = 0.001
 # Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0
 # Precisions of the normal priors: of the effects that all paces share, and of the effects of one pace.
