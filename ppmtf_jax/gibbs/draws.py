@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.gibbs.conditionals import FactorPrior, GaussianPrecisionForm, NormalWishart
-from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky_and_solve, rows_at_a_time, sample_gaussians
+from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky, rows_at_a_time, sample_gaussians
+
+# The noise of this many rows is drawn at a time: in smaller batches, starting each of JAX's small loops takes longer
+# than the loop; in larger ones, the numbers leave the L2 cache.
+NOISE_ROWS = 4096
 
 
 def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> FactorPrior:
@@ -27,40 +35,46 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     bartlett = jnp.tril(noise[:rank], -1) + jnp.diag(diagonal)
     shift = noise[rank, :, None] / jnp.sqrt(posterior.mean_strength)
 
-    unused = jnp.zeros((rank, 1), dtype)
-    lower = cholesky_and_solve(posterior.inverse_scale_matrix[..., None], unused)[0][..., 0]
+    lower = cholesky(posterior.inverse_scale_matrix[..., None])[..., 0]
     # The columns of a matrix are a batch of right-hand sides for the same triangular matrix.
     root = back_substitute(lower[..., None], bartlett)
     deviation = lower @ back_substitute(bartlett[..., None], shift)
     return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T)
 
 
-def sample_rows(
-    key: Key[Array, ""], conditional: GaussianPrecisionForm, rows: Int[Array, " row"] | None = None
-) -> Float[Array, "row rank"]:
-    """One draw of every row of a factor; `conditional` has a leading row axis.
+def row_noise(key: Key[Array, ""], rows: Int[Array, " row"], rank: int, dtype: jnp.dtype) -> Float[Array, "row rank"]:
+    """Standard normal numbers for each row.
 
-    The index of each row, `rows` (by default 0, 1, ...), is folded into its key, so that a draw does not depend on the
-    batches.
+    The index of each row is folded into its key, so that its numbers do not depend on the other rows.
     """
-    n_rows, rank = conditional.linear.shape
-    dtype = conditional.linear.dtype
-    rows = jnp.arange(n_rows) if rows is None else rows
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
-    noise = jax.vmap(lambda row_key: jax.random.normal(row_key, (rank,), dtype))(keys)
 
-    def sample_batch(batch: tuple[GaussianPrecisionForm, Array]) -> Array:
-        (precision, linear), noise = batch
-        return sample_gaussians(jnp.transpose(precision, (1, 2, 0)), linear.T, noise.T).T
+    def of_batch(rows: Array) -> Array:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
+        return jax.vmap(lambda row_key: jax.random.normal(row_key, (rank,), dtype))(keys)
 
-    size = rows_at_a_time()
+    return _in_batches(of_batch, rows, max(NOISE_ROWS, rows_at_a_time()))
+
+
+def sample_rows(conditional: GaussianPrecisionForm, noise: Float[Array, "row rank"]) -> Float[Array, "row rank"]:
+    """One draw of every row of a factor, from `row_noise`; `conditional` has a leading row axis."""
+
+    def of_batch(batch: tuple[Array, Array]) -> Array:
+        stacked, noise = batch
+        return sample_gaussians(jnp.transpose(stacked, (1, 2, 0)), noise.T).T
+
+    # XLA transposes these matrices three times as fast as those without a further row, which are a power of two apart.
+    stacked = lax.optimization_barrier(jnp.concatenate([conditional.precision, conditional.linear[:, None]], axis=1))
+    return _in_batches(of_batch, (stacked, noise), rows_at_a_time())
+
+
+def _in_batches(function: Callable[[Any], Array], rows: Any, size: int) -> Array:
+    """The results of a function of arrays with a leading row axis, computed `size` rows at a time."""
+    n_rows = len(jax.tree.leaves(rows)[0])
     if n_rows <= size:
-        return sample_batch((conditional, noise))
-    n_more = -n_rows % size
+        return function(rows)
 
     def batched(x: Array) -> Array:
         # Pad with copies of the first rows, because padding with zeros would give singular precisions.
-        return jnp.concatenate([x, x[:n_more]]).reshape(-1, size, *x.shape[1:])
+        return jnp.concatenate([x, x[: -n_rows % size]]).reshape(-1, size, *x.shape[1:])
 
-    drawn = jax.lax.map(sample_batch, jax.tree.map(batched, (conditional, noise)))
-    return drawn.reshape(-1, rank)[:n_rows]
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_rows], lax.map(function, jax.tree.map(batched, rows)))

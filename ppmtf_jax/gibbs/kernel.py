@@ -32,10 +32,12 @@ from ppmtf_jax.gibbs.conditionals import (
     log_determinants,
     row_conditional,
 )
-from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
+from ppmtf_jax.gibbs.draws import row_noise, sample_factor_prior, sample_rows
 from ppmtf_jax.settings import Count, Positive, Settings
 
 Factors = dict[str, Array]
+
+LEAST_WEIGHT = 2.0**-60
 
 
 @dataclass(frozen=True)
@@ -156,13 +158,15 @@ def step(
     for name, row_key in zip(coupling.factors, row_keys, strict=True):
         own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
         designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        sample = partial(sample_factor, row_key, priors[name], alpha)
+        n_rows, rank = factors[name].shape
+        noise = partial(row_noise, row_key, rank=rank, dtype=factors[name].dtype)
+        sample = partial(sample_factor, priors[name], alpha)
         if name == own_tensors[0][1][0]:
-            factors[name] = _sample_by_parts(sample, designs, factors[name].shape[0], axis)
+            factors[name] = _sample_by_parts(sample, noise, designs, n_rows, axis)
             continue
-        by_tensor = [total_statistics(design, factors[name].shape[0], axis) for design in designs]
+        by_tensor = [total_statistics(design, n_rows, axis) for design in designs]
         total = jax.tree.map(lambda *parts: sum(parts), *by_tensor)
-        factors[name] = sample(total, jnp.arange(factors[name].shape[0]))
+        factors[name] = sample(total, noise(jnp.arange(n_rows)))
         for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
@@ -182,9 +186,11 @@ class Design(NamedTuple):
     # `left`, `right`: the factors of the other two modes.
     left: Float[Array, "left rank"]
     right: Float[Array, "right rank"]
+    # Weights of each user's cells as zeros, and roots of the weights that her stored cells have beyond that. None if
+    # zeros are stored as cells.
     zero_weight: Float[Array, " user"] | None
+    stored_root: Float[Array, " user"] | None
     # Gram matrix of all cells of one row. In the modes after the first, cells have the zero weights of their users.
-    # None if zeros are stored as cells.
     dense: Float[Array, "rank rank"] | None
     of_users: bool
 
@@ -193,34 +199,41 @@ class Design(NamedTuple):
         """The design of one mode of a tensor."""
         left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
         if cells.zero_weight is None:
-            return cls(cells.by_mode[mode], left, right, None, None, mode == 0)
+            return cls(cells.by_mode[mode], left, right, None, None, None, mode == 0)
         zero_weight = cells.zero_weight.astype(left.dtype)
+        # Values are divided by the root, so it is never 0; the least weight disappears beside a zero weight of 1.
+        stored_root = jnp.sqrt(jnp.maximum(1 - zero_weight, LEAST_WEIGHT))
         # For the modes after the first, `left` is the user factor.
         dense = dense_gram(left, right, None if mode == 0 else zero_weight)
-        return cls(cells.by_mode[mode], left, right, zero_weight, dense, mode == 0)
+        return cls(cells.by_mode[mode], left, right, zero_weight, stored_root, dense, mode == 0)
 
 
 def sample_factor(
-    key: Key[Array, ""],
     prior: FactorPrior,
     noise_precision: float | Float[Array, ""],
     statistics: CellStatistics,
-    rows: Int[Array, " row"],
+    noise: Float[Array, "row rank"],
 ) -> Float[Array, "row rank"]:
-    """Draw some rows of a factor, given the statistics of these rows in all tensors; each row has its own key."""
-    return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, statistics, noise_precision), rows)
+    """Draw some rows of a factor, given the statistics of these rows in all tensors and their `row_noise`."""
+    return sample_rows(jax.vmap(row_conditional, (None, 0, None))(prior, statistics, noise_precision), noise)
 
 
 def _sample_by_parts(
-    sample: Callable[[CellStatistics, Array], Array], designs: list[Design], n_rows: int, axis: str | None
+    sample: Callable[[CellStatistics, Array], Array],
+    noise: Callable[[Array], Array],
+    designs: list[Design],
+    n_rows: int,
+    axis: str | None,
 ) -> Float[Array, "row rank"]:
     """Draw all rows part by part, so that the statistics of only one part are in memory."""
 
-    def sample_part(tiles: list[Tiles]) -> Array:
-        return sample(_part_statistics(tiles, designs), tiles[0].rows)
+    def sample_part(part: tuple[list[Tiles], Array]) -> Array:
+        tiles, noise = part
+        return sample(_part_statistics(tiles, designs), noise)
 
-    drawn = _gathered(lax.map(sample_part, [design.tiles for design in designs]), axis)
-    return drawn.reshape(-1, drawn.shape[-1])[:n_rows]
+    rows = designs[0].tiles.rows
+    drawn = lax.map(sample_part, ([design.tiles for design in designs], noise(rows.ravel()).reshape(*rows.shape, -1)))
+    return _gathered(drawn, axis).reshape(-1, drawn.shape[-1])[:n_rows]
 
 
 def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
@@ -262,10 +275,12 @@ def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: CellStatistics
     row, left, right, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
     # Padded cells read this additional row of zeros.
     padded = jnp.concatenate([design.right, jnp.zeros_like(design.right[:1])])
-    weight = None
-    if design.zero_weight is not None:
-        weight = 1 - _read(design.zero_weight, tiles.rows[row][:, None] if design.of_users else left)
-    part = cell_statistics(_read(design.left, left) * _read(padded, right), value.astype(design.left.dtype), weight)
+    products, value = _read(design.left, left) * _read(padded, right), value.astype(design.left.dtype)
+    if design.stored_root is not None:
+        # With r / v and v d in place of r and d, moments stay as they are and Gram matrices get the weight v^2.
+        root = _read(design.stored_root, tiles.rows[row][:, None] if design.of_users else left)
+        products, value = products * root[..., None], value / root
+    part = cell_statistics(products, value)
     return jax.tree.map(lambda t, p: t.at[row].add(p), total, part)
 
 
