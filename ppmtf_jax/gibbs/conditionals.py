@@ -59,18 +59,15 @@ class NormalWishart(NamedTuple):
     degrees_of_freedom: Float[Array, ""]
 
 
-class CellStatistics(NamedTuple):
-    """Sufficient statistics of a row: sum of w d d^T and sum of r d over its observed cells with design vectors d."""
+def with_row(
+    matrix: Float[Array, "*batch rank rank"], row: Float[Array, "*batch rank"]
+) -> Float[Array, "*batch row rank"]:
+    """A matrix with a further row: the form of a row's statistics and of its conditional.
 
-    gram: Float[Array, "*batch rank rank"]
-    moment: Float[Array, "*batch rank"]
-
-
-class GaussianPrecisionForm(NamedTuple):
-    """A Gaussian, given by its precision and by `linear`, precision times mean."""
-
-    precision: Float[Array, "rank rank"]
-    linear: Float[Array, " rank"]
+    The statistics of a row are the sums of w d d^T and of r d over its observed cells, with design vectors d. Its
+    conditional, a Gaussian, is given by the precision and by precision times mean.
+    """
+    return jnp.concatenate([matrix, row[..., None, :]], axis=-2)
 
 
 def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> NormalWishart:
@@ -101,8 +98,10 @@ def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> No
     )
 
 
-def cell_statistics(design: Float[Array, "*tile cell rank"], value: Float[Array, "*tile cell"]) -> CellStatistics:
-    """Statistics of some observed cells of one row; a padded cell has a design vector of zeros.
+def cell_statistics(
+    design: Float[Array, "*tile cell rank"], value: Float[Array, "*tile cell"]
+) -> tuple[Float[Array, "*tile rank rank"], Float[Array, "*tile rank"]]:
+    """Gram matrix and moment of some observed cells of one row; a padded cell has a design vector of zeros.
 
     The design vector of a cell is the product of the other two modes' rows. For a cell of weight w, multiply the design
     vector by the root of w, and divide the value by it.
@@ -110,9 +109,7 @@ def cell_statistics(design: Float[Array, "*tile cell rank"], value: Float[Array,
     # On CPU, the product is twice as fast if the cells are contiguous in memory. The barrier prevents XLA from
     # transposing the design again for each use.
     design = lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
-    return CellStatistics(
-        jnp.einsum("...zk,...yk->...zy", design, design), jnp.einsum("...k,...zk->...z", value, design)
-    )
+    return jnp.einsum("...zk,...yk->...zy", design, design), jnp.einsum("...k,...zk->...z", value, design)
 
 
 def dense_gram(
@@ -124,24 +121,20 @@ def dense_gram(
 
 
 def row_conditional(
-    prior: FactorPrior, statistics: CellStatistics, noise_precision: float | Float[Array, ""]
-) -> GaussianPrecisionForm:
-    """Full conditional of one factor row given everything else, eqs. (36)-(37), in precision form.
+    prior: FactorPrior, statistics: Float[Array, "row rank"], noise_precision: float | Float[Array, ""]
+) -> Float[Array, "row rank"]:
+    """Full conditional of one factor row given everything else, eqs. (36)-(37), in the form of `with_row`.
 
     (Eq. (31) lacks a factor -1/2; the result, eqs. (36)-(37), is right.)
 
     Examples
     --------
     >>> prior = FactorPrior(jnp.zeros(1), jnp.eye(1))
-    >>> cells = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]))
-    >>> conditional = row_conditional(prior, cells, noise_precision=2.0)
-    >>> float(conditional.precision[0, 0]), float(conditional.linear[0])
-    (7.0, 12.0)
+    >>> gram, moment = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]))
+    >>> row_conditional(prior, with_row(gram, moment), noise_precision=2.0).ravel().tolist()
+    [7.0, 12.0]
     """
-    return GaussianPrecisionForm(
-        prior.precision + noise_precision * statistics.gram,
-        prior.precision @ prior.mean + noise_precision * statistics.moment,
-    )
+    return with_row(prior.precision, prior.precision @ prior.mean) + noise_precision * statistics
 
 
 def log_density_of_rows(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.gibbs.conditionals import FactorPrior, GaussianPrecisionForm, NormalWishart
+from ppmtf_jax.gibbs.conditionals import FactorPrior, NormalWishart
 from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky, rows_at_a_time, sample_gaussians
 
 # The noise of this many rows is drawn at a time: in smaller batches, starting each of JAX's small loops takes longer
@@ -55,16 +55,16 @@ def row_noise(key: Key[Array, ""], rows: Int[Array, " row"], rank: int, dtype: j
     return _in_batches(of_batch, rows, max(NOISE_ROWS, rows_at_a_time()))
 
 
-def sample_rows(conditional: GaussianPrecisionForm, noise: Float[Array, "row rank"]) -> Float[Array, "row rank"]:
-    """One draw of every row of a factor, from `row_noise`; `conditional` has a leading row axis."""
+def sample_rows(
+    conditional: Float[Array, "row rank+1 rank"], noise: Float[Array, "row rank"]
+) -> Float[Array, "row rank"]:
+    """One draw of every row of a factor, from its `row_conditional` and its `row_noise`."""
 
     def of_batch(batch: tuple[Array, Array]) -> Array:
-        stacked, noise = batch
-        return sample_gaussians(jnp.transpose(stacked, (1, 2, 0)), noise.T).T
+        conditional, noise = batch
+        return sample_gaussians(jnp.transpose(conditional, (1, 2, 0)), noise.T).T
 
-    # XLA transposes these matrices three times as fast as those without a further row, which are a power of two apart.
-    stacked = lax.optimization_barrier(jnp.concatenate([conditional.precision, conditional.linear[:, None]], axis=1))
-    return _in_batches(of_batch, (stacked, noise), rows_at_a_time())
+    return _in_batches(of_batch, (conditional, noise), rows_at_a_time())
 
 
 def _in_batches(function: Callable[[Any], Array], rows: Any, size: int) -> Array:

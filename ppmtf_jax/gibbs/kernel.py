@@ -21,7 +21,6 @@ from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import N_MODES, ObservedCells, Tiles
 from ppmtf_jax.gibbs.conditionals import (
-    CellStatistics,
     FactorPrior,
     HyperPrior,
     cell_statistics,
@@ -31,11 +30,14 @@ from ppmtf_jax.gibbs.conditionals import (
     log_density_of_rows,
     log_determinants,
     row_conditional,
+    with_row,
 )
 from ppmtf_jax.gibbs.draws import row_noise, sample_factor_prior, sample_rows
 from ppmtf_jax.settings import Count, Positive, Settings
 
 Factors = dict[str, Array]
+# Of each row: a Gram matrix and, as a further row, a moment; see `conditionals.with_row`.
+Statistics = Float[Array, "row rank+1 rank"]
 
 LEAST_WEIGHT = 2.0**-60
 
@@ -165,8 +167,7 @@ def step(
             factors[name] = _sample_by_parts(sample, noise, designs, n_rows, axis)
             continue
         by_tensor = [total_statistics(design, n_rows, axis) for design in designs]
-        total = jax.tree.map(lambda *parts: sum(parts), *by_tensor)
-        factors[name] = sample(total, noise(jnp.arange(n_rows)))
+        factors[name] = sample(sum(by_tensor), noise(jnp.arange(n_rows)))
         for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
@@ -190,8 +191,8 @@ class Design(NamedTuple):
     # zeros are stored as cells.
     zero_weight: Float[Array, " user"] | None
     stored_root: Float[Array, " user"] | None
-    # Gram matrix of all cells of one row. In the modes after the first, cells have the zero weights of their users.
-    dense: Float[Array, "rank rank"] | None
+    # Statistics of all cells of one row as zeros. In the modes after the first, cells have their users' zero weights.
+    dense: Float[Array, "rank+1 rank"] | None
     of_users: bool
 
     @classmethod
@@ -204,14 +205,15 @@ class Design(NamedTuple):
         # Values are divided by the root, so it is never 0; the least weight disappears beside a zero weight of 1.
         stored_root = jnp.sqrt(jnp.maximum(1 - zero_weight, LEAST_WEIGHT))
         # For the modes after the first, `left` is the user factor.
-        dense = dense_gram(left, right, None if mode == 0 else zero_weight)
+        gram = dense_gram(left, right, None if mode == 0 else zero_weight)
+        dense = with_row(gram, jnp.zeros_like(gram[0]))
         return cls(cells.by_mode[mode], left, right, zero_weight, stored_root, dense, mode == 0)
 
 
 def sample_factor(
     prior: FactorPrior,
     noise_precision: float | Float[Array, ""],
-    statistics: CellStatistics,
+    statistics: Statistics,
     noise: Float[Array, "row rank"],
 ) -> Float[Array, "row rank"]:
     """Draw some rows of a factor, given the statistics of these rows in all tensors and their `row_noise`."""
@@ -219,7 +221,7 @@ def sample_factor(
 
 
 def _sample_by_parts(
-    sample: Callable[[CellStatistics, Array], Array],
+    sample: Callable[[Statistics, Array], Array],
     noise: Callable[[Array], Array],
     designs: list[Design],
     n_rows: int,
@@ -236,41 +238,41 @@ def _sample_by_parts(
     return _gathered(drawn, axis).reshape(-1, drawn.shape[-1])[:n_rows]
 
 
-def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
+def total_statistics(design: Design, n_rows: int, axis: str | None) -> Statistics:
     """Statistics of every row of the mode of `design`, with a leading row axis; `axis` as for `step`."""
     parts = lax.map(lambda tiles: _part_statistics([tiles], [design]), design.tiles)
     # Gather the parts before summing them, so that the sum is the same on any number of devices.
-    rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
+    rows, parts = _gathered(design.tiles.rows, axis), _gathered(parts, axis)
     total = _no_statistics(n_rows, design)
     if design.dense is not None and not design.of_users:
-        total = CellStatistics(total.gram + design.dense, total.moment)
-    return jax.tree.map(lambda t, part: t.at[rows].add(part, mode="drop"), total, parts)
+        total += design.dense
+    return total.at[rows].add(parts, mode="drop")
 
 
 def _gathered(parts: Array, axis: str | None) -> Array:
     return parts if axis is None else lax.all_gather(parts, axis, tiled=True)
 
 
-def _no_statistics(n_rows: int, design: Design) -> CellStatistics:
+def _no_statistics(n_rows: int, design: Design) -> Statistics:
     rank, dtype = design.left.shape[1], design.left.dtype
-    return CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
+    return jnp.zeros((n_rows, rank + 1, rank), dtype)
 
 
-def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> CellStatistics:
+def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> Statistics:
     """Statistics of the rows of one part, with a leading row axis, from the cells of that part in each tensor."""
     rows = tiles[0].rows
     total = _no_statistics(len(rows), designs[0])
     for design in designs:
         if design.of_users and design.zero_weight is not None and design.dense is not None:
             weight = design.zero_weight[jnp.minimum(rows, len(design.zero_weight) - 1)]
-            total = CellStatistics(total.gram + weight[:, None, None] * design.dense, total.moment)
+            total += weight[:, None, None] * design.dense
     # One sum for all tensors, because a pass over the statistics takes as long as computing many cells.
     for own, design in zip(tiles, designs, strict=True):
         total = lax.fori_loop(0, own.n_chunks, partial(_add_chunk, own, design), total)
     return total
 
 
-def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: CellStatistics) -> CellStatistics:
+def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: Statistics) -> Statistics:
     """Add the statistics of one chunk of the cells of a part."""
     row, left, right, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
     # Padded cells read this additional row of zeros.
@@ -280,8 +282,8 @@ def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: CellStatistics
         # With r / v and v d in place of r and d, moments stay as they are and Gram matrices get the weight v^2.
         root = _read(design.stored_root, tiles.rows[row][:, None] if design.of_users else left)
         products, value = products * root[..., None], value / root
-    part = cell_statistics(products, value)
-    return jax.tree.map(lambda t, p: t.at[row].add(p), total, part)
+    gram, moment = cell_statistics(products, value)
+    return total.at[row, :-1].add(gram).at[row, -1].add(moment)
 
 
 def _read(rows: Float[Array, "row *rank"], index: Int[Array, "*cell"]) -> Float[Array, "*cell *rank"]:
@@ -310,10 +312,8 @@ def _log_joint(
     return jnp.sum(jnp.stack(terms))
 
 
-def _square_error(
-    cells: ObservedCells, factor: Float[Array, "row rank"], statistics: CellStatistics
-) -> Float[Array, ""]:
+def _square_error(cells: ObservedCells, factor: Float[Array, "row rank"], statistics: Statistics) -> Float[Array, ""]:
     """Sum of w (r - x d)^2 over a tensor, from the statistics of its last mode, whose factor was just drawn."""
-    explained = 2 * jnp.sum(factor * statistics.moment)
-    fitted = jnp.sum(factor * jnp.einsum("nzy,ny->nz", statistics.gram, factor))
+    explained = 2 * jnp.sum(factor * statistics[:, -1])
+    fitted = jnp.sum(factor * jnp.einsum("nzy,ny->nz", statistics[:, :-1], factor))
     return cells.square_sum.astype(factor.dtype) - explained + fitted
