@@ -121,7 +121,7 @@ def measure_parts(case: dict) -> dict:
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs import kernel
     from ppmtf_jax.gibbs.cells import observe
-    from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior
+    from ppmtf_jax.gibbs.conditionals import FactorPrior, with_row
     from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, init_state, rows_of_factors
 
     counts = count_tensors(read_people_flow(case["data"])[0], seed=0)
@@ -152,7 +152,10 @@ def measure_parts(case: dict) -> dict:
         prior = FactorPrior(jnp.zeros(case["rank"]), jnp.eye(case["rank"]))
         return [
             kernel.sample_factor(
-                key, prior, 200.0, CellStatistics(rows[:, :, None] * rows[:, None], rows), jnp.arange(len(rows))
+                prior,
+                200.0,
+                with_row(rows[:, :, None] * rows[:, None], rows),
+                kernel.row_noise(key, jnp.arange(len(rows)), case["rank"], rows.dtype),
             )
             for rows in state.factors.values()
         ]

@@ -56,7 +56,7 @@ def row_noise(key: Key[Array, ""], rows: Int[Array, " row"], rank: int, dtype: j
 
 
 def sample_rows(
-    conditional: Float[Array, "row rank+1 rank"], noise: Float[Array, "row rank"]
+    conditional: Float[Array, "row rank_and_row rank"], noise: Float[Array, "row rank"]
 ) -> Float[Array, "row rank"]:
     """One draw of every row of a factor, from its `row_conditional` and its `row_noise`."""
 

@@ -37,7 +37,7 @@ from ppmtf_jax.settings import Count, Positive, Settings
 
 Factors = dict[str, Array]
 # Of each row: a Gram matrix and, as a further row, a moment; see `conditionals.with_row`.
-Statistics = Float[Array, "row rank+1 rank"]
+Statistics = Float[Array, "row rank_and_row rank"]
 
 LEAST_WEIGHT = 2.0**-60
 
@@ -192,7 +192,7 @@ class Design(NamedTuple):
     zero_weight: Float[Array, " user"] | None
     stored_root: Float[Array, " user"] | None
     # Statistics of all cells of one row as zeros. In the modes after the first, cells have their users' zero weights.
-    dense: Float[Array, "rank+1 rank"] | None
+    dense: Float[Array, "rank_and_row rank"] | None
     of_users: bool
 
     @classmethod
