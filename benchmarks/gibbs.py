@@ -155,7 +155,7 @@ def measure_parts(case: dict) -> dict:
                 prior,
                 200.0,
                 with_row(rows[:, :, None] * rows[:, None], rows),
-                kernel.row_noise(key, jnp.arange(len(rows)), case["rank"], rows.dtype),
+                kernel.row_noise(key[None], [jnp.arange(len(rows))], case["rank"], rows.dtype)[0],
             )
             for rows in state.factors.values()
         ]

@@ -148,26 +148,28 @@ def step(
     alpha = settings.noise_precision if noise_precision is None else noise_precision
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
-    prior_keys, row_keys = jnp.stack(
-        [jax.random.split(jax.random.fold_in(key, i)) for i in range(len(coupling.factors))], axis=1
-    )
+    factor_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(coupling.factors)))
+    prior_keys, row_keys = jnp.moveaxis(jax.vmap(jax.random.split)(factor_keys), 1, 0)
     # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
     posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
     drawn = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors))
     priors = {name: jax.tree.map(lambda x, i=i: x[i], drawn) for i, name in enumerate(coupling.factors)}
     factors = dict(state.factors)
+    # Users' rows are drawn by parts.
+    parts = {modes[0]: cells[tensor].by_mode[0].rows for tensor, modes in coupling.tensors}
+    rows = [parts.get(name, jnp.arange(len(factors[name]))) for name in coupling.factors]
+    noise = row_noise(row_keys, rows, settings.rank, factors[coupling.factors[0]].dtype)
     square_error = {}
-    for name, row_key in zip(coupling.factors, row_keys, strict=True):
+    for name, own_noise in zip(coupling.factors, noise, strict=True):
         own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
         designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        n_rows, rank = factors[name].shape
-        noise = partial(row_noise, row_key, rank=rank, dtype=factors[name].dtype)
+        n_rows = len(factors[name])
         sample = partial(sample_factor, priors[name], alpha)
-        if name == own_tensors[0][1][0]:
-            factors[name] = _sample_by_parts(sample, noise, designs, n_rows, axis)
+        if name in parts:
+            factors[name] = _sample_by_parts(sample, own_noise, designs, n_rows, axis)
             continue
         by_tensor = [total_statistics(design, n_rows, axis) for design in designs]
-        factors[name] = sample(sum(by_tensor), noise(jnp.arange(n_rows)))
+        factors[name] = sample(sum(by_tensor), own_noise)
         for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
@@ -222,7 +224,7 @@ def sample_factor(
 
 def _sample_by_parts(
     sample: Callable[[Statistics, Array], Array],
-    noise: Callable[[Array], Array],
+    noise: Float[Array, "part part_row rank"],
     designs: list[Design],
     n_rows: int,
     axis: str | None,
@@ -233,8 +235,7 @@ def _sample_by_parts(
         tiles, noise = part
         return sample(_part_statistics(tiles, designs), noise)
 
-    rows = designs[0].tiles.rows
-    drawn = lax.map(sample_part, ([design.tiles for design in designs], noise(rows.ravel()).reshape(*rows.shape, -1)))
+    drawn = lax.map(sample_part, ([design.tiles for design in designs], noise))
     return _gathered(drawn, axis).reshape(-1, drawn.shape[-1])[:n_rows]
 
 

@@ -24,7 +24,8 @@ draw_priors = jax.jit(jax.vmap(sample_factor_prior, (0, None)))
 @jax.jit
 @partial(jax.vmap, in_axes=(0, None))
 def draw_rows(key: jax.Array, conditional: jax.Array) -> jax.Array:
-    return sample_rows(conditional, row_noise(key, jnp.arange(len(conditional)), RANK, conditional.dtype))
+    (noise,) = row_noise(key[None], [jnp.arange(len(conditional))], RANK, conditional.dtype)
+    return sample_rows(conditional, noise)
 
 
 def largest_z(draws: np.ndarray, expected: np.ndarray) -> float:
@@ -126,13 +127,16 @@ def test_a_row_does_not_depend_on_how_many_there_are(conditional):
 
 def test_the_noise_of_a_row_depends_on_its_key_and_its_number_alone():
     """Also where the rows are more than one batch, and the last batch is not full."""
-    key, n_rows = jax.random.key(4), NOISE_ROWS + 3
+    keys, n_rows = jax.random.split(jax.random.key(4)), NOISE_ROWS + 3
     noise = jax.jit(row_noise, static_argnums=(2, 3))
-    whole = noise(key, jnp.arange(n_rows), RANK, np.dtype("float32"))
-    assert whole.shape == (n_rows, RANK)
-    some = np.array([n_rows - 1, 0, NOISE_ROWS, 5])
-    np.testing.assert_array_equal(noise(key, some, RANK, np.dtype("float32")), whole[some])
+    first, second = noise(keys, [jnp.arange(n_rows), jnp.arange(5)], RANK, np.dtype("float32"))
+    assert (first.shape, second.shape) == ((n_rows, RANK), (5, RANK))
     # As JAX draws it for one row.
-    own = jax.random.normal(jax.random.fold_in(key, n_rows - 1), (RANK,), jnp.float32)
-    np.testing.assert_array_equal(whole[n_rows - 1], own)
-    assert len(np.unique(np.asarray(whole), axis=0)) == n_rows
+    for key, own in zip(keys, (first, second), strict=True):
+        for row in (0, len(own) - 1):
+            expected = jax.random.normal(jax.random.fold_in(key, row), (RANK,), jnp.float32)
+            np.testing.assert_array_equal(own[row], expected)
+    some = jnp.array([[n_rows - 1, 0], [NOISE_ROWS, 5]])
+    (again,) = noise(keys[:1], [some], RANK, np.dtype("float32"))
+    np.testing.assert_array_equal(again, first[some])
+    assert len(np.unique(np.concatenate([first, second]), axis=0)) == n_rows + 5

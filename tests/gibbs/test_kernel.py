@@ -268,7 +268,8 @@ def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(mon
         original = getattr(jax.random, name)
 
         def spied(key, *args, **kwargs):
-            record.add(np.asarray(jax.random.key_data(key)).tobytes())
+            # A callback sees each key of a batch.
+            jax.debug.callback(lambda data: record.add(np.asarray(data).tobytes()), jax.random.key_data(key))
             return original(key, *args, **kwargs)
 
         monkeypatch.setattr(jax.random, name, spied)
@@ -283,8 +284,10 @@ def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(mon
     for sweep in range(4):
         with pytest.raises(StopIteration):
             kernel.step(key, state._replace(sweep=jnp.asarray(sweep)), observed, SHARED, SETTINGS)
+    jax.effects_barrier()
     assert len(drawn_from) == 4
-    assert len(derived_from) > 4
+    # The chain's two keys, and in each sweep its own and those of the factors.
+    assert len(derived_from) == 2 + 4 * 5
     assert not drawn_from & derived_from
 
 
@@ -299,11 +302,12 @@ def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkey
         n_rows = len(tiles[0].rows)
         return jnp.zeros((n_rows, RANK + 1, RANK))
 
-    def key_as_noise(key, rows, rank, dtype):
-        return (jax.random.key_data(key) % 4096).astype(float) + rows[:, None]
+    def keys_as_noise(keys, rows, rank, dtype):
+        data = (jax.random.key_data(keys) % 4096).astype(float)
+        return [own + its_rows[..., None] for own, its_rows in zip(data, rows, strict=True)]
 
     monkeypatch.setattr(kernel, "sample_factor_prior", key_as_prior)
-    monkeypatch.setattr(kernel, "row_noise", key_as_noise)
+    monkeypatch.setattr(kernel, "row_noise", keys_as_noise)
     monkeypatch.setattr(kernel, "sample_rows", lambda conditional, noise: noise)
     # What the cells say has no part in the keys, and takes longest to compile.
     monkeypatch.setattr(kernel, "_part_statistics", nothing)
