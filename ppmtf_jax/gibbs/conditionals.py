@@ -15,7 +15,6 @@ from jax import lax
 from jax.scipy.special import multigammaln
 from jaxtyping import Array, Float
 
-from ppmtf_jax.gibbs.linear_algebra import cholesky
 from ppmtf_jax.settings import Finite, Positive, Settings
 
 
@@ -163,8 +162,3 @@ def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior, log_determinant:
         - nu * rank * math.log(2 * hyper.scale)
     )
     return normal + wishart - multigammaln(nu / 2, rank)
-
-
-def log_determinants(matrices: Float[Array, "batch rank rank"]) -> Float[Array, " batch"]:
-    """Log-determinant of each positive definite matrix."""
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(cholesky(jnp.moveaxis(matrices, 0, -1)))), axis=1)

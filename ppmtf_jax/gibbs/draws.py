@@ -19,8 +19,8 @@ from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky, rows_at_a_
 NOISE_ROWS = 4096
 
 
-def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> FactorPrior:
-    """One draw of (mean, precision) from a normal-Wishart, by Bartlett's decomposition.
+def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> tuple[FactorPrior, Float[Array, ""]]:
+    """One draw of (mean, precision) from a normal-Wishart, by Bartlett's decomposition, and log |precision|.
 
     With inverse_scale_matrix = L L^T and T the Bartlett factor, precision = M M^T for M = L^-T T, and the mean's
     deviation is L T^-T noise / sqrt(mean_strength), whose covariance is (mean_strength M M^T)^-1. So one Cholesky
@@ -40,7 +40,8 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     # The columns of a matrix are a batch of right-hand sides for the same triangular matrix.
     root = back_substitute(lower[..., None], bartlett)
     deviation = lower @ back_substitute(bartlett[..., None], shift)
-    return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T)
+    log_determinant = 2 * jnp.sum(jnp.log(diagonal) - jnp.log(jnp.diagonal(lower)))
+    return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T), log_determinant
 
 
 def row_noise(

@@ -28,7 +28,6 @@ from ppmtf_jax.gibbs.conditionals import (
     hyper_conditional,
     log_density_of_prior,
     log_density_of_rows,
-    log_determinants,
     row_conditional,
     with_row,
 )
@@ -152,7 +151,9 @@ def step(
     prior_keys, row_keys = jnp.moveaxis(jax.vmap(jax.random.split)(factor_keys), 1, 0)
     # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
     posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
-    drawn = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors))
+    drawn, log_determinants = jax.vmap(sample_factor_prior)(
+        prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors)
+    )
     priors = {name: jax.tree.map(lambda x, i=i: x[i], drawn) for i, name in enumerate(coupling.factors)}
     factors = dict(state.factors)
     # Users' rows are drawn by parts.
@@ -175,7 +176,7 @@ def step(
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
     info = SweepInfo(
         square_error,
-        _log_joint(factors, priors, square_error, cells, alpha, settings.hyper),
+        _log_joint(factors, priors, log_determinants, square_error, cells, alpha, settings.hyper),
         {name: jnp.mean(jnp.square(factors[name])) for name in coupling.factors},
         jnp.stack([jnp.isfinite(factors[name]).all() for name in coupling.factors]),
     )
@@ -295,6 +296,7 @@ def _read(rows: Float[Array, "row *rank"], index: Int[Array, "*cell"]) -> Float[
 def _log_joint(
     factors: Factors,
     priors: dict[str, FactorPrior],
+    log_determinants: Float[Array, " factor"],
     square_error: dict[str, Float[Array, ""]],
     cells: dict[str, ObservedCells],
     alpha: float | Float[Array, ""],
@@ -305,9 +307,7 @@ def _log_joint(
         0.5 * (cells[tensor].total_weight * jnp.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
     ]
-    # Computed together, because each factorization takes a third of a second to compile.
-    determinants = log_determinants(jnp.stack([prior.precision for prior in priors.values()]))
-    for (name, prior), determinant in zip(priors.items(), determinants, strict=True):
+    for (name, prior), determinant in zip(priors.items(), log_determinants, strict=True):
         terms += [log_density_of_rows(factors[name], prior, determinant)]
         terms += [log_density_of_prior(prior, hyper, determinant)]
     return jnp.sum(jnp.stack(terms))

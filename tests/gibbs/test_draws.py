@@ -47,7 +47,7 @@ def posterior():
 def prior_z(posterior: NormalWishart, expected: NormalWishart) -> float:
     """Draws from `posterior` against the moments of `expected`."""
     keys = jax.random.split(jax.random.key(1), N_DRAWS)
-    mean, precision = (np.asarray(x, np.float64) for x in draw_priors(keys, posterior))
+    mean, precision = (np.asarray(x, np.float64) for x in draw_priors(keys, posterior)[0])
     centre, inverse_scale = (np.asarray(x, np.float64) for x in (expected.mean, expected.inverse_scale_matrix))
     strength, degrees = float(expected.mean_strength), float(expected.degrees_of_freedom)
     scale = np.linalg.inv(inverse_scale)
@@ -64,6 +64,15 @@ def prior_z(posterior: NormalWishart, expected: NormalWishart) -> float:
         largest_z(outer, inverse_scale / (strength * (degrees - RANK - 1))),
         largest_z(np.einsum("nij,njk->nik", precision, outer), np.eye(RANK) / strength),
     )
+
+
+def test_the_log_determinant_is_that_of_the_precision(posterior):
+    prior, log_determinant = draw_priors(jax.random.split(jax.random.key(5), 100), posterior)
+    precision = np.asarray(prior.precision, np.float64)
+    # Single precision: an entry is off by some 1e-6 of the largest one, and the determinant by that over the condition.
+    error = 1e-5 * np.linalg.cond(precision)
+    assert (np.abs(log_determinant - np.linalg.slogdet(precision)[1]) < error).all()
+    assert error.max() < 0.1
 
 
 def test_moments_of_mean_and_precision(posterior):

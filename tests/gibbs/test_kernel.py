@@ -154,7 +154,8 @@ def sweep_without_randomness(monkeypatch, problem: Problem, start: dict[str, np.
     """A sweep in which rows are the means of their conditionals, and precisions a plain function of theirs."""
 
     def some_prior(key, posterior):
-        return FactorPrior(posterior.mean, posterior.degrees_of_freedom * posterior.inverse_scale_matrix)
+        precision = posterior.degrees_of_freedom * posterior.inverse_scale_matrix
+        return FactorPrior(posterior.mean, precision), jnp.linalg.slogdet(precision)[1]
 
     def mean_rows(conditional, noise):
         return sample_gaussians(jnp.transpose(conditional, (1, 2, 0)), jnp.zeros_like(noise).T).T
@@ -296,7 +297,7 @@ def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkey
     """What is drawn is the key, as two numbers, plus the number of the row, which `row_noise` folds into the key."""
 
     def key_as_prior(key, posterior):
-        return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK))
+        return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK)), jnp.zeros(())
 
     def nothing(tiles, designs):
         n_rows = len(tiles[0].rows)
