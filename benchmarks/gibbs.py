@@ -23,6 +23,7 @@ REPEATS = 5
 COLUMNS = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
 COLUMNS += ["million_visits_per_second", "statistics_ns_per_visit", "draw_us_per_row"]
 COLUMNS += ["statistics_share", "compile_s", "peak_mb", "cells_mb_per_device", "finite", "error", "load"]
+COLUMNS += ["cpu_seconds_per_sweep"]
 
 
 def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
@@ -109,6 +110,7 @@ def measure(case: dict) -> dict:
         "peak_mb": peak_mb(),
         "cells_mb_per_device": round(sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(cells)) / 1e6, 1),
         "finite": finite,
+        "cpu_seconds_per_sweep": round(float(min(sweeps[:, 1])), 4),
     }
 
 
@@ -121,7 +123,7 @@ def measure_parts(case: dict) -> dict:
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs import kernel
     from ppmtf_jax.gibbs.cells import observe
-    from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior
+    from ppmtf_jax.gibbs.conditionals import FactorPrior, with_row
     from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, init_state, rows_of_factors
 
     counts = count_tensors(read_people_flow(case["data"])[0], seed=0)
@@ -152,7 +154,10 @@ def measure_parts(case: dict) -> dict:
         prior = FactorPrior(jnp.zeros(case["rank"]), jnp.eye(case["rank"]))
         return [
             kernel.sample_factor(
-                key, prior, 200.0, CellStatistics(rows[:, :, None] * rows[:, None], rows), jnp.arange(len(rows))
+                prior,
+                200.0,
+                with_row(rows[:, :, None] * rows[:, None], rows),
+                kernel.row_noise(key[None], [jnp.arange(len(rows))], case["rank"], rows.dtype)[0],
             )
             for rows in state.factors.values()
         ]

@@ -24,13 +24,13 @@ import numpy as np
 from common import Row, command_line, record
 
 from ppmtf_jax.gibbs.conditionals import (
-    CellStatistics,
     FactorPrior,
     HyperPrior,
     cell_statistics,
     dense_gram,
     hyper_conditional,
     row_conditional,
+    with_row,
 )
 from ppmtf_jax.gibbs.linear_algebra import sample_gaussians
 
@@ -84,7 +84,7 @@ def row(rng: np.random.Generator, n_cells: int, rank: int) -> tuple[float, float
     value = np.where(rng.random(n_cells) < 0.05, rng.integers(1, 11, n_cells), 0).astype(np.float32)
 
     def compute(design, value):
-        return solved(cell_statistics(design, value, jnp.ones_like(value)))
+        return solved(with_row(*cell_statistics(design, value)))
 
     return deviations(*both(compute, design, value))
 
@@ -96,20 +96,19 @@ def row_with_weighted_zeros(rng: np.random.Generator, n_users: int, rank: int) -
     value = rng.integers(1, 11, len(design)).astype(np.float32)
 
     def compute(users, slots, design, value):
-        stored = cell_statistics(design, value, jnp.full_like(value, 1 - ZERO_WEIGHT))
+        root = jnp.sqrt(1 - jnp.asarray(ZERO_WEIGHT, value.dtype))
+        gram, moment = cell_statistics(design * root, value / root)
         dense = dense_gram(users, slots, jnp.full(len(users), ZERO_WEIGHT, users.dtype))
-        return solved(CellStatistics(stored.gram + dense, stored.moment))
+        return solved(with_row(gram + dense, moment))
 
     return deviations(*both(compute, users, slots, design, value))
 
 
-def solved(statistics: CellStatistics) -> tuple[Any, Any]:
+def solved(statistics: jax.Array) -> tuple[Any, Any]:
     """Precision and mean of the row's conditional; without noise a draw is the mean."""
-    rank = statistics.moment.shape[-1]
-    prior = FactorPrior(jnp.zeros(rank, statistics.gram.dtype), jnp.eye(rank, dtype=statistics.gram.dtype))
-    precision, linear = row_conditional(prior, statistics, ALPHA)
-    mean = sample_gaussians(precision[..., None], linear[..., None], jnp.zeros((rank, 1), precision.dtype))
-    return precision, mean[:, 0]
+    rank, dtype = statistics.shape[-1], statistics.dtype
+    conditional = row_conditional(FactorPrior(jnp.zeros(rank, dtype), jnp.eye(rank, dtype=dtype)), statistics, ALPHA)
+    return conditional[:-1], sample_gaussians(conditional[..., None], jnp.zeros((rank, 1), dtype))[:, 0]
 
 
 def deviations(single: list[np.ndarray], double: list[np.ndarray]) -> tuple[float, float]:

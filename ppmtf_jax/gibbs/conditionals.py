@@ -15,7 +15,6 @@ from jax import lax
 from jax.scipy.special import multigammaln
 from jaxtyping import Array, Float
 
-from ppmtf_jax.gibbs.linear_algebra import cholesky_and_solve
 from ppmtf_jax.settings import Finite, Positive, Settings
 
 
@@ -59,18 +58,15 @@ class NormalWishart(NamedTuple):
     degrees_of_freedom: Float[Array, ""]
 
 
-class CellStatistics(NamedTuple):
-    """Sufficient statistics of a row: sum of w d d^T and sum of r d over its observed cells with design vectors d."""
+def with_row(
+    matrix: Float[Array, "*batch rank rank"], row: Float[Array, "*batch rank"]
+) -> Float[Array, "*batch row rank"]:
+    """A matrix with a further row: the form of a row's statistics and of its conditional.
 
-    gram: Float[Array, "*batch rank rank"]
-    moment: Float[Array, "*batch rank"]
-
-
-class GaussianPrecisionForm(NamedTuple):
-    """A Gaussian, given by its precision and by `linear`, precision times mean."""
-
-    precision: Float[Array, "rank rank"]
-    linear: Float[Array, " rank"]
+    The statistics of a row are the sums of w d d^T and of r d over its observed cells, with design vectors d. Its
+    conditional, a Gaussian, is given by the precision and by precision times mean.
+    """
+    return jnp.concatenate([matrix, row[..., None, :]], axis=-2)
 
 
 def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> NormalWishart:
@@ -102,21 +98,17 @@ def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> No
 
 
 def cell_statistics(
-    design: Float[Array, "*tile cell rank"],
-    value: Float[Array, "*tile cell"],
-    weight: Float[Array, "*tile #cell"] | None = None,
-) -> CellStatistics:
-    """Statistics of some observed cells of one row; a padded cell has a design vector of zeros.
+    design: Float[Array, "*tile cell rank"], value: Float[Array, "*tile cell"]
+) -> tuple[Float[Array, "*tile rank rank"], Float[Array, "*tile rank"]]:
+    """Gram matrix and moment of some observed cells of one row; a padded cell has a design vector of zeros.
 
-    The design vector of a cell is the product of the other two modes' rows; `weight` is the weight of each stored cell
-    beyond its weight as a zero (see `cells.ObservedCells`); None means 1.
+    The design vector of a cell is the product of the other two modes' rows. For a cell of weight w, multiply the design
+    vector by the root of w, and divide the value by it.
     """
     # On CPU, the product is twice as fast if the cells are contiguous in memory. The barrier prevents XLA from
     # transposing the design again for each use.
     design = lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
-    weighted = design if weight is None else lax.optimization_barrier(design * weight[..., None, :])
-    gram = jnp.einsum("...zk,...yk->...zy", weighted, design)
-    return CellStatistics(gram, jnp.einsum("...k,...zk->...z", value, design))
+    return jnp.einsum("...zk,...yk->...zy", design, design), jnp.einsum("...k,...zk->...z", value, design)
 
 
 def dense_gram(
@@ -128,24 +120,20 @@ def dense_gram(
 
 
 def row_conditional(
-    prior: FactorPrior, statistics: CellStatistics, noise_precision: float | Float[Array, ""]
-) -> GaussianPrecisionForm:
-    """Full conditional of one factor row given everything else, eqs. (36)-(37), in precision form.
+    prior: FactorPrior, statistics: Float[Array, "row rank"], noise_precision: float | Float[Array, ""]
+) -> Float[Array, "row rank"]:
+    """Full conditional of one factor row given everything else, eqs. (36)-(37), in the form of `with_row`.
 
     (Eq. (31) lacks a factor -1/2; the result, eqs. (36)-(37), is right.)
 
     Examples
     --------
     >>> prior = FactorPrior(jnp.zeros(1), jnp.eye(1))
-    >>> cells = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]))
-    >>> conditional = row_conditional(prior, cells, noise_precision=2.0)
-    >>> float(conditional.precision[0, 0]), float(conditional.linear[0])
-    (7.0, 12.0)
+    >>> gram, moment = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]))
+    >>> row_conditional(prior, with_row(gram, moment), noise_precision=2.0).ravel().tolist()
+    [7.0, 12.0]
     """
-    return GaussianPrecisionForm(
-        prior.precision + noise_precision * statistics.gram,
-        prior.precision @ prior.mean + noise_precision * statistics.moment,
-    )
+    return with_row(prior.precision, prior.precision @ prior.mean) + noise_precision * statistics
 
 
 def log_density_of_rows(
@@ -174,10 +162,3 @@ def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior, log_determinant:
         - nu * rank * math.log(2 * hyper.scale)
     )
     return normal + wishart - multigammaln(nu / 2, rank)
-
-
-def log_determinants(matrices: Float[Array, "batch rank rank"]) -> Float[Array, " batch"]:
-    """Log-determinant of each positive definite matrix."""
-    last = jnp.moveaxis(matrices, 0, -1)
-    lower, _ = cholesky_and_solve(last, jnp.zeros(last.shape[1:], last.dtype))
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(lower)), axis=1)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.gibbs.conditionals import FactorPrior, GaussianPrecisionForm, NormalWishart
-from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky_and_solve, rows_at_a_time, sample_gaussians
+from ppmtf_jax.gibbs.conditionals import FactorPrior, NormalWishart
+from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky, rows_at_a_time, sample_gaussians
+
+# The noise of this many rows is drawn at a time: in smaller batches, starting each of JAX's small loops takes longer
+# than the loop; in larger ones, the numbers leave the L2 cache.
+NOISE_ROWS = 4096
 
 
-def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> FactorPrior:
-    """One draw of (mean, precision) from a normal-Wishart, by Bartlett's decomposition.
+def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> tuple[FactorPrior, Float[Array, ""]]:
+    """One draw of (mean, precision) from a normal-Wishart, by Bartlett's decomposition, and log |precision|.
 
     With inverse_scale_matrix = L L^T and T the Bartlett factor, precision = M M^T for M = L^-T T, and the mean's
     deviation is L T^-T noise / sqrt(mean_strength), whose covariance is (mean_strength M M^T)^-1. So one Cholesky
@@ -27,40 +36,54 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     bartlett = jnp.tril(noise[:rank], -1) + jnp.diag(diagonal)
     shift = noise[rank, :, None] / jnp.sqrt(posterior.mean_strength)
 
-    unused = jnp.zeros((rank, 1), dtype)
-    lower = cholesky_and_solve(posterior.inverse_scale_matrix[..., None], unused)[0][..., 0]
+    lower = cholesky(posterior.inverse_scale_matrix[..., None])[..., 0]
     # The columns of a matrix are a batch of right-hand sides for the same triangular matrix.
     root = back_substitute(lower[..., None], bartlett)
     deviation = lower @ back_substitute(bartlett[..., None], shift)
-    return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T)
+    log_determinant = 2 * jnp.sum(jnp.log(diagonal) - jnp.log(jnp.diagonal(lower)))
+    return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T), log_determinant
+
+
+def row_noise(
+    keys: Key[Array, " factor"], rows: list[Int[Array, "..."]], rank: int, dtype: jnp.dtype
+) -> list[Float[Array, "... rank"]]:
+    """Standard normal numbers for each row of several factors, given by the indices of their rows.
+
+    The index of each row is folded into the key of its factor, so that its numbers do not depend on the other rows. All
+    are drawn together, because each call of JAX's random functions takes a third of a second to compile.
+    """
+
+    def of_batch(batch: tuple[Array, Array]) -> Array:
+        row_keys = jax.vmap(jax.random.fold_in)(*batch)
+        return jax.vmap(lambda row_key: jax.random.normal(row_key, (rank,), dtype))(row_keys)
+
+    own_keys = jnp.concatenate([jnp.broadcast_to(key, own.size) for key, own in zip(keys, rows, strict=True)])
+    all_rows = jnp.concatenate([own.ravel() for own in rows])
+    drawn = _in_batches(of_batch, (own_keys, all_rows), max(NOISE_ROWS, rows_at_a_time()))
+    ends = np.cumsum([own.size for own in rows])[:-1]
+    return [own.reshape(*like.shape, rank) for own, like in zip(jnp.split(drawn, ends), rows, strict=True)]
 
 
 def sample_rows(
-    key: Key[Array, ""], conditional: GaussianPrecisionForm, rows: Int[Array, " row"] | None = None
+    conditional: Float[Array, "row rank_and_row rank"], noise: Float[Array, "row rank"]
 ) -> Float[Array, "row rank"]:
-    """One draw of every row of a factor; `conditional` has a leading row axis.
+    """One draw of every row of a factor, from its `row_conditional` and its `row_noise`."""
 
-    The index of each row, `rows` (by default 0, 1, ...), is folded into its key, so that a draw does not depend on the
-    batches.
-    """
-    n_rows, rank = conditional.linear.shape
-    dtype = conditional.linear.dtype
-    rows = jnp.arange(n_rows) if rows is None else rows
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
-    noise = jax.vmap(lambda row_key: jax.random.normal(row_key, (rank,), dtype))(keys)
+    def of_batch(batch: tuple[Array, Array]) -> Array:
+        conditional, noise = batch
+        return sample_gaussians(jnp.transpose(conditional, (1, 2, 0)), noise.T).T
 
-    def sample_batch(batch: tuple[GaussianPrecisionForm, Array]) -> Array:
-        (precision, linear), noise = batch
-        return sample_gaussians(jnp.transpose(precision, (1, 2, 0)), linear.T, noise.T).T
+    return _in_batches(of_batch, (conditional, noise), rows_at_a_time())
 
-    size = rows_at_a_time()
+
+def _in_batches(function: Callable[[Any], Array], rows: Any, size: int) -> Array:
+    """The results of a function of arrays with a leading row axis, computed `size` rows at a time."""
+    n_rows = len(jax.tree.leaves(rows)[0])
     if n_rows <= size:
-        return sample_batch((conditional, noise))
-    n_more = -n_rows % size
+        return function(rows)
 
     def batched(x: Array) -> Array:
         # Pad with copies of the first rows, because padding with zeros would give singular precisions.
-        return jnp.concatenate([x, x[:n_more]]).reshape(-1, size, *x.shape[1:])
+        return jnp.concatenate([x, x[: -n_rows % size]]).reshape(-1, size, *x.shape[1:])
 
-    drawn = jax.lax.map(sample_batch, jax.tree.map(batched, (conditional, noise)))
-    return drawn.reshape(-1, rank)[:n_rows]
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_rows], lax.map(function, jax.tree.map(batched, rows)))

@@ -21,7 +21,6 @@ from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import N_MODES, ObservedCells, Tiles
 from ppmtf_jax.gibbs.conditionals import (
-    CellStatistics,
     FactorPrior,
     HyperPrior,
     cell_statistics,
@@ -29,13 +28,17 @@ from ppmtf_jax.gibbs.conditionals import (
     hyper_conditional,
     log_density_of_prior,
     log_density_of_rows,
-    log_determinants,
     row_conditional,
+    with_row,
 )
-from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
+from ppmtf_jax.gibbs.draws import row_noise, sample_factor_prior, sample_rows
 from ppmtf_jax.settings import Count, Positive, Settings
 
 Factors = dict[str, Array]
+# Of each row: a Gram matrix and, as a further row, a moment; see `conditionals.with_row`.
+Statistics = Float[Array, "row rank_and_row rank"]
+
+LEAST_WEIGHT = 2.0**-60
 
 
 @dataclass(frozen=True)
@@ -144,31 +147,36 @@ def step(
     alpha = settings.noise_precision if noise_precision is None else noise_precision
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
-    prior_keys, row_keys = jnp.stack(
-        [jax.random.split(jax.random.fold_in(key, i)) for i in range(len(coupling.factors))], axis=1
-    )
+    factor_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(coupling.factors)))
+    prior_keys, row_keys = jnp.moveaxis(jax.vmap(jax.random.split)(factor_keys), 1, 0)
     # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
     posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
-    drawn = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors))
+    drawn, log_determinants = jax.vmap(sample_factor_prior)(
+        prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors)
+    )
     priors = {name: jax.tree.map(lambda x, i=i: x[i], drawn) for i, name in enumerate(coupling.factors)}
     factors = dict(state.factors)
+    # Users' rows are drawn by parts.
+    parts = {modes[0]: cells[tensor].by_mode[0].rows for tensor, modes in coupling.tensors}
+    rows = [parts.get(name, jnp.arange(len(factors[name]))) for name in coupling.factors]
+    noise = row_noise(row_keys, rows, settings.rank, factors[coupling.factors[0]].dtype)
     square_error = {}
-    for name, row_key in zip(coupling.factors, row_keys, strict=True):
+    for name, own_noise in zip(coupling.factors, noise, strict=True):
         own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
         designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        sample = partial(sample_factor, row_key, priors[name], alpha)
-        if name == own_tensors[0][1][0]:
-            factors[name] = _sample_by_parts(sample, designs, factors[name].shape[0], axis)
+        n_rows = len(factors[name])
+        sample = partial(sample_factor, priors[name], alpha)
+        if name in parts:
+            factors[name] = _sample_by_parts(sample, own_noise, designs, n_rows, axis)
             continue
-        by_tensor = [total_statistics(design, factors[name].shape[0], axis) for design in designs]
-        total = jax.tree.map(lambda *parts: sum(parts), *by_tensor)
-        factors[name] = sample(total, jnp.arange(factors[name].shape[0]))
+        by_tensor = [total_statistics(design, n_rows, axis) for design in designs]
+        factors[name] = sample(sum(by_tensor), own_noise)
         for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
                 square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
     info = SweepInfo(
         square_error,
-        _log_joint(factors, priors, square_error, cells, alpha, settings.hyper),
+        _log_joint(factors, priors, log_determinants, square_error, cells, alpha, settings.hyper),
         {name: jnp.mean(jnp.square(factors[name])) for name in coupling.factors},
         jnp.stack([jnp.isfinite(factors[name]).all() for name in coupling.factors]),
     )
@@ -182,10 +190,12 @@ class Design(NamedTuple):
     # `left`, `right`: the factors of the other two modes.
     left: Float[Array, "left rank"]
     right: Float[Array, "right rank"]
+    # Weights of each user's cells as zeros, and roots of the weights that her stored cells have beyond that. None if
+    # zeros are stored as cells.
     zero_weight: Float[Array, " user"] | None
-    # Gram matrix of all cells of one row. In the modes after the first, cells have the zero weights of their users.
-    # None if zeros are stored as cells.
-    dense: Float[Array, "rank rank"] | None
+    stored_root: Float[Array, " user"] | None
+    # Statistics of all cells of one row as zeros. In the modes after the first, cells have their users' zero weights.
+    dense: Float[Array, "rank_and_row rank"] | None
     of_users: bool
 
     @classmethod
@@ -193,80 +203,89 @@ class Design(NamedTuple):
         """The design of one mode of a tensor."""
         left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
         if cells.zero_weight is None:
-            return cls(cells.by_mode[mode], left, right, None, None, mode == 0)
+            return cls(cells.by_mode[mode], left, right, None, None, None, mode == 0)
         zero_weight = cells.zero_weight.astype(left.dtype)
+        # Values are divided by the root, so it is never 0; the least weight disappears beside a zero weight of 1.
+        stored_root = jnp.sqrt(jnp.maximum(1 - zero_weight, LEAST_WEIGHT))
         # For the modes after the first, `left` is the user factor.
-        dense = dense_gram(left, right, None if mode == 0 else zero_weight)
-        return cls(cells.by_mode[mode], left, right, zero_weight, dense, mode == 0)
+        gram = dense_gram(left, right, None if mode == 0 else zero_weight)
+        dense = with_row(gram, jnp.zeros_like(gram[0]))
+        return cls(cells.by_mode[mode], left, right, zero_weight, stored_root, dense, mode == 0)
 
 
 def sample_factor(
-    key: Key[Array, ""],
     prior: FactorPrior,
     noise_precision: float | Float[Array, ""],
-    statistics: CellStatistics,
-    rows: Int[Array, " row"],
+    statistics: Statistics,
+    noise: Float[Array, "row rank"],
 ) -> Float[Array, "row rank"]:
-    """Draw some rows of a factor, given the statistics of these rows in all tensors; each row has its own key."""
-    return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, statistics, noise_precision), rows)
+    """Draw some rows of a factor, given the statistics of these rows in all tensors and their `row_noise`."""
+    return sample_rows(jax.vmap(row_conditional, (None, 0, None))(prior, statistics, noise_precision), noise)
 
 
 def _sample_by_parts(
-    sample: Callable[[CellStatistics, Array], Array], designs: list[Design], n_rows: int, axis: str | None
+    sample: Callable[[Statistics, Array], Array],
+    noise: Float[Array, "part part_row rank"],
+    designs: list[Design],
+    n_rows: int,
+    axis: str | None,
 ) -> Float[Array, "row rank"]:
     """Draw all rows part by part, so that the statistics of only one part are in memory."""
 
-    def sample_part(tiles: list[Tiles]) -> Array:
-        return sample(_part_statistics(tiles, designs), tiles[0].rows)
+    def sample_part(part: tuple[list[Tiles], Array]) -> Array:
+        tiles, noise = part
+        return sample(_part_statistics(tiles, designs), noise)
 
-    drawn = _gathered(lax.map(sample_part, [design.tiles for design in designs]), axis)
-    return drawn.reshape(-1, drawn.shape[-1])[:n_rows]
+    drawn = lax.map(sample_part, ([design.tiles for design in designs], noise))
+    return _gathered(drawn, axis).reshape(-1, drawn.shape[-1])[:n_rows]
 
 
-def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
+def total_statistics(design: Design, n_rows: int, axis: str | None) -> Statistics:
     """Statistics of every row of the mode of `design`, with a leading row axis; `axis` as for `step`."""
     parts = lax.map(lambda tiles: _part_statistics([tiles], [design]), design.tiles)
     # Gather the parts before summing them, so that the sum is the same on any number of devices.
-    rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
+    rows, parts = _gathered(design.tiles.rows, axis), _gathered(parts, axis)
     total = _no_statistics(n_rows, design)
     if design.dense is not None and not design.of_users:
-        total = CellStatistics(total.gram + design.dense, total.moment)
-    return jax.tree.map(lambda t, part: t.at[rows].add(part, mode="drop"), total, parts)
+        total += design.dense
+    return total.at[rows].add(parts, mode="drop")
 
 
 def _gathered(parts: Array, axis: str | None) -> Array:
     return parts if axis is None else lax.all_gather(parts, axis, tiled=True)
 
 
-def _no_statistics(n_rows: int, design: Design) -> CellStatistics:
+def _no_statistics(n_rows: int, design: Design) -> Statistics:
     rank, dtype = design.left.shape[1], design.left.dtype
-    return CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
+    return jnp.zeros((n_rows, rank + 1, rank), dtype)
 
 
-def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> CellStatistics:
+def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> Statistics:
     """Statistics of the rows of one part, with a leading row axis, from the cells of that part in each tensor."""
     rows = tiles[0].rows
     total = _no_statistics(len(rows), designs[0])
     for design in designs:
         if design.of_users and design.zero_weight is not None and design.dense is not None:
             weight = design.zero_weight[jnp.minimum(rows, len(design.zero_weight) - 1)]
-            total = CellStatistics(total.gram + weight[:, None, None] * design.dense, total.moment)
+            total += weight[:, None, None] * design.dense
     # One sum for all tensors, because a pass over the statistics takes as long as computing many cells.
     for own, design in zip(tiles, designs, strict=True):
         total = lax.fori_loop(0, own.n_chunks, partial(_add_chunk, own, design), total)
     return total
 
 
-def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: CellStatistics) -> CellStatistics:
+def _add_chunk(tiles: Tiles, design: Design, chunk: Array, total: Statistics) -> Statistics:
     """Add the statistics of one chunk of the cells of a part."""
     row, left, right, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
     # Padded cells read this additional row of zeros.
     padded = jnp.concatenate([design.right, jnp.zeros_like(design.right[:1])])
-    weight = None
-    if design.zero_weight is not None:
-        weight = 1 - _read(design.zero_weight, tiles.rows[row][:, None] if design.of_users else left)
-    part = cell_statistics(_read(design.left, left) * _read(padded, right), value.astype(design.left.dtype), weight)
-    return jax.tree.map(lambda t, p: t.at[row].add(p), total, part)
+    products, value = _read(design.left, left) * _read(padded, right), value.astype(design.left.dtype)
+    if design.stored_root is not None:
+        # With r / v and v d in place of r and d, moments stay as they are and Gram matrices get the weight v^2.
+        root = _read(design.stored_root, tiles.rows[row][:, None] if design.of_users else left)
+        products, value = products * root[..., None], value / root
+    gram, moment = cell_statistics(products, value)
+    return total.at[row, :-1].add(gram).at[row, -1].add(moment)
 
 
 def _read(rows: Float[Array, "row *rank"], index: Int[Array, "*cell"]) -> Float[Array, "*cell *rank"]:
@@ -277,6 +296,7 @@ def _read(rows: Float[Array, "row *rank"], index: Int[Array, "*cell"]) -> Float[
 def _log_joint(
     factors: Factors,
     priors: dict[str, FactorPrior],
+    log_determinants: Float[Array, " factor"],
     square_error: dict[str, Float[Array, ""]],
     cells: dict[str, ObservedCells],
     alpha: float | Float[Array, ""],
@@ -287,18 +307,14 @@ def _log_joint(
         0.5 * (cells[tensor].total_weight * jnp.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
     ]
-    # Computed together, because each factorization takes a third of a second to compile.
-    determinants = log_determinants(jnp.stack([prior.precision for prior in priors.values()]))
-    for (name, prior), determinant in zip(priors.items(), determinants, strict=True):
+    for (name, prior), determinant in zip(priors.items(), log_determinants, strict=True):
         terms += [log_density_of_rows(factors[name], prior, determinant)]
         terms += [log_density_of_prior(prior, hyper, determinant)]
     return jnp.sum(jnp.stack(terms))
 
 
-def _square_error(
-    cells: ObservedCells, factor: Float[Array, "row rank"], statistics: CellStatistics
-) -> Float[Array, ""]:
+def _square_error(cells: ObservedCells, factor: Float[Array, "row rank"], statistics: Statistics) -> Float[Array, ""]:
     """Sum of w (r - x d)^2 over a tensor, from the statistics of its last mode, whose factor was just drawn."""
-    explained = 2 * jnp.sum(factor * statistics.moment)
-    fitted = jnp.sum(factor * jnp.einsum("nzy,ny->nz", statistics.gram, factor))
+    explained = 2 * jnp.sum(factor * statistics[:, -1])
+    fitted = jnp.sum(factor * jnp.einsum("nzy,ny->nz", statistics[:, :-1], factor))
     return cells.square_sum.astype(factor.dtype) - explained + fitted

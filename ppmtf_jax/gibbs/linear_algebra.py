@@ -23,38 +23,38 @@ MAX_COLUMNS = 64
 
 
 def sample_gaussians(
-    precision: Float[Array, "rank rank batch"], linear: Float[Array, "rank batch"], noise: Float[Array, "rank batch"]
+    precision_and_linear: Float[Array, "row rank batch"], noise: Float[Array, "rank batch"]
 ) -> Float[Array, "rank batch"]:
-    """Draw from Gaussians with mean `precision^-1 linear` and covariance `precision^-1`.
+    """Draw from Gaussians with mean `precision^-1 linear` and covariance `precision^-1`; `linear` is the last row.
 
     With precision = L L^T the draw is L^-T (L^-1 linear + noise) for standard normal noise. An indefinite precision
     gives NaN.
     """
-    lower, forward = cholesky_and_solve(precision, linear)
-    return back_substitute(lower, forward + noise)
+    factor = cholesky(precision_and_linear)
+    return back_substitute(factor[:-1], factor[-1] + noise)
 
 
-def cholesky_and_solve(
-    matrix: Float[Array, "rank rank batch"], right: Float[Array, "rank batch"]
-) -> tuple[Float[Array, "rank rank batch"], Float[Array, "rank batch"]]:
-    """Cholesky factor L (zero above the diagonal) of each matrix L L^T, and L^-1 right, in one left-looking pass."""
-    rank = len(matrix)
+def cholesky(matrix: Float[Array, "row rank batch"]) -> Float[Array, "row rank batch"]:
+    """Cholesky factor L (zero above the diagonal) of each matrix L L^T, in one left-looking pass.
+
+    A matrix may have more rows than columns: each further row b becomes L^-1 b.
+    """
+    n_rows, rank = matrix.shape[:2]
     n_columns = max(rank, MIN_COLUMNS)
-    index = jnp.arange(n_columns + 1)[:, None]
-    # The right-hand side is appended as a row of the matrix; the same row of the factor is then L^-1 right. The columns
-    # of the factor replace those of the matrix.
-    columns = jnp.pad(jnp.concatenate([matrix, right[None]]), ((0, 0), (0, n_columns - rank), (0, 0)))
+    index = jnp.arange(max(n_rows, n_columns))[:, None]
+    # The columns of the factor replace those of the matrix.
+    columns = jnp.pad(matrix, ((0, 0), (0, n_columns - rank), (0, 0)))
 
     def store_and_compute(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         columns, rest = carry
-        column = jnp.where(index[: rank + 1] >= j, rest * lax.rsqrt(_at(rest, j)), 0)
+        column = jnp.where(index[:n_rows] >= j, rest * lax.rsqrt(_at(rest, j)), 0)
         columns = lax.dynamic_update_index_in_dim(columns, column, j, axis=1)
         # Columns after j do not belong to the factor yet.
         row = jnp.where(index[:n_columns] <= j, _at(columns, j + 1), 0)
         return columns, _at(columns, j + 1, axis=1) - _product(columns, row)
 
     columns, _ = lax.fori_loop(0, rank, store_and_compute, (columns, columns[:, 0]))
-    return columns[:rank, :rank], columns[rank, :rank]
+    return columns[:, :rank]
 
 
 def back_substitute(

@@ -24,7 +24,7 @@ from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, GibbsState, SweepInfo, init_state, step
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
-from ppmtf_jax.runtime.files import atomic_file, open_own
+from ppmtf_jax.runtime.files import atomic_file, open_own, writing_to
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings
 
@@ -35,7 +35,8 @@ SWEEPS_PER_CALL = 5
 # operations at once on each device; with one device per core, this makes a sweep 1.4 times as long. Other platforms
 # ignore these options.
 ONE_CORE_A_DEVICE = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": False}
-
+# Changes whenever checkpoints or the draws of a sweep change, so that a run of another version is not continued.
+CHECKPOINT_FORMAT = 2
 
 # Function of (sweep, n_sweeps): whether to keep the draw after this sweep, from 1 to n_sweeps.
 Keep = Callable[[int, int], bool]
@@ -59,11 +60,16 @@ class Checkpoints(Settings, subject="checkpoints"):
 
     A run that finds a checkpoint of the same run continues from that checkpoint. It refuses a checkpoint of another
     run, and a file that belongs to another user. Draws reveal the users in the data, so only the owner can read the
-    file.
+    file. Draws that are kept before the last one are appended to a second file, whose name ends in ``.draws``.
     """
 
     path: Path
     every: Count = 10
+
+    @property
+    def draws(self) -> Path:
+        """File for the draws that were kept before the state in `path`."""
+        return self.path.with_name(f"{self.path.name}.draws")
 
 
 class GibbsResult(NamedTuple):
@@ -139,9 +145,9 @@ def run_gibbs(
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
     cells = share_cells(cells, mesh)
     chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
-    history = _History(start, {}, [])
+    history = _History(start, {}, [], {})
     if checkpoints and checkpoints.path.is_file():
-        history = _read_checkpoint(checkpoints.path, start, fingerprint, coupling, keep, n_sweeps)
+        history = _read_checkpoint(checkpoints, start, fingerprint, coupling, keep, n_sweeps)
         history.state = _on_all_devices(history.state, mesh)
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
@@ -157,7 +163,7 @@ def run_gibbs(
             if keep(done, n_sweeps):
                 history.kept[done] = kept_of(history.state.factors)
             if checkpoints and is_first_process() and (done % checkpoints.every == 0 or done == n_sweeps):
-                _write_checkpoint(checkpoints.path, history, fingerprint)
+                _write_checkpoint(checkpoints, history, fingerprint)
     kept = list(history.kept.values())
     draws = {name: np.stack([draw[name] for draw in kept], axis=1) for name in (kept[0] if kept else {})}
     # All devices have equal copies; keep one.
@@ -167,11 +173,12 @@ def run_gibbs(
 
 @dataclass
 class _History:
-    """The run so far: the content of a checkpoint."""
+    """The run so far."""
 
     state: GibbsState
     kept: dict[int, dict[str, np.ndarray]]  # by the sweep after which each was drawn
     traces: list[dict[Quantity, np.ndarray]]  # the sweeps of each call
+    stored: dict[int, int]  # sweeps of the draws in the file of draws, in its order, and check sums of these draws
 
     def trace(self) -> dict[Quantity, np.ndarray]:
         return {each: np.concatenate([part[each] for part in self.traces], axis=1) for each in self.traces[0]}
@@ -307,50 +314,96 @@ def _fingerprint(
 ) -> str:
     """Hash of key, data and model, which together determine the draws; `keep` is not included."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode())
+    digest.update(
+        repr((CHECKPOINT_FORMAT, sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode()
+    )
     digest.update(np.asarray(jax.random.key_data(key)).tobytes())
     for leaf in jax.tree.leaves(cells):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
 
 
-def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
+def _write_checkpoint(checkpoints: Checkpoints, history: _History, fingerprint: str) -> None:
+    """Append kept draws to the file of draws, then replace the state, which says what of that file is complete.
+
+    The factors of the state are the newest draw, so this draw is not appended until the next checkpoint.
+    """
+    done = int(history.state.sweep[0])
+    new = {sweep: draw for sweep, draw in history.kept.items() if sweep not in history.stored and sweep < done}
+    if new:
+        with (
+            writing_to(checkpoints.draws),
+            open(open_own(checkpoints.draws, os.O_RDWR | os.O_CREAT), "r+b") as file,
+        ):
+            for sweep, draw in new.items():
+                content = b"".join(draw[name].tobytes() for name in sorted(draw))
+                # The file may be longer: a run may have been killed while it appended.
+                file.seek(len(history.stored) * len(content))
+                file.truncate()
+                file.write(content)
+                history.stored[sweep] = zlib.crc32(content)
+            file.flush()
+            os.fsync(file.fileno())
     arrays = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(history.state))}
     arrays |= {f"trace_{quantity}": values for quantity, values in history.trace().items()}
-    for i, draw in enumerate(history.kept.values()):
-        arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
-    with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
-        np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(list(history.kept), np.int64), **arrays)  # type: ignore[arg-type]
+    arrays["stored"] = np.array(list(history.stored.items()), np.int64).reshape(-1, 2)
+    with atomic_file(checkpoints.path) as partial_path, open(partial_path, "wb") as file:
+        np.savez(file, fingerprint=fingerprint, **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
 
 
 def _read_checkpoint(
-    path: Path, start: GibbsState, fingerprint: str, coupling: Coupling, keep: Keep, n_sweeps: int
+    checkpoints: Checkpoints, start: GibbsState, fingerprint: str, coupling: Coupling, keep: Keep, n_sweeps: int
 ) -> _History:
     """The run up to a checkpoint, with the draws that `keep` selects; another `keep` may have written it."""
 
     def refusal(expected: str, found: str) -> InputError:
-        return InputError(
-            str(path), [Problem(expected, found, way_out="Delete it to start anew, or give another name")]
-        )
+        way_out = "Delete it to start anew, or give another name"
+        return InputError(str(checkpoints.path), [Problem(expected, found, way_out=way_out)])
 
     try:
         # The file is opened here, because NumPy would leave a damaged file open.
-        with open(open_own(path, os.O_RDONLY), "rb") as file, np.load(file) as stored:
-            arrays = dict(stored)
+        with open(open_own(checkpoints.path, os.O_RDONLY), "rb") as file, np.load(file) as read:
+            arrays = dict(read)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise refusal("a checkpoint", str(error)) from error
     if str(arrays.get("fingerprint")) != fingerprint:
-        raise refusal("the checkpoint of this run", "one of other data, settings or seed")
+        raise refusal("the checkpoint of this run", "one of other data, settings or seed, or of another version")
     structure = jax.tree.structure(start)
     state = jax.tree.unflatten(structure, [arrays[f"state_{i}"] for i in range(structure.num_leaves)])
     done = int(state.sweep[0])
     if done > n_sweeps:
         raise refusal(f"a checkpoint of at most {n_sweeps} sweeps", f"one of {done}")
-    number = {sweep: i for i, sweep in enumerate(arrays["kept_sweeps"].tolist())}
+    stored = dict(arrays["stored"].tolist())
     wanted = [sweep for sweep in range(1, done + 1) if keep(sweep, n_sweeps)]
-    if missing := [sweep for sweep in wanted if sweep not in number]:
+    if missing := [sweep for sweep in wanted if sweep not in stored and sweep != done]:
         raise refusal("a checkpoint with the draws to keep", f"none of sweeps {', '.join(first_examples(missing))}")
-    kept = {sweep: {name: arrays[f"kept_{number[sweep]}_{name}"] for name in start.factors} for sweep in wanted}
-    return _History(state, kept, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}])
+    try:
+        kept = _read_draws(checkpoints.draws, [sweep for sweep in wanted if sweep != done], stored, state.factors)
+    except OSError as error:
+        raise refusal(f"{checkpoints.draws.name} beside it, with the draws that it names", str(error)) from error
+    if done in wanted:
+        kept[done] = dict(state.factors)
+    return _History(state, kept, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}], stored)
+
+
+def _read_draws(
+    path: Path, sweeps: list[int], stored: dict[int, int], like: dict[str, np.ndarray]
+) -> dict[int, dict[str, np.ndarray]]:
+    """The draws of these sweeps, with arrays of the shapes of `like`; `OSError` if one is not as it was written."""
+    if not sweeps:
+        return {}
+    kept, position, size = {}, list(stored).index, sum(factor.nbytes for factor in like.values())
+    with open(open_own(path, os.O_RDONLY), "rb") as file:
+        for sweep in sweeps:
+            file.seek(position(sweep) * size)
+            content = file.read(size)
+            if zlib.crc32(content) != stored[sweep]:
+                raise OSError(f"sweep {sweep} is not there as it was written")
+            kept[sweep], begin = {}, 0
+            for name in sorted(like):
+                shape, dtype = like[name].shape, like[name].dtype
+                kept[sweep][name] = np.frombuffer(content, dtype, like[name].size, begin).reshape(shape)
+                begin += like[name].nbytes
+    return kept

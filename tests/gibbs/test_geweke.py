@@ -23,9 +23,7 @@ from scipy import stats
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, lay_out_cells
 from ppmtf_jax.gibbs.conditionals import (
-    CellStatistics,
     FactorPrior,
-    GaussianPrecisionForm,
     HyperPrior,
     NormalWishart,
     hyper_conditional,
@@ -98,9 +96,9 @@ class Planted:
         statistics = original(design, n_rows, axis)
         # Only the place block has this many rows of its own and this many slots beside it.
         forgotten = self.visits if n_rows == ROWS["place"] and len(design.right) == ROWS["slot"] else 0.0
-        return jax.tree.map(lambda x: x * (1 - forgotten), statistics)
+        return statistics * (1 - forgotten)
 
-    def row_conditional(self, prior: FactorPrior, cells: CellStatistics, alpha: float) -> GaussianPrecisionForm:
+    def row_conditional(self, prior: FactorPrior, cells: jax.Array, alpha: float) -> jax.Array:
         return row_conditional(prior._replace(mean=prior.mean * (1 - self.prior_mean)), cells, alpha)
 
 

@@ -15,7 +15,7 @@ from ppmtf_jax.data.tensors import CountTensors, zero_weights
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells, kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, observe, pad_parts
-from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior, HyperPrior, row_conditional
+from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, row_conditional
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, init_state
 from ppmtf_jax.gibbs.linear_algebra import sample_gaussians
 from tests.tensors import sparse
@@ -126,8 +126,7 @@ def all_conditionals(observed, factors, priors):
             for tensor, modes in SHARED.tensors
             if name in modes
         ]
-        total = jax.tree.map(lambda *p: sum(p), *parts)
-        result[name] = jax.vmap(row_conditional, (None, 0, None))(priors[name], total, SETTINGS.noise_precision)
+        result[name] = jax.vmap(row_conditional, (None, 0, None))(priors[name], sum(parts), SETTINGS.noise_precision)
     return result
 
 
@@ -146,20 +145,20 @@ def test_every_block_equals_a_loop_over_the_dense_tensors(problem, factors):
     ours = all_conditionals(problem.cells, jax.tree.map(jnp.asarray, factors), priors)
     for name in SHARED.factors:
         precision, linear = dense_conditional(name, factors, problem.dense, priors[name])
-        assert ours[name].precision.dtype == jnp.float64
-        np.testing.assert_allclose(ours[name].precision, precision, rtol=1e-10, atol=1e-10, err_msg=name)
-        np.testing.assert_allclose(ours[name].linear, linear, rtol=1e-10, atol=1e-10, err_msg=name)
+        assert ours[name].dtype == jnp.float64
+        np.testing.assert_allclose(ours[name][:, :-1], precision, rtol=1e-10, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(ours[name][:, -1], linear, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
 def sweep_without_randomness(monkeypatch, problem: Problem, start: dict[str, np.ndarray]):
     """A sweep in which rows are the means of their conditionals, and precisions a plain function of theirs."""
 
     def some_prior(key, posterior):
-        return FactorPrior(posterior.mean, posterior.degrees_of_freedom * posterior.inverse_scale_matrix)
+        precision = posterior.degrees_of_freedom * posterior.inverse_scale_matrix
+        return FactorPrior(posterior.mean, precision), jnp.linalg.slogdet(precision)[1]
 
-    def mean_rows(key, conditional, rows):
-        precision, linear = jnp.transpose(conditional.precision, (1, 2, 0)), conditional.linear.T
-        return sample_gaussians(precision, linear, jnp.zeros_like(linear)).T
+    def mean_rows(conditional, noise):
+        return sample_gaussians(jnp.transpose(conditional, (1, 2, 0)), jnp.zeros_like(noise).T).T
 
     monkeypatch.setattr(kernel, "sample_factor_prior", some_prior)
     monkeypatch.setattr(kernel, "sample_rows", mean_rows)
@@ -270,7 +269,8 @@ def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(mon
         original = getattr(jax.random, name)
 
         def spied(key, *args, **kwargs):
-            record.add(np.asarray(jax.random.key_data(key)).tobytes())
+            # A callback sees each key of a batch.
+            jax.debug.callback(lambda data: record.add(np.asarray(data).tobytes()), jax.random.key_data(key))
             return original(key, *args, **kwargs)
 
         monkeypatch.setattr(jax.random, name, spied)
@@ -285,27 +285,31 @@ def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(mon
     for sweep in range(4):
         with pytest.raises(StopIteration):
             kernel.step(key, state._replace(sweep=jnp.asarray(sweep)), observed, SHARED, SETTINGS)
+    jax.effects_barrier()
     assert len(drawn_from) == 4
-    assert len(derived_from) > 4
+    # The chain's two keys, and in each sweep its own and those of the factors.
+    assert len(derived_from) == 2 + 4 * 5
     assert not drawn_from & derived_from
 
 
 @pytest.mark.usefixtures("float64")
 def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkeypatch):
-    """What is drawn is the key, as two numbers, plus the number of the row, which `sample_rows` folds into the key."""
+    """What is drawn is the key, as two numbers, plus the number of the row, which `row_noise` folds into the key."""
 
     def key_as_prior(key, posterior):
-        return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK))
+        return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK)), jnp.zeros(())
 
     def nothing(tiles, designs):
         n_rows = len(tiles[0].rows)
-        return CellStatistics(jnp.zeros((n_rows, RANK, RANK)), jnp.zeros((n_rows, RANK)))
+        return jnp.zeros((n_rows, RANK + 1, RANK))
 
-    def key_as_rows(key, conditional, rows):
-        return (jax.random.key_data(key) % 4096).astype(float) + rows[:, None]
+    def keys_as_noise(keys, rows, rank, dtype):
+        data = (jax.random.key_data(keys) % 4096).astype(float)
+        return [own + its_rows[..., None] for own, its_rows in zip(data, rows, strict=True)]
 
     monkeypatch.setattr(kernel, "sample_factor_prior", key_as_prior)
-    monkeypatch.setattr(kernel, "sample_rows", key_as_rows)
+    monkeypatch.setattr(kernel, "row_noise", keys_as_noise)
+    monkeypatch.setattr(kernel, "sample_rows", lambda conditional, noise: noise)
     # What the cells say has no part in the keys, and takes longest to compile.
     monkeypatch.setattr(kernel, "_part_statistics", nothing)
     # Several parts of the users.

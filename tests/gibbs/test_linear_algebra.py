@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
 
-from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky_and_solve, sample_gaussians
+from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky, sample_gaussians
 
 pytestmark = pytest.mark.usefixtures("float64")
 BATCH = 5
@@ -28,12 +28,15 @@ def test_factor_and_solutions_equal_lapack(rank):
     matrix = positive_definite(rank)
     right, noise = rng.normal(size=(2, BATCH, rank))
     lower = np.linalg.cholesky(matrix)
-    last = jnp.asarray(matrix.transpose(1, 2, 0))
+    stacked = np.concatenate([matrix, right[:, None]], axis=1)
+    last = jnp.asarray(stacked.transpose(1, 2, 0))
 
-    factor, forward = jax.jit(cholesky_and_solve)(last, jnp.asarray(right.T))
+    factor = jax.jit(cholesky)(last)
+    factor, forward = factor[:-1], factor[-1]
     assert factor.dtype == jnp.float64
     np.testing.assert_allclose(factor, lower.transpose(1, 2, 0), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(np.triu(np.asarray(factor)[..., 0], 1), 0)
+    np.testing.assert_allclose(jax.jit(cholesky)(last[:-1]), factor, rtol=1e-9, atol=1e-12)
     expected = [solve_triangular(low, r, lower=True) for low, r in zip(lower, right, strict=True)]
     np.testing.assert_allclose(np.asarray(forward).T, expected, rtol=1e-8, atol=1e-10)
 
@@ -41,7 +44,7 @@ def test_factor_and_solutions_equal_lapack(rank):
     expected = [solve_triangular(low.T, r) for low, r in zip(lower, right, strict=True)]
     np.testing.assert_allclose(np.asarray(back).T, expected, rtol=1e-8, atol=1e-10)
 
-    draw = jax.jit(sample_gaussians)(last, jnp.asarray(right.T), jnp.asarray(noise.T))
+    draw = jax.jit(sample_gaussians)(last, jnp.asarray(noise.T))
     expected = [
         np.linalg.solve(m, r) + solve_triangular(low.T, z)
         for m, low, r, z in zip(matrix, lower, right, noise, strict=True)
@@ -58,6 +61,7 @@ def test_one_triangle_serves_many_right_hand_sides():
 
 def test_an_indefinite_matrix_gives_nan_and_spares_the_others():
     matrix = np.stack([np.eye(2), np.array([[1.0, 2.0], [2.0, 1.0]])], axis=-1)
-    draw = jax.jit(sample_gaussians)(jnp.asarray(matrix), jnp.ones((2, 2)), jnp.zeros((2, 2)))
+    with_ones = np.concatenate([matrix, np.ones((1, 2, 2))])
+    draw = jax.jit(sample_gaussians)(jnp.asarray(with_ones), jnp.zeros((2, 2)))
     np.testing.assert_array_equal(np.isfinite(draw).all(axis=0), [True, False])
     np.testing.assert_allclose(draw[:, 0], 1)

@@ -79,7 +79,7 @@ def test_a_fit_needs_memory_for_cells_and_factors():
 def test_the_setting_that_is_named_fits(monkeypatch):
     counts = counts_of(1_000_000, 1000, 12, 30)
     with_gigabytes(monkeypatch, 100)
-    with pytest.raises(InputError, match=r"169\.7 GB .*estimate\); found 100\.0 GB .*zeros=weighted"):
+    with pytest.raises(InputError, match=r"169\.8 GB .*estimate\); found 100\.0 GB .*zeros=weighted"):
         require_memory_to_fit(counts, "sampled", 1000, 16)
     require_memory_to_fit(counts, "weighted", 1000, 16)
     with_gigabytes(monkeypatch, 4)

@@ -12,7 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, cell_statistics, hyper_conditional, row_conditional
+from ppmtf_jax.gibbs.conditionals import (
+    FactorPrior,
+    HyperPrior,
+    cell_statistics,
+    hyper_conditional,
+    row_conditional,
+    with_row,
+)
 
 N, RANK = 1000, 4
 ALPHA = 200.0
@@ -68,8 +75,8 @@ def row_precision(design: np.ndarray, weight: np.ndarray, dtype: str) -> np.ndar
     with jax.enable_x64(dtype == "float64"):
         d, w = jnp.asarray(design, dtype), jnp.asarray(weight, dtype)
         prior = FactorPrior(jnp.zeros(RANK, dtype), jnp.eye(RANK, dtype=dtype))
-        conditional = row_conditional(prior, cell_statistics(d, jnp.zeros(len(d), dtype), w), ALPHA)
-        return np.asarray(conditional.precision, np.float64)
+        cells = with_row(*cell_statistics(d * jnp.sqrt(w)[:, None], jnp.zeros(len(d), dtype)))
+        return np.asarray(row_conditional(prior, cells, ALPHA)[:-1], np.float64)
 
 
 @pytest.mark.parametrize(("rounded_to", "within"), [("float32", True), ("bfloat16", False)])

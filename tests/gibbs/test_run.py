@@ -164,7 +164,7 @@ def test_a_killed_and_resumed_run_equals_an_unbroken_one(tmp_path, unbroken, kil
     with pytest.raises(Killed):
         start(keep=keep_until_killed(kill_at), checkpoints=checkpoints)
     assert_same(start(keep=keep_until_killed(), checkpoints=checkpoints), unbroken)
-    assert [path.name for path in checkpoints.path.parent.iterdir()] == ["run.npz"]
+    assert sorted(path.name for path in checkpoints.path.parent.iterdir()) == ["run.npz", "run.npz.draws"]
     # A finished run is read, not repeated.
     assert_same(start(keep=keep_until_killed(), checkpoints=checkpoints), unbroken)
 
@@ -177,9 +177,76 @@ def test_a_run_can_be_made_longer(tmp_path, keep):
     assert_same(start(keep=keep, checkpoints=checkpoints), start(keep=keep))
 
 
-def test_only_its_owner_may_read_a_checkpoint(finished):
+def test_only_its_owner_may_read_a_checkpoint(long):
     """Draws tell of the users in the data."""
-    assert stat.S_IMODE(finished.path.stat().st_mode) == 0o600
+    for path in (long.path, long.draws):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.fixture
+def long(tmp_path):
+    """Checkpoints of seven sweeps, of which 2, 4 and 6 are in the file of draws."""
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=2)
+    start(n_sweeps=7, keep=keep_every(2), checkpoints=checkpoints)
+    return checkpoints
+
+
+def test_draws_are_appended_and_not_written_again(tmp_path, monkeypatch):
+    """Each draw is written once, after the draws before it; the last one is in the state alone."""
+    checkpoints, begun = Checkpoints(tmp_path / "run.npz", every=2), []
+    original = run._write_checkpoint
+
+    def spied(checkpoints, history, fingerprint):
+        before = checkpoints.draws.read_bytes() if checkpoints.draws.exists() else b""
+        original(checkpoints, history, fingerprint)
+        begun.append(len(before))
+        assert not before or checkpoints.draws.read_bytes().startswith(before)
+
+    monkeypatch.setattr(run, "_write_checkpoint", spied)
+    start(n_sweeps=8, keep=keep_every(2), checkpoints=checkpoints)
+    size = 4 * 2 * sum(ROWS.values())
+    assert begun == [0, 0, size, 2 * size]
+    assert checkpoints.draws.stat().st_size == 3 * size
+    assert np.load(checkpoints.path)["stored"][:, 0].tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize("more", [b"1", bytes(1000)])
+def test_an_append_that_was_cut_short_is_dropped(long, more):
+    """As if the run was killed after it began to append the draw of sweep 8, and before it wrote the state."""
+    whole = long.draws.read_bytes()
+    long.draws.write_bytes(whole + more)
+    assert_same(start(keep=keep_every(2), checkpoints=long), start(keep=keep_every(2)))
+    assert long.draws.read_bytes().startswith(whole)
+    assert len(long.draws.read_bytes()) == 6 * len(whole) // 3
+
+
+def test_draws_without_a_state_are_dropped(long):
+    """As if the run was killed before it wrote its first state."""
+    long.path.unlink()
+    assert_same(start(keep=keep_every(2), checkpoints=long), start(keep=keep_every(2)))
+    assert_same(start(keep=keep_every(2), checkpoints=long), start(keep=keep_every(2)))
+
+
+@pytest.mark.parametrize("kind", ["none", "cut", "flipped"])
+def test_damaged_draws_are_refused(long, kind):
+    if kind == "none":
+        long.draws.unlink()
+    else:
+        long.draws.write_bytes(damaged(kind, long.draws.read_bytes()))
+    with pytest.raises(InputError, match=r"run\.npz: expected run\.npz\.draws beside it(.|\n)*Delete"):
+        start(n_sweeps=8, keep=keep_every(2), checkpoints=long)
+    # A run that wants none of these draws goes on.
+    assert_same(start(checkpoints=long), start())
+
+
+def test_a_full_disk_is_told_while_draws_are_appended(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=2)
+    start(n_sweeps=4, keep=keep_every(1), checkpoints=checkpoints)
+    whole = checkpoints.draws.read_bytes()
+    with pytest.raises(InputError, match=r"run\.npz\.draws.*File too large"), files_of_at_most(len(whole) + 10):
+        start(n_sweeps=8, keep=keep_every(1), checkpoints=checkpoints)
+    resumed = start(n_sweeps=8, keep=keep_every(1), checkpoints=checkpoints)
+    assert_same(resumed, start(n_sweeps=8, keep=keep_every(1)))
 
 
 def test_a_checkpoint_that_did_not_keep_what_is_wanted_is_refused(tmp_path):

@@ -30,6 +30,7 @@ from ppmtf_jax.gibbs.conditionals import (
     cell_statistics,
     hyper_conditional,
     row_conditional,
+    with_row,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 from ppmtf_jax.models import mtf_numpyro
@@ -252,12 +253,12 @@ def rows_log_density(
             index, value, weight = cells[tensor]
             mine = index[:, mode] == row
             others = [parameters[modes[m]][index[mine, m]] for m in range(3) if m != mode]
-            parts.append(cell_statistics(*map(jnp.asarray, (others[0] * others[1], value[mine], weight[mine]))))
-        if not parts:
-            parts = [cell_statistics(jnp.zeros((1, RANK)), jnp.zeros(1), jnp.zeros(1))]
-        conditional = row_conditional(prior, jax.tree.map(lambda *p: sum(p), *parts), SETTINGS.noise_precision)
+            root = np.sqrt(weight[mine])
+            design = others[0] * others[1] * root[:, None]
+            parts.append(with_row(*cell_statistics(jnp.asarray(design), jnp.asarray(value[mine] / root))))
+        conditional = row_conditional(prior, sum(parts, start=jnp.zeros((RANK + 1, RANK))), SETTINGS.noise_precision)
         x = parameters[name][row]
-        total += float(-0.5 * x @ conditional.precision @ x + conditional.linear @ x)
+        total += float(-0.5 * x @ conditional[:-1] @ x + conditional[-1] @ x)
     return total
 
 
