@@ -9,12 +9,16 @@ rows are independent, each process computes `own_share` of the rows, and `gather
 
 from __future__ import annotations
 
+import atexit
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from threading import Thread
 from typing import Any
 
 import jax
@@ -23,11 +27,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.files import remove_unfinished
 from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
-# A process that was silent for so long has died; then the others end. Processes send signs of life while they compute.
-HEARTBEAT_S = 20
+# A machine that is silent for so long has failed; then the processes on the other machines end.
+SILENCE_S = 20
+OTHER_ENDED = "another process ended before the work was done; read its messages"
+# The connections over which processes learn that another one has ended: those of process 0 with each other process.
+_connections: list[socket.socket] = []
 SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 WRONG_SUMS = ("0.10.2", "0.11.")
@@ -112,13 +120,60 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # with this service, a process ignores SIGTERM
     try:
-        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=HEARTBEAT_S)
+        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=SILENCE_S)
         # Processes connect at their first exchange. At a later exchange, JAX would give up a process that is 30 s late.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
+        _watch_others(coordinator.rpartition(":")[0].strip("[]"), n_processes, process)
+        if jax.default_backend() == "cpu":
+            # All connections are made. JAX would abort this process, without removing its unfinished files, if
+            # process 0 ended.
+            jax.distributed.shutdown()
     except (RuntimeError, ValueError) as error:
         way_out = "Start every process with the same --coordinator and --processes, one of them as process 0"
         raise InputError("processes", [Problem("all processes", str(error), way_out=way_out)]) from error
+
+
+def _watch_others(host: str, n_processes: int, process: int) -> None:
+    """End this process as soon as another one ends before its work is done.
+
+    The system closes the connections of a process, however it ends. So process 0 notices the end of any process, and
+    the others that of process 0.
+    """
+    if process == 0:
+        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        with socket.create_server(
+            ("", 0), family=family, backlog=n_processes, dualstack_ipv6=family == socket.AF_INET6
+        ) as server:
+            of_first_process(np.array(server.getsockname()[1]))
+            others = [server.accept()[0] for _ in range(n_processes - 1)]
+    else:
+        others = [socket.create_connection((host, int(of_first_process(np.array(0)))))]
+    for other in others:
+        other.settimeout(None)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", SILENCE_S // 2), ("TCP_KEEPINTVL", SILENCE_S // 4), ("TCP_KEEPCNT", 2)):
+            if hasattr(socket, name):  # not on every system
+                other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        Thread(target=_end_with, args=[other], daemon=True).start()
+    _connections.extend(others)
+    atexit.register(_say_goodbye)
+
+
+def _end_with(other: socket.socket) -> None:
+    """Wait for the end of another process; end this one if the other did not say before that its work is done."""
+    with suppress(OSError):
+        if other.recv(1):
+            return
+    sys.stderr.write(f"Error: {OTHER_ENDED}.\n")
+    remove_unfinished()
+    leave_processes(1)
+
+
+def _say_goodbye() -> None:
+    for other in _connections:
+        with suppress(OSError):
+            other.send(b".")
 
 
 def mesh_of(devices: Sequence[Any] | None = None) -> Mesh:
@@ -194,17 +249,15 @@ def seed_of_first_process(seed: Seed) -> Seed:
 
 
 def wait_for_processes() -> None:
-    """Wait until every process calls this, at the end of the program; the first process may still have to write.
-
-    JAX waits by itself, but gives up after five minutes and ends processes that still work.
-    """
-    if jax.distributed.is_initialized():
+    """Wait until every process calls this, at the end of the program; the first process may still have to write."""
+    if _connections:
+        _say_goodbye()
         of_each_process(np.zeros(1))
 
 
 def leave_processes(exit_code: int) -> None:
     """End this process after an error without waiting for the others, which would wait for its share of the work."""
-    if jax.distributed.is_initialized():
+    if _connections:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)

@@ -28,8 +28,8 @@ from ppmtf_jax.runtime.files import (
     make_public,
     name_taken,
     remove,
+    unfinished,
     write_text,
-    writing_to,
 )
 from ppmtf_jax.runtime.lineage import digest_of
 
@@ -81,29 +81,24 @@ def output_folder(
     """
     final = Path(os.path.abspath(path))
     check_output_folder(final, kind, overwrite=overwrite, inputs=inputs)
-    partial = leftover(final, "partial")
-    with writing_to(final):
-        try:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            create_private(partial)
-            yield partial
-            content = {
-                "format": MARKER_FORMAT,
-                "kind": kind,
-                "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
-                "about": about or {},
-                "files": {name: checksum(partial / name) for name in files_below(partial)},
-            }
-            write_text(partial / MARKER, json.dumps(content, indent=1) + "\n")
-            for each in (*partial.rglob("*"), partial):
-                if public:
-                    make_public(each)
-                    os.utime(each, (NO_TIME_S, NO_TIME_S))
-                else:
-                    each.chmod(0o700 if each.is_dir() else 0o600)
-            _put_in_place(partial, final, kind, inputs)
-        finally:
-            remove(partial)
+    with unfinished(final) as partial:
+        create_private(partial)
+        yield partial
+        content = {
+            "format": MARKER_FORMAT,
+            "kind": kind,
+            "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
+            "about": about or {},
+            "files": {name: checksum(partial / name) for name in files_below(partial)},
+        }
+        write_text(partial / MARKER, json.dumps(content, indent=1) + "\n")
+        for each in (*partial.rglob("*"), partial):
+            if public:
+                make_public(each)
+                os.utime(each, (NO_TIME_S, NO_TIME_S))
+            else:
+                each.chmod(0o700 if each.is_dir() else 0o600)
+        _put_in_place(partial, final, kind, inputs)
 
 
 def check_output_folder(path: PathLike, kind: str, *, overwrite: bool = False, inputs: Paths = ()) -> None:
