@@ -297,7 +297,8 @@ def save_release(
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, *beside])
     about = {OF_NOBODY: True} if release.key is None else None
     with output_folder(folder, RELEASE, about=about, overwrite=overwrite, public=True, inputs=inputs) as unfinished:
-        write_parts(unfinished, release.contents.in_parts(PART_USERS))
+        n_parts = 1 if release.key is None else -(-release.contents.n_users // PART_USERS)
+        write_parts(unfinished, release.contents.in_parts(PART_USERS), n_parts)
         write_statement(unfinished, release.statement, statement_text(release.statement))
         write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
         if release.key is not None and release.seed is not None and key_folder is not None:

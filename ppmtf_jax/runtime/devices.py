@@ -10,6 +10,7 @@ rows are independent, each process computes `own_share` of the rows, and `gather
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import socket
 import sys
@@ -206,6 +207,21 @@ def own_share(n_rows: int, block: int = 1) -> slice:
     return slice(first, min(first + size, n_rows))
 
 
+def own_items(n: int) -> range:
+    """The numbers of this process's share of `n` items; if there are fewer than processes, every process has all.
+
+    Examples
+    --------
+    >>> own_items(3)
+    range(0, 3)
+    """
+    n_processes = jax.process_count()
+    if n < n_processes:
+        return range(n)
+    process = jax.process_index()
+    return range(n * process // n_processes, n * (process + 1) // n_processes)
+
+
 def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int = 1) -> Shaped[np.ndarray, "row ..."]:
     """All rows, bit for bit, from the shares of `own_share`; every process must call it.
 
@@ -232,6 +248,14 @@ def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarr
     padded[: len(own)] = own
     arrays = of_each_process(padded)
     return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
+
+
+def of_all_processes(own: Any) -> list[Any]:
+    """The JSON values of all processes, in the order of processes; every process must call it."""
+    if jax.process_count() == 1:
+        return [own]
+    line = np.frombuffer((json.dumps(own) + "\n").encode(), np.uint8)
+    return [json.loads(each) for each in joined_over_processes(line).tobytes().splitlines()]
 
 
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:

@@ -51,9 +51,9 @@ def atomic_file(path: PathLike, *, public: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def unfinished(final: Path) -> Iterator[Path]:
-    """Give a temporary name beside an output; what has this name at the end is removed."""
-    partial = leftover(final, "partial")
+def unfinished(final: Path, partial: Path | None = None) -> Iterator[Path]:
+    """Give a temporary name beside an output, or take this one; what has this name at the end is removed."""
+    partial = partial or leftover(final, "partial")
     _unfinished.add(partial)
     with writing_to(final):
         try:

@@ -11,13 +11,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.runtime.devices import of_all_processes
 from ppmtf_jax.runtime.files import (
     MARKER,
     PathLike,
@@ -73,32 +74,63 @@ def output_folder(
     overwrite: bool = False,
     public: bool = False,
     inputs: Paths = (),
+    together: bool = False,
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it gets its marker and the name `path` when the block ends without an error.
+
+    With `together`, each of several processes gets a folder of its own; `path` then has the files of all of them.
 
     `about` is for the marker and may be filled until the block ends. A public folder can be handed to anyone: others
     may read it, and no file tells when it was made. See `check_output_folder` for `overwrite` and `inputs`.
     """
     final = Path(os.path.abspath(path))
     check_output_folder(final, kind, overwrite=overwrite, inputs=inputs)
-    with unfinished(final) as partial:
+    with ExitStack() as stack:
+        partial = stack.enter_context(unfinished(final))
         create_private(partial)
+        whole = _seen_by_all(partial) if together else partial
+        # If the first process is killed, the others remove its folder.
+        stack.enter_context(unfinished(final, whole))
         yield partial
-        content = {
-            "format": MARKER_FORMAT,
-            "kind": kind,
-            "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
-            "about": about or {},
-            "files": {name: checksum(partial / name) for name in files_below(partial)},
-        }
-        write_text(partial / MARKER, json.dumps(content, indent=1) + "\n")
-        for each in (*partial.rglob("*"), partial):
-            if public:
-                make_public(each)
-                os.utime(each, (NO_TIME_S, NO_TIME_S))
-            else:
-                each.chmod(0o700 if each.is_dir() else 0o600)
-        _put_in_place(partial, final, kind, inputs)
+        files = {name: checksum(partial / name) for name in files_below(partial)}
+        for name in files if whole != partial else ():
+            (whole / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(partial / name, whole / name)
+        for more in of_all_processes(files) if together else ():
+            files |= more
+        if whole == partial:
+            content = {
+                "format": MARKER_FORMAT,
+                "kind": kind,
+                "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
+                "about": about or {},
+                "files": dict(sorted(files.items())),
+            }
+            write_text(whole / MARKER, json.dumps(content, indent=1) + "\n")
+            for name in {*files, MARKER, *(str(folder) for file in files for folder in Path(file).parents)}:
+                _set_mode(whole / name, public)
+            _put_in_place(whole, final, kind, inputs)
+        if together:
+            of_all_processes(None)
+
+
+def _seen_by_all(partial: Path) -> Path:
+    """The folder of the first process, beside that of each other process; an error if a process does not see it."""
+    first = partial.with_name(of_all_processes(partial.name)[0])
+    sees = of_all_processes(first.is_dir())
+    if not all(sees):
+        found = f"one that process {sees.index(False)} does not see"
+        way_out = "Give every process the same --out, in a folder that all machines share"
+        raise InputError(str(first.parent), [Problem("a folder that all processes share", found, way_out=way_out)])
+    return first
+
+
+def _set_mode(path: Path, public: bool) -> None:
+    if public:
+        make_public(path)
+        os.utime(path, (NO_TIME_S, NO_TIME_S))
+    else:
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def check_output_folder(path: PathLike, kind: str, *, overwrite: bool = False, inputs: Paths = ()) -> None:

@@ -28,6 +28,7 @@ from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.jobs import steps
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy import plausible_deniability, plausible_users
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
@@ -40,6 +41,7 @@ from ppmtf_jax.runtime.devices import (
     seed_of_first_process,
     use_all_cores,
 )
+from ppmtf_jax.runtime.folders import files_below, output_folder
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers import fitted_model
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -105,6 +107,10 @@ def test_processes_cannot_join_once_jax_was_used():
     jax.devices()
     with pytest.raises(InputError, match="--coordinator"):
         join_processes("127.0.0.1:1", 2, 0)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files_below(folder)}
 
 
 # Threads in the place of processes
@@ -281,6 +287,39 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
     assert [table.equals(whole) for table in tables] == [not bug] * 3
 
 
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_each_process_writes_parts_of_its_own(model, tmp_path, monkeypatch, bug):
+    """Six parts of two users for three processes. The bug gives every process the same parts."""
+    model.save(tmp_path / "model")
+    monkeypatch.setattr(steps, "PART_USERS", 2)
+    if bug:
+        monkeypatch.setattr(fitted_model, "own_items", lambda n: range(n // 3))
+
+    def synthesize_into(name: str) -> tuple[int, int]:
+        return steps.synthesize_traces(tmp_path / "model", tmp_path / name, seed=0)
+
+    made = synthesize_into("alone")
+    Together(3, monkeypatch).run(lambda: synthesize_into("together"))
+    assert (files(tmp_path / "together") == files(tmp_path / "alone")) == (not bug)
+    assert bug or len(files(tmp_path / "alone")) == 6 + 3
+    assert bug or made == (11, 11 * model.time_grid.n_instants)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "alone", "together"}
+
+
+def test_a_folder_that_not_all_processes_see_is_refused(tmp_path, monkeypatch):
+    together = Together(2, monkeypatch)
+
+    def write() -> str:
+        out = tmp_path / f"disk-of-{jax.process_index()}" / "out"
+        with pytest.raises(InputError, match="process 1 does not see") as refused:  # noqa: SIM117
+            with output_folder(out, "model", together=True):
+                pass
+        return str(refused.value)
+
+    assert len(together.run(write)) == 2
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["disk-of-0", "disk-of-1"]
+
+
 # Processes in earnest
 
 COMMANDS = {
@@ -327,10 +366,6 @@ def city(tmp_path_factory) -> Path:
     for command in COMMANDS.values():
         finish(start(folder, *command.split()))
     return folder
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.slow
