@@ -25,6 +25,7 @@ from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
     open_trace_set,
     opened,
+    part_file,
     require_memory_to_load,
     trace_files,
     write_about,
@@ -117,12 +118,13 @@ class StoredTraces(TraceSet):
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
         return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
 
-    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
         def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
             user, trace = block.trace_table()
             return np.stack([number[user], trace], axis=1)
 
-        user, trace = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32)).joined().T
+        tables = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32))
+        user, trace = (np.concatenate(list(tables)) if own else tables.joined()).T
         return user, trace
 
     def in_memory(self) -> Traces:
@@ -295,8 +297,6 @@ def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = Non
     """
     file, is_first = folder / TRACES_FILE, n_parts is None or is_first_process()
     writes = is_first or (n_parts or 0) >= jax.process_count()
-    if writes and n_parts != 1:
-        file.mkdir()
     friends, last, part = [], None, None
     for number, part in enumerate(parts, 0 if n_parts is None else own_items(n_parts).start):
         if last is not None and not part.user_ids[0] > last:
@@ -304,7 +304,7 @@ def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = Non
             raise InputError("parts", [problem])
         last = part.user_ids[-1]
         if writes:
-            part.write_events_into(file if n_parts == 1 else file / f"part-{number:05d}.parquet")
+            part.write_events_into(part_file(file, number, n_parts))
         if part.friendships is not None:
             friends.append(part.friendship_frame())
     if is_first and part is not None:

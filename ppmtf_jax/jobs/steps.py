@@ -106,7 +106,8 @@ def fit_model(
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
     traces = open_traces(train, with_friends=False, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
-    _save(model, out, overwrite, [train])
+    if is_first_process():
+        model.save(out, overwrite=overwrite, inputs=[train])
     return model
 
 
@@ -217,7 +218,8 @@ def run_privacy_test(
     _check_output(out, VERDICTS, overwrite, inputs)
     fitted, traces = FittedModel.load(model), open_traces(synthetic, progress=progress)
     verdicts = plausible_deniability_test(fitted, traces, settings, seed=seed, progress=progress)
-    _save(verdicts, out, overwrite, inputs)
+    if is_first_process() or verdicts.is_share:
+        verdicts.save(out, overwrite=overwrite, inputs=inputs)
     return verdicts
 
 
@@ -274,8 +276,3 @@ def load_released(
 def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:
     if is_first_process():
         check_output_folder(out, kind, overwrite=overwrite, inputs=inputs)
-
-
-def _save(made: FittedModel | PlausibleDeniability, out: PathLike, overwrite: bool, inputs: Sequence[PathLike]) -> None:
-    if is_first_process():
-        made.save(out, overwrite=overwrite, inputs=inputs)

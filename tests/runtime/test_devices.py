@@ -24,14 +24,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces
+from ppmtf_jax.data.trace_set import files_of_table, read_parquet
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.jobs import steps
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy import plausible_deniability, plausible_users
-from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.privacy.plausible_deniability import (
+    PlausibleDeniability,
+    PrivacyTestSettings,
+    plausible_deniability_test,
+)
 from ppmtf_jax.runtime import devices
 from ppmtf_jax.runtime.devices import (
     gather_rows,
@@ -285,6 +290,43 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
         )
     tables = Together(3, monkeypatch).run(lambda: verdicts(open_traces(tmp_path / "synthetic")))
     assert [table.equals(whole) for table in tables] == [not bug] * 3
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monkeypatch, bug):
+    """Six parts of two users for three processes. The bug gives every process the verdicts of the first one."""
+    for name, size in (("traces.BLOCK_USERS", 1), ("stored_traces.BLOCK_USERS", 1), ("stored_traces.PART_BLOCKS", 2)):
+        monkeypatch.setattr(f"ppmtf_jax.data.{name}", size)
+    monkeypatch.setattr(plausible_deniability, "PART_USERS", 2)
+    monkeypatch.setattr(TraceSet, "digest", property(TraceSet.__dict__["digest"].func))
+    monkeypatch.setattr(PlausibleDeniability, "lineage", property(PlausibleDeniability.__dict__["lineage"].func))
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+    synthesize(model, seed=0).save(tmp_path / "synthetic")
+    model.save(tmp_path / "model")
+
+    def run(name: str) -> tuple[Any, ...]:
+        settings = PrivacyTestSettings(k=3, noise_epsilon=1.0)
+        out = tmp_path / name
+        found = steps.run_privacy_test(tmp_path / "model", tmp_path / "synthetic", out, settings, seed=0)
+        rates = found.pass_rates(np.arange(min(int(found.counted_to), 9))).tolist()
+        return found.n_traces, found.n_passed, found.counted_to, rates, found.lineage, len(found.table)
+
+    alone = run("alone")
+    if bug:
+        map_ = StoredTraces.trace_table
+        monkeypatch.setattr(
+            StoredTraces, "trace_table", lambda *each, own: [np.roll(c, 1) for c in map_(*each, own=own)]
+        )
+    each = Together(3, monkeypatch).run(lambda: run("together"))
+    assert (files(tmp_path / "together") == files(tmp_path / "alone")) == (not bug)
+    assert bug or [found[:-1] for found in each] == [alone[:-1]] * 3
+    assert [found[-1] for found in each] == [4, 4, 3]
+    assert len(files_of_table(tmp_path / "together" / "verdicts.parquet")) == 6
+    if not bug:
+        pd.testing.assert_frame_equal(
+            PlausibleDeniability.load(tmp_path / "together").table,
+            read_parquet(tmp_path / "alone" / "verdicts.parquet"),
+        )
 
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
