@@ -114,6 +114,7 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
 
 @with_example("ppmtf release synthetic verdicts --out released --key released-key")
 @with_settings(ReleaseSettings)
+@shares_work
 def release(
     synthetic: Synthetic,
     out: Out,
@@ -130,7 +131,7 @@ def release(
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    progress: bool = True,
 ) -> None:
     """Write the traces that passed the test into a folder that can be handed to anyone.
 
@@ -146,7 +147,9 @@ def release(
     if (key is None) != (verdicts is None):
         expected = "--key FOLDER beside VERDICTS" if key is None else "no --key: nobody stands behind these traces"
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
-    made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=progress)
+    if not is_first_process():
+        return
     if key is None:
         tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])

@@ -68,6 +68,7 @@ class StoredTraces(TraceSet):
     origin: Origin | None = None
     of_nobody: bool = False
     rows: Blocks[_Rows] | None = None  # the rows of this process, if they are not read from the folder
+    whole: bool = False  # whether every process reads all blocks
 
     @property
     def n_events(self) -> int:
@@ -78,6 +79,8 @@ class StoredTraces(TraceSet):
         """The numbers of the blocks of this process: those of whole parts, if there are enough parts."""
         n_blocks = len(self.begins) - 1
         n_parts = -(-n_blocks // PART_BLOCKS)
+        if self.whole:
+            return range(n_blocks)
         if n_parts < jax.process_count():
             return own_items(n_blocks)
         parts = own_items(n_parts)
@@ -130,6 +133,16 @@ class StoredTraces(TraceSet):
     def in_memory(self) -> Traces:
         require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
+
+
+def in_own_parts(traces: TraceSet) -> bool:
+    """Whether several processes share the traces, and each has whole parts of `PART_USERS` users."""
+    return traces.blocks.shared and traces.n_users > PART_USERS * (jax.process_count() - 1)
+
+
+def read_whole(traces: TraceSet) -> TraceSet:
+    """The same traces, all of which this process reads."""
+    return replace(traces, whole=True) if isinstance(traces, StoredTraces) else traces
 
 
 class _OwnBlocks:

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppmtf_jax.data.stored_traces import PART_USERS, open_traces, write_parts
+from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts, open_traces, write_parts
 from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
@@ -244,9 +244,10 @@ def release_traces(
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
     is_model = marker is not None and marker.kind == MODEL
     traces = open_traces(synthetic, progress=progress)
-    judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by)
+    judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by, own=in_own_parts(traces))
     release = make_release(traces, judged, settings, seed=seed)
-    save_release(release, out, key, overwrite=overwrite, inputs=inputs)
+    if is_first_process() or release.is_share:
+        save_release(release, out, key, overwrite=overwrite, inputs=inputs)
     return release
 
 

@@ -27,8 +27,8 @@ from jaxtyping import Bool, Float, Int
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.runs import run_begins
-from ppmtf_jax.data.stored_traces import PART_USERS
-from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
+from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts
+from ppmtf_jax.data.trace_set import files_of_table, part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
@@ -209,6 +209,12 @@ class PlausibleDeniability:
         """Number of tested traces."""
         return sum(self._of_all(len(self.table)))
 
+    def same_number_of_each_user(self) -> bool:
+        """Whether each user of the model has equally many traces."""
+        counts = self.table["user"].value_counts()
+        n_users, least, most = zip(*self._of_all([len(counts), int(counts.min()), int(counts.max())]), strict=True)
+        return sum(n_users) == self.n_users and min(least) == max(most)
+
     @property
     def n_passed(self) -> int:
         """Number of traces that may be released."""
@@ -266,8 +272,11 @@ class PlausibleDeniability:
                 write_table(part_file(partial / VERDICTS_FILE, number, n_parts), part)
 
     @classmethod
-    def load(cls, folder: PathLike) -> PlausibleDeniability:
-        """Read a folder of verdicts; `InputError` if it is something else, or was changed."""
+    def load(cls, folder: PathLike, *, own: bool = False) -> PlausibleDeniability:
+        """Read a folder of verdicts; `InputError` if it is something else, or was changed.
+
+        `own`: read only this process's share of the verdicts; there are at least as many parts as processes.
+        """
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
         absent = [name for name in ABOUT if name not in about]
         if absent:
@@ -281,7 +290,12 @@ class PlausibleDeniability:
             read[name] = kind(**values)
         if read["users_per_place"] is not None:
             read["users_per_place"] = np.array(read["users_per_place"])
-        return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
+        file = Path(folder) / VERDICTS_FILE
+        if not own:
+            return cls(**read, table=read_parquet(file))
+        files = files_of_table(file)
+        table = pd.concat([read_parquet(files[number]) for number in own_items(len(files))], ignore_index=True)
+        return cls(**read, table=table, is_share=True)
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test, for each k: Fig. 16 of the paper from one test.
@@ -376,7 +390,7 @@ def plausible_deniability_test(
         way_out = "This test compares likelihoods: synthesize with another system"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     origin = check_origin(model, synthetic)
-    is_share = synthetic.blocks.shared and synthetic.n_users > PART_USERS * (jax.process_count() - 1)
+    is_share = in_own_parts(synthetic)
     n_shares = jax.process_count() if is_share else 1
     n_traces = max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants)
     require_memory_to_test(synthetic.n_events // n_shares, n_traces // n_shares)

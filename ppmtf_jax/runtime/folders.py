@@ -92,7 +92,7 @@ def output_folder(
         # If the first process is killed, the others remove its folder.
         stack.enter_context(unfinished(final, whole))
         yield partial
-        files = {name: checksum(partial / name) for name in files_below(partial)}
+        files = checksums(partial)
         for name in files if whole != partial else ():
             (whole / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(partial / name, whole / name)
@@ -201,10 +201,15 @@ def checksum(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below a folder, by its path with slashes, in order."""
+    return {name: checksum(folder / name) for name in files_below(folder)}
+
+
 def content_digest(path: Path) -> str:
     """SHA-256 of a file, or of all files below a folder with their names; empty if there is nothing at `path`."""
     if path.is_dir():
-        return digest_of({name: checksum(path / name) for name in files_below(path)})
+        return digest_of(checksums(path))
     return checksum(path) if path.is_file() else ""
 
 

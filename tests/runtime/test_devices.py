@@ -25,7 +25,6 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.stored_traces import StoredTraces, open_traces
-from ppmtf_jax.data.trace_set import files_of_table, read_parquet
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -37,6 +36,7 @@ from ppmtf_jax.privacy.plausible_deniability import (
     PrivacyTestSettings,
     plausible_deniability_test,
 )
+from ppmtf_jax.privacy.release import ReleaseSettings
 from ppmtf_jax.runtime import devices
 from ppmtf_jax.runtime.devices import (
     gather_rows,
@@ -292,41 +292,49 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
     assert [table.equals(whole) for table in tables] == [not bug] * 3
 
 
-@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
-def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monkeypatch, bug):
-    """Six parts of two users for three processes. The bug gives every process the verdicts of the first one."""
-    for name, size in (("traces.BLOCK_USERS", 1), ("stored_traces.BLOCK_USERS", 1), ("stored_traces.PART_BLOCKS", 2)):
-        monkeypatch.setattr(f"ppmtf_jax.data.{name}", size)
-    monkeypatch.setattr(plausible_deniability, "PART_USERS", 2)
-    monkeypatch.setattr(TraceSet, "digest", property(TraceSet.__dict__["digest"].func))
-    monkeypatch.setattr(PlausibleDeniability, "lineage", property(PlausibleDeniability.__dict__["lineage"].func))
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+# Modules that know the size of a part.
+TESTED = ("privacy.plausible_deniability", "privacy.release")
+
+
+@pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, False), (4, False), (3, True)])
+def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monkeypatch, n_processes, bug):
+    """Six parts of two users, and three parts of a release. The bug gives traces the places of verdicts of others."""
+    for name in ("data.traces.BLOCK_USERS", "data.stored_traces.BLOCK_USERS"):
+        monkeypatch.setattr(f"ppmtf_jax.{name}", 1)
+    names = ("data.stored_traces.PART_BLOCKS", *(f"{m}.PART_USERS" for m in ("data.stored_traces", *TESTED)))
+    for name in names:
+        monkeypatch.setattr(f"ppmtf_jax.{name}", 2)
+    for kind, name in ((TraceSet, "digest"), (PlausibleDeniability, "lineage")):
+        monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
+    # Every other trace passes.
+    noise = np.arange(11) + np.arange(11) % 2 * 10**6 - 10**5
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + noise)
+    monkeypatch.setattr(plausible_deniability, "count_plausible_users", lambda *each: (each[2], each[3].sum(axis=1)))
     synthesize(model, seed=0).save(tmp_path / "synthetic")
     model.save(tmp_path / "model")
 
     def run(name: str) -> tuple[Any, ...]:
-        settings = PrivacyTestSettings(k=3, noise_epsilon=1.0)
-        out = tmp_path / name
-        found = steps.run_privacy_test(tmp_path / "model", tmp_path / "synthetic", out, settings, seed=0)
-        rates = found.pass_rates(np.arange(min(int(found.counted_to), 9))).tolist()
-        return found.n_traces, found.n_passed, found.counted_to, rates, found.lineage, len(found.table)
+        synthetic, settings = tmp_path / "synthetic", PrivacyTestSettings(k=3, noise_epsilon=1.0)
+        out, released, key = (tmp_path / f"{name}{of}" for of in ("", "-released", "-key"))
+        found = steps.run_privacy_test(tmp_path / "model", synthetic, out, settings, seed=0)
+        if not bug:
+            steps.release_traces(synthetic, out, released, key, ReleaseSettings(min_users_per_place=1), seed=0)
+        said = found.n_traces, found.n_passed, found.counted_to, found.lineage
+        return *said, len(found.table)
 
     alone = run("alone")
     if bug:
-        map_ = StoredTraces.trace_table
-        monkeypatch.setattr(
-            StoredTraces, "trace_table", lambda *each, own: [np.roll(c, 1) for c in map_(*each, own=own)]
-        )
-    each = Together(3, monkeypatch).run(lambda: run("together"))
+        table = StoredTraces.trace_table
+        rolled = lambda *each, own: [np.roll(column, 1) for column in table(*each, own=own)]  # noqa: E731
+        monkeypatch.setattr(StoredTraces, "trace_table", rolled)
+    each = Together(n_processes, monkeypatch).run(lambda: run("together"))
     assert (files(tmp_path / "together") == files(tmp_path / "alone")) == (not bug)
-    assert bug or [found[:-1] for found in each] == [alone[:-1]] * 3
-    assert [found[-1] for found in each] == [4, 4, 3]
-    assert len(files_of_table(tmp_path / "together" / "verdicts.parquet")) == 6
+    assert sum(found[-1] for found in each) == 11
     if not bug:
-        pd.testing.assert_frame_equal(
-            PlausibleDeniability.load(tmp_path / "together").table,
-            read_parquet(tmp_path / "alone" / "verdicts.parquet"),
-        )
+        assert [found[:-1] for found in each] == [alone[:-1]] * n_processes
+        for name, n_parts in (("-released", 3 + 6), ("-key", 3 + 1)):
+            assert len(files(tmp_path / f"together{name}")) == n_parts
+            assert files(tmp_path / f"together{name}") == files(tmp_path / f"alone{name}")
 
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
