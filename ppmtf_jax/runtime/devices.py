@@ -97,7 +97,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
 
     Call it before any other use of JAX except `use_all_cores`, with the same data, settings and seed in every process.
     `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
-    Only the first process should write the results; see `is_first_process`.
+    Only the first process should write the results; see `is_first_process`. The verdicts on many users in a folder are
+    an exception: see `PlausibleDeniability.is_share`.
 
     Parameters
     ----------

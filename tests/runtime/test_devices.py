@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data.stored_traces import StoredTraces, open_traces
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -426,6 +426,45 @@ def test_two_processes_write_what_one_does(city, made):
     assert f"{made}_of_two" in first
     assert f"{made}_of_two" not in second
     assert files(city / f"{made}_of_two") == files(city / made)
+
+
+# Blocks of two users and parts of sixteen.
+SMALL = "import ppmtf_jax.data.blocks as blocks; blocks.BLOCK_USERS = 2; from ppmtf_jax.cli.app import app; app()"
+LINE = {
+    "model": "fit train --set n_clusters=2 --set min_cluster_users=8 --seed 1",
+    "synthetic": "synthesize model --seed 2",
+    "verdicts": "test model synthetic --k 2 --seed 3",
+    "released": "release synthetic verdicts --key key --min-users-per-place 1 --seed 4",
+}
+
+
+def run_line(folder: Path, n_parts: int, n_processes: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """All files of the default line, from the traces of 130 users in so many parts."""
+    monkeypatch.setattr(sys.modules[__name__], "PPMTF", [sys.executable, "-c", SMALL])
+    traces = toy_city(130, n_places=12, n_days=1, seed=0).traces
+    traces = replace(traces, friendships=None)
+    of_parts = np.array_split(np.arange(130), n_parts)
+    save_in_parts(map(traces.select_users, of_parts), folder / "train")
+    for out, command in LINE.items():
+        words = [*command.split(), "--out", out]
+        running = start_together(folder, *[words] * n_processes) if n_processes > 1 else [start(folder, *words)]
+        for process in running:
+            finish(process)
+    return {f"{out}/{name}": content for out in (*LINE, "key") for name, content in files(folder / out).items()}
+
+
+@pytest.fixture(scope="module")
+def of_one_process(tmp_path_factory) -> dict[str, bytes]:
+    with pytest.MonkeyPatch.context() as patch:
+        return run_line(tmp_path_factory.mktemp("one"), 1, 1, patch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_parts", [1, 3, 7])
+@pytest.mark.parametrize("n_processes", [1, 2, 3, 4])
+def test_processes_and_parts_change_no_byte(n_parts, n_processes, of_one_process, tmp_path, monkeypatch):
+    assert sum("synthetic/traces.parquet/" in name for name in of_one_process) == 9
+    assert run_line(tmp_path, n_parts, n_processes, monkeypatch) == of_one_process
 
 
 @pytest.mark.slow
