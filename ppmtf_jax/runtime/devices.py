@@ -131,7 +131,7 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
             # All connections are made. JAX would abort this process, without removing its unfinished files, if
             # process 0 ended.
             jax.distributed.shutdown()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         way_out = "Start every process with the same --coordinator and --processes, one of them as process 0"
         raise InputError("processes", [Problem("all processes", str(error), way_out=way_out)]) from error
 
@@ -151,15 +151,14 @@ def _watch_others(host: str, n_processes: int, process: int) -> None:
             others = [server.accept()[0] for _ in range(n_processes - 1)]
     else:
         others = [socket.create_connection((host, int(of_first_process(np.array(0)))))]
+    _connections.extend(others)
+    atexit.register(_say_goodbye)
     for other in others:
-        other.settimeout(None)
         other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", SILENCE_S // 2), ("TCP_KEEPINTVL", SILENCE_S // 4), ("TCP_KEEPCNT", 2)):
             if hasattr(socket, name):  # not on every system
                 other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         Thread(target=_end_with, args=[other], daemon=True).start()
-    _connections.extend(others)
-    atexit.register(_say_goodbye)
 
 
 def _end_with(other: socket.socket) -> None:
