@@ -88,9 +88,11 @@ def output_folder(
     with ExitStack() as stack:
         partial = stack.enter_context(unfinished(final))
         create_private(partial)
-        whole = _seen_by_all(partial) if together else partial
-        # If the first process is killed, the others remove its folder.
-        stack.enter_context(unfinished(final, whole))
+        of_each = _seen_by_all(partial) if together else [partial]
+        whole = of_each[0]
+        for each in of_each:
+            # If a process is killed, the others remove its folder.
+            stack.enter_context(unfinished(final, each))
         yield partial
         files = checksums(partial)
         for name in files if whole != partial else ():
@@ -114,15 +116,16 @@ def output_folder(
             of_all_processes(None)
 
 
-def _seen_by_all(partial: Path) -> Path:
-    """The folder of the first process, beside that of each other process; an error if a process does not see it."""
-    first = partial.with_name(of_all_processes(partial.name)[0])
+def _seen_by_all(partial: Path) -> list[Path]:
+    """The folders of all processes, beside each other; an error if a process does not see that of the first."""
+    of_each = [partial.with_name(name) for name in of_all_processes(partial.name)]
+    first = of_each[0]
     sees = of_all_processes(first.is_dir())
     if not all(sees):
         found = f"one that process {sees.index(False)} does not see"
         way_out = "Give every process the same --out, in a folder that all machines share"
         raise InputError(str(first.parent), [Problem("a folder that all processes share", found, way_out=way_out)])
-    return first
+    return of_each
 
 
 def _set_mode(path: Path, public: bool) -> None:
