@@ -9,8 +9,8 @@ libraries (about 230 MB) included.
     python benchmarks/trace_sets.py --parts 100000 1000000 --processes 1 2 --csv benchmarks/trace_sets_parts.csv
 
 Cities of one day and 1,000 places, written in parts of 10,000 users. `ppmtf fit` learns the bridge, `ppmtf synthesize`
-makes a trace of each user, and `ppmtf test` tests them, each with the given numbers of processes; `ppmtf release` uses
-one process. A row has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a
+makes a trace of each user, `ppmtf test` tests them, and `ppmtf release` releases them, each with the given numbers of
+processes. A row has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a
 checksum of the files, which must be the same for all numbers of processes. With `--work`, the folders are kept, and
 an existing city is used again.
 
@@ -116,25 +116,22 @@ def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> It
             if not Path(city).exists():
                 (written,) = in_a_process(write_parts, city, n_users)
                 about = {"users": n_users, "processes": 1, "stage": "write", "seconds": written["seconds"]}
-                about |= {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "compiled": ""}
+                about |= {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "compiled": "", "writes": ""}
                 yield about | {"files": "", **machine()}
             for n_processes in numbers:
                 commands = {
                     "fit": [city, "--out", model],
                     "synthesize": [model, "--out", made],
                     "test": [model, made, "--out", verdicts],
+                    "release": [made, verdicts, "--out", released, "--key", f"{folder}/key", ONE],
                 }
-                if n_processes == numbers[-1]:
-                    # One process makes a release.
-                    commands["release"] = [made, verdicts, "--out", released, "--key", f"{folder}/key", ONE]
                 for name, arguments in commands.items():
-                    n_together = 1 if name == "release" else n_processes
-                    took = together([name, *arguments, "--seed", "0", "--overwrite"], n_together)
+                    took = together([name, *arguments, "--seed", "0", "--overwrite"], n_processes)
                     # The marker has the checksums of all other files.
                     out = Path(arguments[arguments.index("--out") + 1])
                     files = checksum(out / "ppmtf.json")[:12]
-                    about = {"users": n_users, "processes": n_together, "stage": name}
-                    yield about | took | {"files": files, **machine()}
+                    about = {"users": n_users, "processes": n_processes, "stage": name}
+                    yield about | took | {"writes": "each", "files": files, **machine()}
 
 
 def write_copies(folder: str, n_copies: str) -> list[Row]:
@@ -166,7 +163,7 @@ def rows_of_copies(folder: str, n_copies: int, numbers: list[int]) -> Iterator[R
         f"{folder}/{name}-x{n_copies}" for name in ("model", "synthetic", "verdicts", "released")
     )
     runs = [(number, ["test", model, made], verdicts) for number in numbers]
-    runs.append((1, ["release", made, verdicts, "--key", f"{released}-key", ONE], released))
+    runs += [(number, ["release", made, verdicts, "--key", f"{released}-key", ONE], released) for number in numbers]
     for n_together, command, out in runs:
         took = together([*command, "--out", out, "--seed", "0", "--overwrite"], n_together)
         about = {"copies": n_copies, "processes": n_together, "stage": command[0]}

@@ -153,7 +153,9 @@ class FriendlyGroup(TyperGroup):
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return f"{where}. Check permissions and free space; finished work is kept."
         if isinstance(error, RuntimeError) and "Gloo" in str(error):
-            return f"another process ended before the work was done; read its messages. ({error})"
+            from ppmtf_jax.runtime.devices import OTHER_ENDED
+
+            return f"{OTHER_ENDED}. ({error})"
         # JAX raises an error of its own if memory is short.
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)):
             way_out = "Take fewer users or places, a lower rank, or zeros=weighted; finished work is kept"

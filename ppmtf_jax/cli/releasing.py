@@ -78,27 +78,28 @@ def check_deniability(
         raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
     check_picture(plot, overwrite=overwrite)
     verdicts = run_privacy_test(model, synthetic, out, settings, seed=seed, overwrite=overwrite, progress=progress)
+    n_traces, n_passed = verdicts.n_traces, verdicts.n_passed
+    k = np.arange(1, int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to)) + 1)
+    rates = None if plot is None else verdicts.pass_rates(k)
     if not is_first_process():
         return
     if plot is not None:
         from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
 
-        k = np.arange(1, int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to)) + 1)
-        name = f"{len(verdicts.passed)} traces, {verdicts.n_verifiers} verifiers, eta = {settings.eta:g}"
-        save_figure(pass_rate_curves({name: verdicts.pass_rates(k)}), plot)
-    n_passed = int(verdicts.passed.sum())
+        name = f"{n_traces} traces, {verdicts.n_verifiers} verifiers, eta = {settings.eta:g}"
+        save_figure(pass_rate_curves({name: rates}), plot)
     if settings.k == 1:
         tell(
             "Warning: with k = 1 a trace needs no other user, so the test protects nobody. Use a larger --k, such as "
             "10."
         )
     tell(
-        f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
+        f"{n_passed} of {n_traces} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
         f"{settings.factor}); verdicts in {out}"
     )
     if not n_passed:
         tell(f"No trace may be released: {_way_out(settings, verdicts.n_verifiers)}.")
-    warn_of_few(n_passed, len(verdicts.passed))
+    warn_of_few(n_passed, n_traces)
 
 
 def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
@@ -113,6 +114,7 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
 
 @with_example("ppmtf release synthetic verdicts --out released --key released-key")
 @with_settings(ReleaseSettings)
+@shares_work
 def release(
     synthetic: Synthetic,
     out: Out,
@@ -129,7 +131,7 @@ def release(
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    progress: bool = True,
 ) -> None:
     """Write the traces that passed the test into a folder that can be handed to anyone.
 
@@ -145,7 +147,9 @@ def release(
     if (key is None) != (verdicts is None):
         expected = "--key FOLDER beside VERDICTS" if key is None else "no --key: nobody stands behind these traces"
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
-    made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=progress)
+    if not is_first_process():
+        return
     if key is None:
         tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])

@@ -25,17 +25,20 @@ from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
     open_trace_set,
     opened,
+    part_file,
     require_memory_to_load,
     trace_files,
     write_about,
 )
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.devices import is_first_process, own_items
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
 from ppmtf_jax.runtime.progress import progress_bar
 
-PART_USERS = 8 * BLOCK_USERS
+PART_BLOCKS = 8
+PART_USERS = PART_BLOCKS * BLOCK_USERS
 """Number of users in a part of synthetic traces."""
 
 
@@ -65,6 +68,7 @@ class StoredTraces(TraceSet):
     origin: Origin | None = None
     of_nobody: bool = False
     rows: Blocks[_Rows] | None = None  # the rows of this process, if they are not read from the folder
+    whole: bool = False  # whether every process reads all blocks
 
     @property
     def n_events(self) -> int:
@@ -72,12 +76,15 @@ class StoredTraces(TraceSet):
 
     @property
     def own_blocks(self) -> range:
-        """The numbers of the blocks of this process."""
-        n_blocks, n_processes = len(self.begins) - 1, jax.process_count()
-        if n_blocks < n_processes:
+        """The numbers of the blocks of this process: those of whole parts, if there are enough parts."""
+        n_blocks = len(self.begins) - 1
+        n_parts = -(-n_blocks // PART_BLOCKS)
+        if self.whole:
             return range(n_blocks)
-        edges = np.arange(n_processes + 1) * n_blocks // n_processes
-        return range(*edges[jax.process_index() :][:2].tolist())
+        if n_parts < jax.process_count():
+            return own_items(n_blocks)
+        parts = own_items(n_parts)
+        return range(parts.start * PART_BLOCKS, min(parts.stop * PART_BLOCKS, n_blocks))
 
     @property
     def has_events(self) -> np.ndarray:
@@ -114,17 +121,28 @@ class StoredTraces(TraceSet):
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
         return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
 
-    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
         def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
             user, trace = block.trace_table()
             return np.stack([number[user], trace], axis=1)
 
-        user, trace = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32)).joined().T
+        tables = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32))
+        user, trace = (np.concatenate(list(tables)) if own else tables.joined()).T
         return user, trace
 
     def in_memory(self) -> Traces:
         require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
+
+
+def in_own_parts(traces: TraceSet) -> bool:
+    """Whether several processes share the traces, and each has whole parts of `PART_USERS` users."""
+    return traces.blocks.shared and traces.n_users > PART_USERS * (jax.process_count() - 1)
+
+
+def read_whole(traces: TraceSet) -> TraceSet:
+    """The same traces, all of which this process reads."""
+    return replace(traces, whole=True) if isinstance(traces, StoredTraces) else traces
 
 
 class _OwnBlocks:
@@ -277,23 +295,30 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
     first = next(parts)
     kind, about = first.kind_and_facts()
     with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
-        write_parts(partial, chain([first], parts))
+        second = next(parts, None)
+        if second is None:
+            first.write_into(partial)
+        else:
+            write_parts(partial, chain([first, second], parts))
 
 
-def write_parts(folder: Path, parts: Iterator[Traces]) -> None:
-    """Write the files of a trace set into an existing folder; see `save_in_parts`."""
-    first, second = next(parts), next(parts, None)
-    if second is None:
-        first.write_into(folder)
-        return
-    (folder / TRACES_FILE).mkdir()
-    friends, last = [], None
-    for number, part in enumerate(chain([first, second], parts)):
+def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = None) -> None:
+    """Write the files of a trace set into an existing folder; see `save_in_parts`.
+
+    `n_parts`: how many parts there are, if this process has only those of `own_items`. If there are fewer parts than
+    processes, every process has all parts, and the first one writes them.
+    """
+    file, is_first = folder / TRACES_FILE, n_parts is None or is_first_process()
+    writes = is_first or (n_parts or 0) >= jax.process_count()
+    friends, last, part = [], None, None
+    for number, part in enumerate(parts, 0 if n_parts is None else own_items(n_parts).start):
         if last is not None and not part.user_ids[0] > last:
             problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
             raise InputError("parts", [problem])
         last = part.user_ids[-1]
-        part.write_events_into(folder / TRACES_FILE / f"part-{number:05d}.parquet")
+        if writes:
+            part.write_events_into(part_file(file, number, n_parts))
         if part.friendships is not None:
             friends.append(part.friendship_frame())
-    write_about(folder, first.places, first.time_grid, pd.concat(friends) if friends else None)
+    if is_first and part is not None:
+        write_about(folder, part.places, part.time_grid, pd.concat(friends) if friends else None)

@@ -127,7 +127,19 @@ def _columns_and_rows(files: Sequence[Path]) -> tuple[list[str], int]:
 
 def trace_files(folder: Path) -> list[Path]:
     """The files with the events of a trace set, in order; none if there are none."""
-    path = folder / TRACES_FILE
+    return files_of_table(folder / TRACES_FILE)
+
+
+def part_file(path: Path, number: int, n_parts: int | None) -> Path:
+    """The file of a part of a table: `path` if it is the only part, otherwise a file in a folder of this name."""
+    if n_parts == 1:
+        return path
+    path.mkdir(exist_ok=True)
+    return path / f"part-{number:05d}.parquet"
+
+
+def files_of_table(path: Path) -> list[Path]:
+    """The files of a table, which is a file or a folder of files, in order; none if there are none."""
     return sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path] if path.is_file() else []
 
 
@@ -146,7 +158,12 @@ def count_traces(folder: Path) -> int:
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """Read a Parquet file; what cannot be read is an `InputError`, as is a table that would not fit into the memory."""
+    """Read a Parquet file, or a folder of them as one table.
+
+    What cannot be read is an `InputError`, as is a table that would not fit into the memory.
+    """
+    if path.is_dir():
+        return pd.concat(map(read_parquet, files_of_table(path)), ignore_index=True)
     with opened(path) as file:
         # A few bytes of Parquet can stand for any number of rows.
         needed = file.metadata.num_rows * file.metadata.num_columns * BYTES_A_VALUE

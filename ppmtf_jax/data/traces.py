@@ -116,8 +116,11 @@ class TraceSet(abc.ABC):
         """The traces of some users, in memory."""
 
     @abc.abstractmethod
-    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """User index and trace number of each distinct trace, in the order of the events."""
+    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events.
+
+        `own`: only of the traces in the blocks of this process.
+        """
 
     @abc.abstractmethod
     def in_memory(self) -> Traces:
@@ -520,7 +523,7 @@ class Traces(TraceSet):
             friendships=pairs,
         )
 
-    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
         first = np.flatnonzero(self._begins_trace())
         return self.user[first], self.trace[first]
 

@@ -1,7 +1,7 @@
 """The steps that the command line and jobs share, each as one function that loads, works and saves.
 
 A step checks its outputs before it works. Only the owner may read the outputs, except for a release. Several processes
-may run a fit, a synthesis or a test together; then the first process alone writes.
+may run a step together: the first process writes a fitted model, and each process its own part of all other outputs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from ppmtf_jax.data.stored_traces import PART_USERS, open_traces, save_in_parts
+from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts, open_traces, write_parts
 from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
@@ -36,7 +37,7 @@ from ppmtf_jax.privacy.release import (
     make_release,
     save_release,
 )
-from ppmtf_jax.runtime.devices import is_first_process
+from ppmtf_jax.runtime.devices import is_first_process, sum_over_processes
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
 from ppmtf_jax.runtime.progress import spinner
@@ -105,7 +106,8 @@ def fit_model(
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
     traces = open_traces(train, with_friends=False, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
-    _save(model, out, overwrite, [train])
+    if is_first_process():
+        model.save(out, overwrite=overwrite, inputs=[train])
     return model
 
 
@@ -186,19 +188,18 @@ def synthesize_traces(
     """
     _check_output(out, SYNTHETIC, overwrite, [model])
     parts = synthesize_in_parts(FittedModel.load(model), settings, n_users=PART_USERS, seed=seed, progress=progress)
-    n_made = np.zeros(2, np.int64)
+    n_made, about = np.zeros(2, np.int64), {}
 
     def counted() -> Iterator[Traces]:
-        for part in parts:
+        for part in parts.own:
             n_made[:] += len(part.trace_table()[0]), part.n_events
+            about.update(part.kind_and_facts()[1])
             yield part
 
-    if is_first_process():
-        save_in_parts(counted(), out, overwrite=overwrite, inputs=[model])
-    else:
-        for _ in parts:
-            pass
-    n_traces, n_events = n_made.tolist()
+    with output_folder(out, SYNTHETIC, about=about, overwrite=overwrite, inputs=[model], together=True) as partial:
+        write_parts(partial, counted(), parts.n_parts)
+    is_shared = parts.n_parts >= jax.process_count()
+    n_traces, n_events = (sum_over_processes(n_made) if is_shared else n_made).tolist()
     return n_traces, n_events
 
 
@@ -217,7 +218,8 @@ def run_privacy_test(
     _check_output(out, VERDICTS, overwrite, inputs)
     fitted, traces = FittedModel.load(model), open_traces(synthetic, progress=progress)
     verdicts = plausible_deniability_test(fitted, traces, settings, seed=seed, progress=progress)
-    _save(verdicts, out, overwrite, inputs)
+    if is_first_process() or verdicts.is_share:
+        verdicts.save(out, overwrite=overwrite, inputs=inputs)
     return verdicts
 
 
@@ -242,9 +244,10 @@ def release_traces(
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
     is_model = marker is not None and marker.kind == MODEL
     traces = open_traces(synthetic, progress=progress)
-    judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by)
+    judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by, own=in_own_parts(traces))
     release = make_release(traces, judged, settings, seed=seed)
-    save_release(release, out, key, overwrite=overwrite, inputs=inputs)
+    if is_first_process() or release.is_share:
+        save_release(release, out, key, overwrite=overwrite, inputs=inputs)
     return release
 
 
@@ -274,8 +277,3 @@ def load_released(
 def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:
     if is_first_process():
         check_output_folder(out, kind, overwrite=overwrite, inputs=inputs)
-
-
-def _save(made: FittedModel | PlausibleDeniability, out: PathLike, overwrite: bool, inputs: Sequence[PathLike]) -> None:
-    if is_first_process():
-        made.save(out, overwrite=overwrite, inputs=inputs)

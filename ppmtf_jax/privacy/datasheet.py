@@ -18,14 +18,17 @@ How to read it
 
 
 class Contents(NamedTuple):
-    """The traces of a release: how many there are, and a function that makes parts of a given size."""
+    """The traces of a release: how many there are, and a function that makes parts of a given size.
+
+    The function's second argument is whether to make only the parts of this process.
+    """
 
     n_users: int
     n_traces: int
     n_events: int
     places: PlaceTable
     time_grid: TimeGrid
-    in_parts: Callable[[int], Iterator[Traces]]
+    in_parts: Callable[[int, bool], Iterator[Traces]]
 
 
 def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,9 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted, in_lines
-from ppmtf_jax.data.trace_set import read_parquet, write_table
+from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts
+from ppmtf_jax.data.trace_set import files_of_table, part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
@@ -37,7 +40,13 @@ from ppmtf_jax.privacy.plausible_users import (
     count_plausible_users,
     own_log_likelihoods,
 )
-from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
+from ppmtf_jax.runtime.devices import (
+    gather_rows,
+    of_all_processes,
+    own_items,
+    own_share,
+    seed_of_first_process,
+)
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array
@@ -55,6 +64,8 @@ VERDICTS_FILE = "verdicts.parquet"
 TESTED_EVENT_BYTES = 8 + 2 * 8
 # Bytes per trace: two copies of the table of verdicts.
 VERDICT_BYTES = 2 * 7 * 8
+# More than any threshold.
+NO_LIMIT = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -150,6 +161,9 @@ class PlausibleDeniability:
         input user included, who make the trace with about the same probability, eq. (7); it is `threshold` if counting
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
+    is_share : bool
+        Whether the table has only the traces of this process, of several that tested many users together. Then every
+        process has to call the methods below, except for those that return a value for each trace.
     """
 
     settings: PrivacyTestSettings
@@ -163,6 +177,7 @@ class PlausibleDeniability:
     seed: Seed = field(repr=False)
     n_verifiers: int
     table: pd.DataFrame
+    is_share: bool = False
 
     def __repr__(self) -> str:
         parts = {
@@ -176,12 +191,34 @@ class PlausibleDeniability:
     @cached_property
     def lineage(self) -> Lineage:
         """Digests of the verdicts, and of the data that they were made from."""
-        said = digest_of(asdict(self.settings), self.claims, list(self.table), *map(digest_of_array, self._columns))
+        own = [digest_of_array(column.to_numpy()) for part in self._parts() for _, column in part.items()]
+        said = digest_of(asdict(self.settings), self.claims, list(self.table), *chain(*self._of_all(own)))
         return {**self.made_from, VERDICTS: said}
 
+    def _parts(self) -> list[pd.DataFrame]:
+        """The verdicts on the traces of `PART_USERS` users after another."""
+        first = np.flatnonzero(run_begins(self.table["user"].to_numpy()))[::PART_USERS]
+        return [self.table[begin:end] for begin, end in pairwise([*first.tolist(), len(self.table)])]
+
+    def _of_all(self, own: Any) -> list[Any]:
+        """The values of all processes that have a share of the verdicts."""
+        return of_all_processes(own) if self.is_share else [own]
+
     @property
-    def _columns(self) -> list[np.ndarray]:
-        return [column.to_numpy() for _, column in self.table.items()]
+    def n_traces(self) -> int:
+        """Number of tested traces."""
+        return sum(self._of_all(len(self.table)))
+
+    def same_number_of_each_user(self) -> bool:
+        """Whether each user of the model has equally many traces."""
+        counts = self.table["user"].value_counts()
+        n_users, least, most = zip(*self._of_all([len(counts), int(counts.min()), int(counts.max())]), strict=True)
+        return sum(n_users) == self.n_users and min(least) == max(most)
+
+    @property
+    def n_passed(self) -> int:
+        """Number of traces that may be released."""
+        return sum(self._of_all(int(self.passed.sum())))
 
     @property
     def log_likelihood(self) -> Float[np.ndarray, " trace"]:
@@ -206,9 +243,9 @@ class PlausibleDeniability:
     @property
     def counted_to(self) -> float:
         """The largest k for which the number of passing traces is known; infinite if all users were counted."""
-        if self.settings.count_all or not self.passed.any():
-            return np.inf
-        return float(self.threshold[self.passed].min())
+        own = np.inf if self.settings.count_all else float(self.threshold[self.passed].min(initial=NO_LIMIT))
+        least = min(self._of_all(own))
+        return np.inf if least == NO_LIMIT else least
 
     @property
     def least_users_per_place(self) -> int | None:
@@ -227,12 +264,19 @@ class PlausibleDeniability:
             "made_from": dict(self.made_from),
             "seed": self.seed._asdict(),
         }
-        with output_folder(folder, VERDICTS, about=about, overwrite=overwrite, inputs=inputs) as partial:
-            write_table(partial / VERDICTS_FILE, self.table)
+        how = {"about": about, "overwrite": overwrite, "inputs": inputs, "together": self.is_share}
+        with output_folder(folder, VERDICTS, **how) as partial:
+            parts = self._parts()
+            n_parts = sum(self._of_all(len(parts)))
+            for number, part in enumerate(parts, own_items(n_parts).start if self.is_share else 0):
+                write_table(part_file(partial / VERDICTS_FILE, number, n_parts), part)
 
     @classmethod
-    def load(cls, folder: PathLike) -> PlausibleDeniability:
-        """Read a folder of verdicts; `InputError` if it is something else, or was changed."""
+    def load(cls, folder: PathLike, *, own: bool = False) -> PlausibleDeniability:
+        """Read a folder of verdicts; `InputError` if it is something else, or was changed.
+
+        `own`: read only this process's share of the verdicts; there are at least as many parts as processes.
+        """
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
         absent = [name for name in ABOUT if name not in about]
         if absent:
@@ -246,7 +290,12 @@ class PlausibleDeniability:
             read[name] = kind(**values)
         if read["users_per_place"] is not None:
             read["users_per_place"] = np.array(read["users_per_place"])
-        return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
+        file = Path(folder) / VERDICTS_FILE
+        if not own:
+            return cls(**read, table=read_parquet(file))
+        files = files_of_table(file)
+        table = pd.concat([read_parquet(files[number]) for number in own_items(len(files))], ignore_index=True)
+        return cls(**read, table=table, is_share=True)
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test, for each k: Fig. 16 of the paper from one test.
@@ -259,11 +308,12 @@ class PlausibleDeniability:
         if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"
             raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
-        return (self.plausible_users >= k[:, None]).mean(axis=1)
+        passed = np.sum(self._of_all((self.plausible_users >= k[:, None]).sum(axis=1).tolist()), axis=0)
+        return passed / self.n_traces
 
 
-# All fields but the table.
-ABOUT = [each.name for each in fields(PlausibleDeniability) if each.name != "table"]
+# All fields but the table and what says whose it is.
+ABOUT = [each.name for each in fields(PlausibleDeniability)][:-2]
 
 
 def plausible_deniability_test(
@@ -292,7 +342,9 @@ def plausible_deniability_test(
     k' >= 1 + the number of other members of the class in the subset: it is certain that every trace passes only if the
     subset has k - 1 others of every class.
 
-    Several processes share the work, and all get the same outcome; see `join_processes`.
+    Several processes share the work; see `join_processes`. All get the same outcome, but for the traces of many users
+    in a folder: if there are at least as many parts of 65,536 users as processes, each process gets the verdicts on the
+    traces of its own users.
 
     Parameters
     ----------
@@ -338,12 +390,18 @@ def plausible_deniability_test(
         way_out = "This test compares likelihoods: synthesize with another system"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     origin = check_origin(model, synthetic)
-    require_memory_to_test(synthetic.n_events, max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants))
+    is_share = in_own_parts(synthetic)
+    n_shares = jax.process_count() if is_share else 1
+    n_traces = max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants)
+    require_memory_to_test(synthetic.n_events // n_shares, n_traces // n_shares)
     own_seed = seed_of_first_process(draw_seed(seed))
-    user, trace = synthetic.trace_table()
+    user, trace = synthetic.trace_table(own=is_share)
     threshold = np.full(len(user), chosen.k)
     if chosen.noise_epsilon is not None:
-        threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
+        # Drawn for the traces of all processes, because noise is drawn once for all.
+        rows = of_all_processes(len(user)) if is_share else [len(user)]
+        before = sum(rows[: jax.process_index()]) if is_share else 0
+        threshold = add_laplace(np.full(sum(rows), chosen.k), 1, chosen.noise_epsilon)[before:][: len(user)]
     blocks = synthetic.blocks.map(
         lambda block, first_trace: (first_trace[0], places_of_traces(model, block)),
         np.searchsorted(user, np.arange(synthetic.n_users)),
@@ -363,7 +421,8 @@ def plausible_deniability_test(
             stop_at = None if chosen.count_all else threshold[rows]
             found = _judged(trace_model, verifiers, index[user[rows]], places[share], chosen.eta, stop_at, progress)
             judged.append(found if blocks.shared else [gather_rows(column, len(places)) for column in found])
-    own, plausible, compared = (blocks.of_all(np.concatenate(parts)) for parts in zip(*judged, strict=True))
+    found = [np.concatenate(parts) for parts in zip(*judged, strict=True)]
+    own, plausible, compared = found if is_share else map(blocks.of_all, found)
     columns = {"user": synthetic.user_ids[user], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
     columns |= {"verifiers": compared, "threshold": threshold, "passed": plausible >= threshold}
     return PlausibleDeniability(
@@ -378,6 +437,7 @@ def plausible_deniability_test(
         own_seed,
         n_verifiers,
         pd.DataFrame(columns),
+        is_share,
     )
 
 

@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
@@ -28,8 +30,8 @@ from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.data.stored_traces import PART_USERS, write_parts
-from ppmtf_jax.data.trace_set import read_parquet, write_table
+from ppmtf_jax.data.stored_traces import PART_USERS, read_whole, write_parts
+from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import Contents, datasheet_text
@@ -37,12 +39,19 @@ from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_text
+from ppmtf_jax.runtime.devices import (
+    is_first_process,
+    joined_over_processes,
+    of_all_processes,
+    own_items,
+    seed_of_first_process,
+)
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import (
     STATEMENT_JSON,
     Paths,
     check_output_folder,
-    content_digest,
+    checksums,
     marked,
     output_folder,
     read_marker,
@@ -87,6 +96,10 @@ class Release:
     key : DataFrame or None
         Secret. One row for each trace: released_user and released_trace, and the original user and synthetic_trace.
         None for traces of nobody.
+    n_parts : int
+        Number of parts in which traces and key are written.
+    is_share : bool
+        Whether several processes make the release together. Then each has only the key of its own parts.
     seed : Seed or None
         Secret. The seed of the random order of ids. None for traces of nobody.
     origin : Origin
@@ -101,6 +114,8 @@ class Release:
     seed: Seed | None
     origin: Origin
     lineage: Lineage
+    n_parts: int = 1
+    is_share: bool = False
 
     @property
     def n_traces(self) -> int:
@@ -110,7 +125,7 @@ class Release:
     @cached_property
     def traces(self) -> Traces:
         """All released traces. After a test, users have new ids in random order, such as "released 5e1f0a 07"."""
-        return next(self.contents.in_parts(self.contents.n_users))
+        return next(self.contents.in_parts(self.contents.n_users, False))
 
     def __repr__(self) -> str:
         """Only public facts."""
@@ -165,9 +180,10 @@ def make_release(
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     if isinstance(by, FittedModel):
         return _release_of_nobody(synthetic.in_memory(), by, chosen)
-    verdicts, own_seed = by, draw_seed(seed)
+    verdicts, is_share = by, by.is_share
+    own_seed = seed_of_first_process(draw_seed(seed)) if is_share else draw_seed(seed)
     check_same_traces(synthetic, verdicts)
-    passed = verdicts.passed
+    passed = joined_over_processes(verdicts.passed) if is_share else verdicts.passed
     _check_places(verdicts, chosen.min_users_per_place)
     if not passed.any():
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
@@ -176,7 +192,7 @@ def make_release(
     number, released_trace, order = _fresh_numbers(user, chosen.keep_users_together, own_seed.value)
     row = np.full(len(passed), -1, np.int32)
     row[np.flatnonzero(passed)[order]] = np.arange(len(order), dtype=np.int32)
-    shuffled = _Shuffled(synthetic, row, number)
+    shuffled = _Shuffled(read_whole(synthetic), row, number)
     n_events, at_place = shuffled.count()
     place_order = np.argsort(synthetic.places.ids, kind="stable")
     n_users = int(number[-1]) + 1
@@ -185,19 +201,27 @@ def make_release(
     places = _in_order(synthetic.places, place_order)
     new_place = np.argsort(place_order).astype(np.int32)
 
-    def in_parts(n_users_of_part: int) -> Iterator[Traces]:
-        for users, row, instant, place in shuffled.in_parts(n_events, n_users_of_part):
+    n_parts = -(-n_users // PART_USERS)
+    own_rows = slice(None)
+    if is_share:
+        own = own_items(n_parts)
+        own_rows = slice(*np.searchsorted(number, [own.start * PART_USERS, own.stop * PART_USERS]))
+
+    def in_parts(n_users_of_part: int, own: bool) -> Iterator[Traces]:
+        for users, row, instant, place in shuffled.in_parts(n_events, n_users_of_part, own):
             user, trace = (each[row].astype(np.int32) for each in (number, released_trace))
             yield Traces(user - user[0], trace, instant, new_place[place], new_ids(users), places, grid)
 
     contents = Contents(n_users, len(number), int(n_events.sum()), places, grid, in_parts)
     # In pieces, because an array of texts takes several times the memory of a column.
-    pieces = np.split(number, range(PART_USERS, len(number), PART_USERS))
+    own_numbers = number[own_rows]
+    pieces = np.split(own_numbers, range(PART_USERS, len(own_numbers), PART_USERS))
     columns = {"released_user": pd.concat([pd.Series(new_ids(piece)) for piece in pieces], ignore_index=True)}
-    columns |= {"released_trace": released_trace, "user": synthetic.user_ids[user[order]]}
-    key = pd.DataFrame(columns | {"synthetic_trace": trace[order]})
+    original = order[own_rows]
+    columns |= {"released_trace": released_trace[own_rows], "user": synthetic.user_ids[user[original]]}
+    key = pd.DataFrame(columns | {"synthetic_trace": trace[original]})
     statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, at_place)
-    return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage)
+    return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage, n_parts, is_share)
 
 
 class _Shuffled(NamedTuple):
@@ -225,8 +249,10 @@ class _Shuffled(NamedTuple):
             at_place += np.bincount(place, minlength=len(at_place))
         return of_row, at_place
 
-    def in_parts(self, n_events: Int[np.ndarray, " row"], n_users: int) -> Iterator[tuple[np.ndarray, ...]]:
+    def in_parts(self, n_events: Int[np.ndarray, " row"], n_users: int, own: bool) -> Iterator[tuple[np.ndarray, ...]]:
         """The released events in parts of `n_users` users: the users, and row, instant and place of each event.
+
+        `own`: only the parts of this process.
 
         Several parts need a temporary file of 12 bytes an event. The file has no name, so nothing of it is left even if
         the program is killed.
@@ -234,22 +260,25 @@ class _Shuffled(NamedTuple):
         # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
         part_of_row = (self.number // n_users).astype(np.uint16)
         n_parts = int(part_of_row[-1]) + 1
-        begins = np.concatenate([[0], np.cumsum(np.bincount(part_of_row, n_events).astype(np.int64))])
+        parts = own_items(n_parts) if own else range(n_parts)
+        of_part = np.bincount(part_of_row, n_events).astype(np.int64)[parts.start : parts.stop]
+        begins = np.concatenate([[0], np.cumsum(of_part)])
         ends, width = begins.copy(), 3 * np.dtype(np.int32).itemsize
-        with TemporaryFile() if n_parts > 1 else BytesIO() as store:
+        with TemporaryFile() if len(parts) > 1 else BytesIO() as store:
             for events in self.events():
                 part = part_of_row[events[:, 0]]
-                events, n_in_part = events[np.argsort(part, kind="stable")], np.bincount(part, minlength=n_parts)
-                for each, own in zip(range(n_parts), np.split(events, np.cumsum(n_in_part)[:-1]), strict=True):
+                by_part = np.argsort(part, kind="stable")
+                edges = np.searchsorted(part[by_part], np.arange(parts.start, parts.stop + 1))
+                for each, (first, last) in enumerate(pairwise(edges)):
                     store.seek(ends[each] * width)
-                    store.write(own.tobytes())
-                    ends[each] += len(own)
-            for each in range(n_parts):
+                    store.write(events[by_part[first:last]].tobytes())
+                    ends[each] += last - first
+            for each, part in enumerate(parts):
                 store.seek(begins[each] * width)
-                content = store.read((begins[each + 1] - begins[each]) * width)
+                content = store.read(of_part[each] * width)
                 events = np.frombuffer(content, np.int32).reshape(-1, 3)
                 row, instant, place = events[np.argsort(events[:, 0], kind="stable")].T
-                yield np.arange(each * n_users, int(self.number[row[-1]]) + 1), row, instant, place
+                yield np.arange(part * n_users, int(self.number[row[-1]]) + 1), row, instant, place
 
 
 def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:
@@ -265,7 +294,7 @@ def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseS
         raise InputError("release", problems)
     n_traces, released = len(synthetic.trace_table()[0]), replace(synthetic, origin=None)
     facts = synthetic.n_users, n_traces, synthetic.n_events, synthetic.places, synthetic.time_grid
-    contents = Contents(*facts, lambda _: iter([released]))
+    contents = Contents(*facts, lambda *_: iter([released]))
     return Release(contents, statement, None, None, origin, synthetic.lineage)
 
 
@@ -296,19 +325,38 @@ def save_release(
     beside = [] if key_folder is None else [key_folder]
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, *beside])
     about = {OF_NOBODY: True} if release.key is None else None
-    with output_folder(folder, RELEASE, about=about, overwrite=overwrite, public=True, inputs=inputs) as unfinished:
-        write_parts(unfinished, release.contents.in_parts(PART_USERS))
-        write_statement(unfinished, release.statement, statement_text(release.statement))
-        write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
+    how = {"overwrite": overwrite, "inputs": inputs, "together": release.is_share}
+    with output_folder(folder, RELEASE, about=about, public=True, **how) as unfinished:
+        parts = release.contents.in_parts(PART_USERS, release.is_share)
+        write_parts(unfinished, parts, release.n_parts)
+        if not release.is_share or is_first_process():
+            write_statement(unfinished, release.statement, statement_text(release.statement))
+            write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
         if release.key is not None and release.seed is not None and key_folder is not None:
+            files = checksums(unfinished)
+            for more in of_all_processes(files) if release.is_share else ():
+                files |= more
             of_key: dict[str, Any] = {
                 "seed": release.seed._asdict(),
                 "origin": release.origin._asdict(),
                 "made_from": dict(release.lineage),
-                "release": content_digest(unfinished),
+                "release": digest_of(files),
             }
-            with output_folder(key_folder, RELEASE_KEY, about=of_key, overwrite=overwrite, inputs=inputs) as secret:
-                write_table(secret / KEY_FILE, release.key)
+            with output_folder(key_folder, RELEASE_KEY, about=of_key, **how) as secret:
+                _write_key(secret / KEY_FILE, release.key, release)
+
+
+def _write_key(path: Path, key: pd.DataFrame, release: Release) -> None:
+    """Write the rows of the key for each part of the released traces."""
+    n_parts, number = release.n_parts, 0
+    if release.is_share:
+        if n_parts < jax.process_count() and not is_first_process():
+            return
+        number = own_items(n_parts).start
+    first = np.flatnonzero(run_begins(key["released_user"].to_numpy()))[::PART_USERS]
+    for begin, end in pairwise([*first.tolist(), len(key)]):
+        write_table(part_file(path, number, n_parts), key[begin:end])
+        number += 1
 
 
 def is_release(folder: PathLike) -> bool:
@@ -379,7 +427,7 @@ def check_same_traces(synthetic: TraceSet, verdicts: PlausibleDeniability) -> No
         drawn = "none" if made is None else made.draw
         found = f"those of other traces (draw {tested_origin.draw}, not {drawn})"
     check(made == tested_origin, "the verdicts of these traces", found)
-    user, trace = synthetic.trace_table()
+    user, trace = synthetic.trace_table(own=verdicts.is_share)
     tested = verdicts.table
     is_same = len(user) == len(tested) and (
         np.array_equal(synthetic.user_ids[user], tested["user"]) and np.array_equal(trace, tested["trace"])

@@ -146,8 +146,7 @@ def _not_protected(verdicts: PlausibleDeniability, together: bool, n_events: Int
         "has the model.",
         "Which traces were withheld, and how many.",
     ]
-    traces_of_user = verdicts.table["user"].value_counts()
-    if len(traces_of_user) == verdicts.n_users and traces_of_user.nunique() == 1:
+    if verdicts.same_number_of_each_user():
         points.append(
             "How many training users there were. The same number of traces was made from each of them, so the number "
             "of released traces reveals something about it."

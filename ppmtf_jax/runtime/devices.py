@@ -9,12 +9,17 @@ rows are independent, each process computes `own_share` of the rows, and `gather
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from threading import Thread
 from typing import Any
 
 import jax
@@ -23,11 +28,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.files import remove_unfinished
 from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
-# A process that was silent for so long has died; then the others end. Processes send signs of life while they compute.
-HEARTBEAT_S = 20
+# A machine that is silent for so long has failed; then the processes on the other machines end.
+SILENCE_S = 20
+OTHER_ENDED = "another process ended before the work was done; read its messages"
+# The connections over which processes learn that another one has ended: those of process 0 with each other process.
+_connections: list[socket.socket] = []
 SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 WRONG_SUMS = ("0.10.2", "0.11.")
@@ -88,7 +97,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
 
     Call it before any other use of JAX except `use_all_cores`, with the same data, settings and seed in every process.
     `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
-    Only the first process should write the results; see `is_first_process`.
+    Only the first process should write the results; see `is_first_process`. The verdicts on many users in a folder are
+    an exception: see `PlausibleDeniability.is_share`.
 
     Parameters
     ----------
@@ -112,13 +122,59 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # with this service, a process ignores SIGTERM
     try:
-        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=HEARTBEAT_S)
+        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=SILENCE_S)
         # Processes connect at their first exchange. At a later exchange, JAX would give up a process that is 30 s late.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
-    except (RuntimeError, ValueError) as error:
+        _watch_others(coordinator.rpartition(":")[0].strip("[]"), n_processes, process)
+        if jax.default_backend() == "cpu":
+            # All connections are made. JAX would abort this process, without removing its unfinished files, if
+            # process 0 ended.
+            jax.distributed.shutdown()
+    except (RuntimeError, ValueError, OSError) as error:
         way_out = "Start every process with the same --coordinator and --processes, one of them as process 0"
         raise InputError("processes", [Problem("all processes", str(error), way_out=way_out)]) from error
+
+
+def _watch_others(host: str, n_processes: int, process: int) -> None:
+    """End this process as soon as another one ends before its work is done.
+
+    The system closes the connections of a process, however it ends. So process 0 notices the end of any process, and
+    the others that of process 0.
+    """
+    if process == 0:
+        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        with socket.create_server(
+            ("", 0), family=family, backlog=n_processes, dualstack_ipv6=family == socket.AF_INET6
+        ) as server:
+            of_first_process(np.array(server.getsockname()[1]))
+            others = [server.accept()[0] for _ in range(n_processes - 1)]
+    else:
+        others = [socket.create_connection((host, int(of_first_process(np.array(0)))))]
+    _connections.extend(others)
+    atexit.register(_say_goodbye)
+    for other in others:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", SILENCE_S // 2), ("TCP_KEEPINTVL", SILENCE_S // 4), ("TCP_KEEPCNT", 2)):
+            if hasattr(socket, name):  # not on every system
+                other.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        Thread(target=_end_with, args=[other], daemon=True).start()
+
+
+def _end_with(other: socket.socket) -> None:
+    """Wait for the end of another process; end this one if the other did not say before that its work is done."""
+    with suppress(OSError):
+        if other.recv(1):
+            return
+    sys.stderr.write(f"Error: {OTHER_ENDED}.\n")
+    remove_unfinished()
+    leave_processes(1)
+
+
+def _say_goodbye() -> None:
+    for other in _connections:
+        with suppress(OSError):
+            other.send(b".")
 
 
 def mesh_of(devices: Sequence[Any] | None = None) -> Mesh:
@@ -151,6 +207,21 @@ def own_share(n_rows: int, block: int = 1) -> slice:
     return slice(first, min(first + size, n_rows))
 
 
+def own_items(n: int) -> range:
+    """The numbers of this process's share of `n` items; if there are fewer than processes, every process has all.
+
+    Examples
+    --------
+    >>> own_items(3)
+    range(0, 3)
+    """
+    n_processes = jax.process_count()
+    if n < n_processes:
+        return range(n)
+    process = jax.process_index()
+    return range(n * process // n_processes, n * (process + 1) // n_processes)
+
+
 def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int = 1) -> Shaped[np.ndarray, "row ..."]:
     """All rows, bit for bit, from the shares of `own_share`; every process must call it.
 
@@ -179,6 +250,14 @@ def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarr
     return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
 
 
+def of_all_processes(own: Any) -> list[Any]:
+    """The JSON values of all processes, in the order of processes; every process must call it."""
+    if jax.process_count() == 1:
+        return [own]
+    line = np.frombuffer((json.dumps(own) + "\n").encode(), np.uint8)
+    return [json.loads(each) for each in joined_over_processes(line).tobytes().splitlines()]
+
+
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
     """The first process's array, for values that differ between processes, such as noise; every process calls it."""
     return array if jax.process_count() == 1 else of_each_process(array)[0]
@@ -194,17 +273,15 @@ def seed_of_first_process(seed: Seed) -> Seed:
 
 
 def wait_for_processes() -> None:
-    """Wait until every process calls this, at the end of the program; the first process may still have to write.
-
-    JAX waits by itself, but gives up after five minutes and ends processes that still work.
-    """
-    if jax.distributed.is_initialized():
+    """Wait until every process calls this, at the end of the program; the first process may still have to write."""
+    if _connections:
+        _say_goodbye()
         of_each_process(np.zeros(1))
 
 
 def leave_processes(exit_code: int) -> None:
     """End this process after an error without waiting for the others, which would wait for its share of the work."""
-    if jax.distributed.is_initialized():
+    if _connections:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)

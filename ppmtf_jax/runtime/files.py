@@ -31,6 +31,7 @@ SEARCHED_BYTES = 2**16
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 AS_IT_IS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_unfinished: set[Path] = set()
 
 
 @contextmanager
@@ -41,17 +42,34 @@ def atomic_file(path: PathLike, *, public: bool = False) -> Iterator[Path]:
     """
     final = Path(path)
     check_apart(final)
-    partial = leftover(final, "partial")
+    with unfinished(final) as partial:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | NO_LINK, 0o600))
+        yield partial
+        if public:
+            make_public(partial)
+        os.replace(partial, final)
+
+
+@contextmanager
+def unfinished(final: Path, partial: Path | None = None) -> Iterator[Path]:
+    """Give a temporary name beside an output, or take this one; what has this name at the end is removed."""
+    partial = partial or leftover(final, "partial")
+    _unfinished.add(partial)
     with writing_to(final):
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | NO_LINK, 0o600))
             yield partial
-            if public:
-                make_public(partial)
-            os.replace(partial, final)
         finally:
             remove(partial)
+            _unfinished.discard(partial)
+
+
+def remove_unfinished() -> None:
+    """Remove all unfinished outputs, because the process is about to end; another thread may still be writing them."""
+    for path in list(_unfinished):
+        for _ in range(10):
+            with suppress(OSError):
+                remove(path)
 
 
 def check_apart(path: PathLike) -> None:

@@ -11,13 +11,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.runtime.devices import of_all_processes
 from ppmtf_jax.runtime.files import (
     MARKER,
     PathLike,
@@ -28,8 +29,8 @@ from ppmtf_jax.runtime.files import (
     make_public,
     name_taken,
     remove,
+    unfinished,
     write_text,
-    writing_to,
 )
 from ppmtf_jax.runtime.lineage import digest_of
 
@@ -73,37 +74,66 @@ def output_folder(
     overwrite: bool = False,
     public: bool = False,
     inputs: Paths = (),
+    together: bool = False,
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it gets its marker and the name `path` when the block ends without an error.
+
+    With `together`, each of several processes gets a folder of its own; `path` then has the files of all of them.
 
     `about` is for the marker and may be filled until the block ends. A public folder can be handed to anyone: others
     may read it, and no file tells when it was made. See `check_output_folder` for `overwrite` and `inputs`.
     """
     final = Path(os.path.abspath(path))
     check_output_folder(final, kind, overwrite=overwrite, inputs=inputs)
-    partial = leftover(final, "partial")
-    with writing_to(final):
-        try:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            create_private(partial)
-            yield partial
+    with ExitStack() as stack:
+        partial = stack.enter_context(unfinished(final))
+        create_private(partial)
+        of_each = _seen_by_all(partial) if together else [partial]
+        whole = of_each[0]
+        for each in of_each:
+            # If a process is killed, the others remove its folder.
+            stack.enter_context(unfinished(final, each))
+        yield partial
+        files = checksums(partial)
+        for name in files if whole != partial else ():
+            (whole / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(partial / name, whole / name)
+        for more in of_all_processes(files) if together else ():
+            files |= more
+        if whole == partial:
             content = {
                 "format": MARKER_FORMAT,
                 "kind": kind,
                 "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
                 "about": about or {},
-                "files": {name: checksum(partial / name) for name in files_below(partial)},
+                "files": dict(sorted(files.items())),
             }
-            write_text(partial / MARKER, json.dumps(content, indent=1) + "\n")
-            for each in (*partial.rglob("*"), partial):
-                if public:
-                    make_public(each)
-                    os.utime(each, (NO_TIME_S, NO_TIME_S))
-                else:
-                    each.chmod(0o700 if each.is_dir() else 0o600)
-            _put_in_place(partial, final, kind, inputs)
-        finally:
-            remove(partial)
+            write_text(whole / MARKER, json.dumps(content, indent=1) + "\n")
+            for name in {*files, MARKER, *(str(folder) for file in files for folder in Path(file).parents)}:
+                _set_mode(whole / name, public)
+            _put_in_place(whole, final, kind, inputs)
+        if together:
+            of_all_processes(None)
+
+
+def _seen_by_all(partial: Path) -> list[Path]:
+    """The folders of all processes, beside each other; an error if a process does not see that of the first."""
+    of_each = [partial.with_name(name) for name in of_all_processes(partial.name)]
+    first = of_each[0]
+    sees = of_all_processes(first.is_dir())
+    if not all(sees):
+        found = f"one that process {sees.index(False)} does not see"
+        way_out = "Give every process the same --out, in a folder that all machines share"
+        raise InputError(str(first.parent), [Problem("a folder that all processes share", found, way_out=way_out)])
+    return of_each
+
+
+def _set_mode(path: Path, public: bool) -> None:
+    if public:
+        make_public(path)
+        os.utime(path, (NO_TIME_S, NO_TIME_S))
+    else:
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def check_output_folder(path: PathLike, kind: str, *, overwrite: bool = False, inputs: Paths = ()) -> None:
@@ -174,10 +204,15 @@ def checksum(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below a folder, by its path with slashes, in order."""
+    return {name: checksum(folder / name) for name in files_below(folder)}
+
+
 def content_digest(path: Path) -> str:
     """SHA-256 of a file, or of all files below a folder with their names; empty if there is nothing at `path`."""
     if path.is_dir():
-        return digest_of({name: checksum(path / name) for name in files_below(path)})
+        return digest_of(checksums(path))
     return checksum(path) if path.is_file() else ""
 
 

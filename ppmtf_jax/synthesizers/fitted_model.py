@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
@@ -23,7 +24,7 @@ from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
-from ppmtf_jax.runtime.devices import seed_of_first_process
+from ppmtf_jax.runtime.devices import own_items, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
 from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage, json_of_ids
@@ -35,6 +36,13 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims
 from ppmtf_jax.trace_models.base import ABSENT, TraceModel
 from ppmtf_jax.trace_models.persons import PersonModel
 from ppmtf_jax.trace_models.sampling import sample_traces
+
+
+class Parts(NamedTuple):
+    """Traces in parts: how many parts there are, and those of this process (`own_items`), made one after another."""
+
+    n_parts: int
+    own: Iterator[Traces]
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +248,7 @@ class FittedModel:
         parts = self.sample_in_parts(
             n_traces, n_users=None, days=days, start=start, seed=seed, batch_users=batch_users, progress=progress
         )
-        return next(parts)
+        return next(parts.own)
 
     def sample_in_parts(
         self,
@@ -252,10 +260,12 @@ class FittedModel:
         seed: int | Seed | None = None,
         batch_users: int = 4096,
         progress: bool = False,
-    ) -> Iterator[Traces]:
+    ) -> Parts:
         """The traces of `sample` in parts, each with the traces of at most `n_users` users, which bounds the memory.
 
-        All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part.
+        All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part. Each
+        of several processes makes its own parts; if there are fewer parts than processes, they make each part together,
+        and all get all parts.
         """
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
@@ -267,13 +277,16 @@ class FittedModel:
             self.checksum, own_seed.value, self.seed_given or own_seed.given, self.learned_from, start is not None
         )
         key = jax_stream(own_seed.value, Stage.SYNTHESIS)
-        for first in range(0, len(of_user), n_users):
-            users = slice(first, first + n_users)
-            if n_drawn := int(of_user[users].sum()):
-                require_memory_to_sample(n_drawn, grid.n_instants)
-                how = {"batch_users": batch_users, "users": users, "progress": progress}
-                place = sample_traces(key, self.trace_model, of_user, grid.n_instants, **how)
-                yield self._traces_of(place, of_user, users, grid, origin)
+        each = [slice(first, first + n_users) for first in range(0, len(of_user), n_users)]
+        each = [users for users in each if of_user[users].any()]
+        how = {"batch_users": batch_users, "progress": progress, "shared": len(each) < jax.process_count()}
+
+        def made(users: slice) -> Traces:
+            require_memory_to_sample(int(of_user[users].sum()), grid.n_instants)
+            place = sample_traces(key, self.trace_model, of_user, grid.n_instants, users=users, **how)
+            return self._traces_of(place, of_user, users, grid, origin)
+
+        return Parts(len(each), (made(each[number]) for number in own_items(len(each))))
 
     def _traces_of(
         self, place: np.ndarray, of_user: np.ndarray, users: slice, grid: TimeGrid, origin: Origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
@@ -18,7 +18,7 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.settings import Count, Settings, chosen_settings, input_paths
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, Parts
 from ppmtf_jax.synthesizers.memory import require_memory_to_synthesize
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_trace_model
 
@@ -171,7 +171,7 @@ def synthesize(
         `FittedModel.sample`.
     """
     how = {"seed": seed, "batch_users": batch_users, "progress": progress}
-    return next(synthesize_in_parts(model, settings, n_users=None, **how, **named_settings))
+    return next(synthesize_in_parts(model, settings, n_users=None, **how, **named_settings).own)
 
 
 def synthesize_in_parts(
@@ -183,14 +183,16 @@ def synthesize_in_parts(
     batch_users: int = 4096,
     progress: bool = False,
     **named_settings: Any,
-) -> Iterator[Traces]:
+) -> Parts:
     """The traces of `synthesize` in parts of at most `n_users` users, which bounds the memory.
+
+    Each of several processes makes its own parts; see `FittedModel.sample_in_parts`.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> model = fit(toy_city(n_users=25, seed=0).traces, "sgd", seed=0)
-    >>> [part.n_users for part in synthesize_in_parts(model, n_users=10, seed=1)]
+    >>> [part.n_users for part in synthesize_in_parts(model, n_users=10, seed=1).own]
     [10, 10, 5]
     """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
@@ -208,4 +210,4 @@ def synthesize_in_parts(
         require_memory_to_synthesize(min(model.n_users, n_users or model.n_users), traces_per_user, n_instants)
         number = np.full(model.n_users, traces_per_user)
     how = {"seed": seed, "batch_users": batch_users, "progress": progress}
-    yield from model.sample_in_parts(number, n_users=n_users, days=chosen.days, start=start, **how)
+    return model.sample_in_parts(number, n_users=n_users, days=chosen.days, start=start, **how)

@@ -47,17 +47,19 @@ def sample_traces(
     *,
     batch_users: int,
     users: slice = slice(None),
+    shared: bool = True,
     progress: bool = False,
 ) -> Int[np.ndarray, "trace instant"]:
     """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
-    A trace depends only on the key, its user and its number. Several processes share the work; all get all traces.
-    `batch_users` is the number of users that are processed at a time. `users`: draw only the traces of these users.
+    A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed
+    at a time. `users`: draw only the traces of these users. `shared`: several processes share the work, and all get all
+    traces.
     """
     n_users, (begin, stop, _) = len(traces_of_user), users.indices(len(traces_of_user))
     of_some = traces_of_user[begin:stop]
     n_traces = int(of_some.sum())
-    share = own_share(n_traces)
+    share = own_share(n_traces) if shared else slice(None)
     user = np.repeat(np.arange(begin, stop), of_some)[share]
     first = np.cumsum(of_some) - of_some
     number = np.arange(n_traces)[share] - first[user - begin]
@@ -90,7 +92,7 @@ def sample_traces(
         for wanted, drawn in map_in_threads(draw, range(0, n_draws, batch)):
             place[wanted] = drawn
             advance(len(wanted))
-    return gather_rows(place, n_traces)
+    return gather_rows(place, n_traces) if shared else place
 
 
 def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:

@@ -483,7 +483,7 @@ def test_the_parts_of_a_release_are_its_traces_in_order(tmp_path, synthetic, ver
     expected = release.traces.to_frame()
     pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), expected, check_dtype=False)
     monkeypatch.setattr(tested, "TemporaryFile", None)
-    pd.testing.assert_frame_equal(next(release.contents.in_parts(10**6)).to_frame(), expected)
+    pd.testing.assert_frame_equal(next(release.contents.in_parts(10**6, False)).to_frame(), expected)
 
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])

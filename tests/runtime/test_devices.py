@@ -24,13 +24,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.jobs import steps
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy import plausible_deniability, plausible_users
-from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.privacy.plausible_deniability import (
+    PlausibleDeniability,
+    PrivacyTestSettings,
+    plausible_deniability_test,
+)
+from ppmtf_jax.privacy.release import ReleaseSettings
 from ppmtf_jax.runtime import devices
 from ppmtf_jax.runtime.devices import (
     gather_rows,
@@ -40,6 +46,7 @@ from ppmtf_jax.runtime.devices import (
     seed_of_first_process,
     use_all_cores,
 )
+from ppmtf_jax.runtime.folders import files_below, output_folder
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers import fitted_model
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -105,6 +112,10 @@ def test_processes_cannot_join_once_jax_was_used():
     jax.devices()
     with pytest.raises(InputError, match="--coordinator"):
         join_processes("127.0.0.1:1", 2, 0)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files_below(folder)}
 
 
 # Threads in the place of processes
@@ -281,6 +292,84 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
     assert [table.equals(whole) for table in tables] == [not bug] * 3
 
 
+# Modules that know the size of a part.
+TESTED = ("privacy.plausible_deniability", "privacy.release")
+
+
+@pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, False), (4, False), (3, True)])
+def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monkeypatch, n_processes, bug):
+    """Six parts of two users, and three parts of a release. The bug gives traces the places of verdicts of others."""
+    for name in ("data.traces.BLOCK_USERS", "data.stored_traces.BLOCK_USERS"):
+        monkeypatch.setattr(f"ppmtf_jax.{name}", 1)
+    names = ("data.stored_traces.PART_BLOCKS", *(f"{m}.PART_USERS" for m in ("data.stored_traces", *TESTED)))
+    for name in names:
+        monkeypatch.setattr(f"ppmtf_jax.{name}", 2)
+    for kind, name in ((TraceSet, "digest"), (PlausibleDeniability, "lineage")):
+        monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
+    # Every other trace passes.
+    noise = np.arange(11) + np.arange(11) % 2 * 10**6 - 10**5
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + noise)
+    monkeypatch.setattr(plausible_deniability, "count_plausible_users", lambda *each: (each[2], each[3].sum(axis=1)))
+    synthesize(model, seed=0).save(tmp_path / "synthetic")
+    model.save(tmp_path / "model")
+
+    def run(name: str) -> tuple[Any, ...]:
+        synthetic, settings = tmp_path / "synthetic", PrivacyTestSettings(k=3, noise_epsilon=1.0)
+        out, released, key = (tmp_path / f"{name}{of}" for of in ("", "-released", "-key"))
+        found = steps.run_privacy_test(tmp_path / "model", synthetic, out, settings, seed=0)
+        if not bug:
+            steps.release_traces(synthetic, out, released, key, ReleaseSettings(min_users_per_place=1), seed=0)
+        said = found.n_traces, found.n_passed, found.counted_to, found.lineage
+        return *said, len(found.table)
+
+    alone = run("alone")
+    if bug:
+        table = StoredTraces.trace_table
+        rolled = lambda *each, own: [np.roll(column, 1) for column in table(*each, own=own)]  # noqa: E731
+        monkeypatch.setattr(StoredTraces, "trace_table", rolled)
+    each = Together(n_processes, monkeypatch).run(lambda: run("together"))
+    assert (files(tmp_path / "together") == files(tmp_path / "alone")) == (not bug)
+    assert sum(found[-1] for found in each) == 11
+    if not bug:
+        assert [found[:-1] for found in each] == [alone[:-1]] * n_processes
+        for name, n_parts in (("-released", 3 + 6), ("-key", 3 + 1)):
+            assert len(files(tmp_path / f"together{name}")) == n_parts
+            assert files(tmp_path / f"together{name}") == files(tmp_path / f"alone{name}")
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_each_process_writes_parts_of_its_own(model, tmp_path, monkeypatch, bug):
+    """Six parts of two users for three processes. The bug gives every process the same parts."""
+    model.save(tmp_path / "model")
+    monkeypatch.setattr(steps, "PART_USERS", 2)
+    if bug:
+        monkeypatch.setattr(fitted_model, "own_items", lambda n: range(n // 3))
+
+    def synthesize_into(name: str) -> tuple[int, int]:
+        return steps.synthesize_traces(tmp_path / "model", tmp_path / name, seed=0)
+
+    made = synthesize_into("alone")
+    Together(3, monkeypatch).run(lambda: synthesize_into("together"))
+    assert (files(tmp_path / "together") == files(tmp_path / "alone")) == (not bug)
+    assert bug or len(files(tmp_path / "alone")) == 6 + 3
+    assert bug or made == (11, 11 * model.time_grid.n_instants)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "alone", "together"}
+
+
+def test_a_folder_that_not_all_processes_see_is_refused(tmp_path, monkeypatch):
+    together = Together(2, monkeypatch)
+
+    def write() -> str:
+        out = tmp_path / f"disk-of-{jax.process_index()}" / "out"
+        with pytest.raises(InputError, match="process 1 does not see") as refused:  # noqa: SIM117
+            with output_folder(out, "model", together=True):
+                pass
+        return str(refused.value)
+
+    assert len(together.run(write)) == 2
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["disk-of-0", "disk-of-1"]
+
+
 # Processes in earnest
 
 COMMANDS = {
@@ -329,10 +418,6 @@ def city(tmp_path_factory) -> Path:
     return folder
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("made", COMMANDS)
 def test_two_processes_write_what_one_does(city, made):
@@ -343,25 +428,71 @@ def test_two_processes_write_what_one_does(city, made):
     assert files(city / f"{made}_of_two") == files(city / made)
 
 
+# Blocks of two users and parts of sixteen.
+SMALL = "import ppmtf_jax.data.blocks as blocks; blocks.BLOCK_USERS = 2; from ppmtf_jax.cli.app import app; app()"
+LINE = {
+    "model": "fit train --set n_clusters=2 --set min_cluster_users=8 --seed 1",
+    "synthetic": "synthesize model --seed 2",
+    "verdicts": "test model synthetic --k 2 --seed 3",
+    "released": "release synthetic verdicts --key key --min-users-per-place 1 --seed 4",
+}
+
+
+def run_line(folder: Path, n_parts: int, n_processes: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """All files of the default line, from the traces of 130 users in so many parts."""
+    monkeypatch.setattr(sys.modules[__name__], "PPMTF", [sys.executable, "-c", SMALL])
+    traces = toy_city(130, n_places=12, n_days=1, seed=0).traces
+    traces = replace(traces, friendships=None)
+    of_parts = np.array_split(np.arange(130), n_parts)
+    save_in_parts(map(traces.select_users, of_parts), folder / "train")
+    for out, command in LINE.items():
+        words = [*command.split(), "--out", out]
+        running = start_together(folder, *[words] * n_processes) if n_processes > 1 else [start(folder, *words)]
+        for process in running:
+            finish(process)
+    return {f"{out}/{name}": content for out in (*LINE, "key") for name, content in files(folder / out).items()}
+
+
+@pytest.fixture(scope="module")
+def of_one_process(tmp_path_factory) -> dict[str, bytes]:
+    with pytest.MonkeyPatch.context() as patch:
+        return run_line(tmp_path_factory.mktemp("one"), 1, 1, patch)
+
+
 @pytest.mark.slow
-def test_a_fit_of_two_killed_processes_goes_on_with_one(city):
+@pytest.mark.parametrize("n_parts", [1, 3, 7])
+@pytest.mark.parametrize("n_processes", [1, 2, 3, 4])
+def test_processes_and_parts_change_no_byte(n_parts, n_processes, of_one_process, tmp_path, monkeypatch):
+    assert sum("synthetic/traces.parquet/" in name for name in of_one_process) == 9
+    assert run_line(tmp_path, n_parts, n_processes, monkeypatch) == of_one_process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_other_process_of_a_killed_one_ends_and_the_fit_goes_on_with_one(city, victim):
     command, again = (
         f"fit city/train --system ppmtf --set rank=3 --set n_sweeps=3000 --seed 1 --out {out}".split()
-        for out in ("killed", "whole")
+        for out in (f"killed-{victim}", "whole")
     )
-    checkpoint = city / ".killed.checkpoint.npz"
+    checkpoint = city / f".killed-{victim}.checkpoint.npz"
     both = start_together(city, command, command)
     while not checkpoint.exists():
         assert all(process.poll() is None for process in both)
         time.sleep(0.01)
-    for process in both:
-        process.kill()
-        process.communicate()
+    time.sleep(secrets.randbelow(1000) / 1000)
+    both[victim].kill()
+    both[victim].communicate()
+    output = both[1 - victim].communicate(timeout=30)[0]  # a bound: JAX alone would take longer, or hang
+    assert both[1 - victim].returncode == 1
+    assert "another process ended" in output
+    assert "Traceback" not in output
     assert checkpoint.exists()
-    assert not (city / "killed").exists()
-    for each in (command, again):
-        finish(start(city, *each))
-    assert files(city / "killed") == files(city / "whole")
+    assert not (city / f"killed-{victim}").exists()
+    assert not any(".partial-" in path.name for path in city.iterdir() if victim)  # a killed process cannot tidy up
+    finish(start(city, *command))
+    if not (city / "whole").exists():
+        finish(start(city, *again))
+    assert files(city / f"killed-{victim}") == files(city / "whole")
     assert not checkpoint.exists()
 
 

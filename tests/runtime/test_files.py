@@ -71,7 +71,6 @@ INTO_WHAT_IS_GIVEN = {
     "private/releases.py",
     "cli/modelling.py",
     "attacks/membership/shadow_checkpoint.py",
-    "data/stored_traces.py",
     "data/trace_set.py",
     "evaluation/plots/pictures.py",
     "exports/csv.py",
