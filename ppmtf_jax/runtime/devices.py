@@ -147,13 +147,15 @@ def _watch_others(host: str, n_processes: int, process: int) -> None:
         with socket.create_server(
             ("", 0), family=family, backlog=n_processes, dualstack_ipv6=family == socket.AF_INET6
         ) as server:
+            server.settimeout(SILENCE_S)
             of_first_process(np.array(server.getsockname()[1]))
             others = [server.accept()[0] for _ in range(n_processes - 1)]
     else:
-        others = [socket.create_connection((host, int(of_first_process(np.array(0)))))]
+        others = [socket.create_connection((host, int(of_first_process(np.array(0)))), timeout=SILENCE_S)]
     _connections.extend(others)
     atexit.register(_say_goodbye)
     for other in others:
+        other.settimeout(None)
         other.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", SILENCE_S // 2), ("TCP_KEEPINTVL", SILENCE_S // 4), ("TCP_KEEPCNT", 2)):
             if hasattr(socket, name):  # not on every system
