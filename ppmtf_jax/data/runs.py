@@ -48,7 +48,7 @@ def rank_in_group(column: Shaped[np.ndarray, " row"]) -> Int[np.ndarray, " row"]
 
 
 def stable_order(*columns: Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
-    """The order of rows by whole numbers, of the first column first; rows that are equal keep their order.
+    """The order that sorts rows by columns of whole numbers, the first column first; equal rows keep their order.
 
     This is `np.lexsort` of the columns in reverse, but many times faster where a row fits into one number.
 

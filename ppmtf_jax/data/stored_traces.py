@@ -305,8 +305,9 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
 def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = None) -> None:
     """Write the files of a trace set into an existing folder; see `save_in_parts`.
 
-    `n_parts`: how many parts there are, if this process has only those of `own_items`. If there are fewer parts than
-    processes, every process has all parts, and the first one writes them.
+    `n_parts`: the number of parts of all processes; None if this process alone writes. If there are at least as many
+    parts as processes, `parts` are those of this process, as in `own_items`. Otherwise every process has all parts,
+    and the first process writes them.
     """
     file, is_first = folder / TRACES_FILE, n_parts is None or is_first_process()
     writes = is_first or (n_parts or 0) >= jax.process_count()

@@ -40,10 +40,11 @@ class Findings(NamedTuple):
 class CheckIns(NamedTuple):
     """Check-ins without bad rows, coded, as the table or view `checkins` of a database.
 
-    It has the columns row, user, place, trace and category, which are codes (-1 in every row where the table has no
-    such column, and where a category is missing), latitude, longitude, local_s (wall-clock time) and utc_s (true time),
-    in seconds since 1970. `ids` has the value of each code, by column, and `in_order` the codes in the order of the
-    ids. `n_bad` of `n_rows` rows were left out; the `notes` tell of each kind of them.
+    It has the columns row, user, place, trace, category, latitude, longitude, local_s (wall-clock time) and utc_s
+    (true time). The times are in seconds since 1970. User, place, trace and category are codes. A code is -1 where the
+    table has no such column, and where a category is missing. For each of these columns, `ids` has the value of each
+    code, and `in_order` has the codes in the order of their values. `n_bad` of `n_rows` rows were left out; `notes`
+    has a note on each kind of them.
     """
 
     rows: Rows
@@ -83,7 +84,7 @@ def code_checkins(
 ) -> CheckIns:
     """Check and code rows, whose times are SQL; all problems are one `InputError`, see `discretize`.
 
-    `as_table`: `checkins` is going to be changed.
+    `as_table`: make `checkins` a table, because the caller will change it. Otherwise it may be a view.
     """
     problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
     n_read = rows.one("SELECT count(*) FROM raw")[0]
@@ -132,7 +133,8 @@ def _code(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Make `checkins` of the rows that are not bad; the ids of each column by code, and the codes in the order of ids.
 
-    `anew`: `checkins` is a table, with new codes of those ids that are left, in their order. Otherwise it is a view.
+    With `anew`, `checkins` is a table, and the ids that are left get new codes, in the order of the ids. Otherwise it
+    is a view with the codes of `raw`.
     """
     rows.connection.execute(f"CREATE OR REPLACE VIEW good AS SELECT * FROM timed WHERE NOT ({bad})")
     columns, joins, ids, orders = [], "", {}, {}

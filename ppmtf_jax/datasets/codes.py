@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute as arrow
 
-# The largest whole number of text files that is an id as a number; "007" is none.
+# Text ids become numbers only up to this number, and only if they are written plainly: "007" remains a text.
 MOST_ID = 10**18 - 1
 # Codes of whole numbers are looked up in an array if the numbers lie within such a span: 4 bytes for each.
 MOST_SPAN = 2**27
@@ -18,8 +18,10 @@ MOST_SPAN = 2**27
 class Codes:
     """The values of a column of ids, each with a code: 0, 1, ... in the order in which pieces bring new values.
 
-    Texts lose the blanks around them; `n_written` counts them with their blanks, and `padded` has the codes of those
-    that had some. Whole numbers, also those in texts, are looked up in an array, and other values in a dictionary.
+    Blanks around texts are removed. `n_written` counts texts that differ only in these blanks as different values.
+    `padded` has the codes of the values that were written with blanks at least once. While all values are whole
+    numbers, also as texts, and lie close enough together, an array has their codes. Otherwise a dictionary has the
+    codes.
     """
 
     def __init__(self) -> None:
@@ -41,7 +43,7 @@ class Codes:
 
     @property
     def n_blank(self) -> int:
-        """In how many ways a text of blanks alone is written."""
+        """Number of different texts that consist of blanks alone."""
         return list(self._code_of.values()).count(self.padded.get("", -1))
 
     def add(self, column: pa.ChunkedArray) -> pa.Array:

@@ -28,10 +28,10 @@ MOST_BYTES, SHARE = 1_000_000_000, 4
 
 @contextmanager
 def database() -> Iterator[Connection]:
-    """An empty database in a folder that is removed at the end, as is what does not fit into the memory.
+    """An empty database in a temporary folder, which also takes what does not fit into the memory.
 
-    The folder is made where `tempfile` makes its files, so the variable TMPDIR moves it. The folder of a process that
-    was killed is removed by the next import.
+    The folder is removed at the end. It is made where `tempfile` makes its files, so the variable TMPDIR moves it. If
+    a process is killed, the next import removes its folder.
     """
     # Imported late: beside JAX, DuckDB 2.0.0 complains of leaks at the end of a program, even of one without a table.
     import duckdb

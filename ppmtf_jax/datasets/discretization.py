@@ -41,8 +41,9 @@ class Visits(NamedTuple):
 class PlacedVisits(NamedTuple):
     """All check-ins at places.
 
-    `blocks` gives them once, in blocks of whole users in order, the check-ins of a user in the order of the rows. The
-    first four rows of `room`, shape (4 or 5, rows), have room for as many events as there were check-ins in the blocks.
+    `blocks` can be read only once. Each block has all check-ins of some users, in the order of the users, and those of
+    a user in the order of the rows. The blocks are read from `room`, an array of shape (4 or 5, rows). When a block
+    has been read, its events may replace its check-ins in the first four rows of `room`.
     """
 
     blocks: Iterator[Visits]

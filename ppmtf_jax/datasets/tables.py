@@ -113,11 +113,11 @@ class Rows:
         return f"row {part.label(position % END_ROWS)}{of_file}"
 
     def ids(self, name: str) -> pa.Array:
-        """The value of each code in a column of ids; whole numbers where text files write all as such."""
+        """The value of each code in a column of ids, as whole numbers if text files write all of them so."""
         return self.codes[name].values(as_numbers=all(part.is_text for part in self.parts))
 
     def tidy_ids(self) -> list[str]:
-        """Make ids of blanks alone missing; a note on the blanks that were around ids."""
+        """Set ids that consist of blanks alone to missing; return a note if there were blanks around ids."""
         padded, n_same = [name for name, codes in self.codes.items() if codes.padded], 0
         for name in padded:
             codes = self.codes[name]
@@ -168,7 +168,7 @@ class Rows:
 
 
 def _in_batches(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Pieces together: the database compresses rows that come in large numbers, and keeps few others."""
+    """Join pieces into batches of about `ROWS_AT_A_TIME` rows; the database compresses only large batches."""
     batch: list[pa.Table] = []
     for piece in pieces:
         batch.append(piece)

@@ -267,7 +267,7 @@ def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, h
 
 
 def _in_time(user: np.ndarray, trace: np.ndarray, utc_s: np.ndarray) -> np.ndarray:
-    """Number the traces of each user in the order of their first times, those of equal times in that of their rows."""
+    """Number the traces of each user in the order of their first times; at equal times, in the order of the rows."""
     order = stable_order(user, trace, utc_s)
     begins = run_begins(user[order], trace[order])
     first = np.flatnonzero(begins)

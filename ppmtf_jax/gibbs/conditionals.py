@@ -61,10 +61,11 @@ class NormalWishart(NamedTuple):
 def with_row(
     matrix: Float[Array, "*batch rank rank"], row: Float[Array, "*batch rank"]
 ) -> Float[Array, "*batch row rank"]:
-    """A matrix with a further row: the form of a row's statistics and of its conditional.
+    """A matrix with one more row. The statistics of a factor row, and its conditional, have this form.
 
-    The statistics of a row are the sums of w d d^T and of r d over its observed cells, with design vectors d. Its
-    conditional, a Gaussian, is given by the precision and by precision times mean.
+    For the statistics, the matrix is the sum of w d d^T over the observed cells, with design vectors d, and the last
+    row is the sum of r d. For the conditional, a Gaussian, the matrix is the precision, and the last row is precision
+    times mean.
     """
     return jnp.concatenate([matrix, row[..., None, :]], axis=-2)
 
@@ -102,8 +103,8 @@ def cell_statistics(
 ) -> tuple[Float[Array, "*tile rank rank"], Float[Array, "*tile rank"]]:
     """Gram matrix and moment of some observed cells of one row; a padded cell has a design vector of zeros.
 
-    The design vector of a cell is the product of the other two modes' rows. For a cell of weight w, multiply the design
-    vector by the root of w, and divide the value by it.
+    The design vector of a cell is the product of the other two modes' rows. For a cell of weight w, multiply its
+    design vector by sqrt(w), and divide its value by sqrt(w).
     """
     # On CPU, the product is twice as fast if the cells are contiguous in memory. The barrier prevents XLA from
     # transposing the design again for each use.

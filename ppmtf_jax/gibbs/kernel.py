@@ -190,8 +190,8 @@ class Design(NamedTuple):
     # `left`, `right`: the factors of the other two modes.
     left: Float[Array, "left rank"]
     right: Float[Array, "right rank"]
-    # Weights of each user's cells as zeros, and roots of the weights that her stored cells have beyond that. None if
-    # zeros are stored as cells.
+    # `zero_weight`: the weight of a zero in each user's cells. `stored_root`: the root of the further weight of the
+    # user's stored cells. Both are None if zeros are stored as cells.
     zero_weight: Float[Array, " user"] | None
     stored_root: Float[Array, " user"] | None
     # Statistics of all cells of one row as zeros. In the modes after the first, cells have their users' zero weights.

@@ -25,10 +25,10 @@ MAX_COLUMNS = 64
 def sample_gaussians(
     precision_and_linear: Float[Array, "row rank batch"], noise: Float[Array, "rank batch"]
 ) -> Float[Array, "rank batch"]:
-    """Draw from Gaussians with mean `precision^-1 linear` and covariance `precision^-1`; `linear` is the last row.
+    """Draw from Gaussians with mean `precision^-1 linear` and covariance `precision^-1`.
 
-    With precision = L L^T the draw is L^-T (L^-1 linear + noise) for standard normal noise. An indefinite precision
-    gives NaN.
+    The last row of `precision_and_linear` is `linear`; the rows above it are `precision`. With precision = L L^T the
+    draw is L^-T (L^-1 linear + noise) for standard normal noise. An indefinite precision gives NaN.
     """
     factor = cholesky(precision_and_linear)
     return back_substitute(factor[:-1], factor[-1] + noise)

@@ -60,7 +60,7 @@ class Checkpoints(Settings, subject="checkpoints"):
 
     A run that finds a checkpoint of the same run continues from that checkpoint. It refuses a checkpoint of another
     run, and a file that belongs to another user. Draws reveal the users in the data, so only the owner can read the
-    file. Draws that are kept before the last one are appended to a second file, whose name ends in ``.draws``.
+    file. The last draw is part of the state. Kept draws before it are in a second file, whose name ends in ``.draws``.
     """
 
     path: Path
@@ -382,7 +382,7 @@ def _read_checkpoint(
     try:
         kept = _read_draws(checkpoints.draws, [sweep for sweep in wanted if sweep != done], stored, state.factors)
     except OSError as error:
-        raise refusal(f"{checkpoints.draws.name} beside it, with the draws that it names", str(error)) from error
+        raise refusal(f"{checkpoints.draws.name} beside it, with this checkpoint's draws", str(error)) from error
     if done in wanted:
         kept[done] = dict(state.factors)
     return _History(state, kept, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}], stored)
@@ -400,7 +400,7 @@ def _read_draws(
             file.seek(position(sweep) * size)
             content = file.read(size)
             if zlib.crc32(content) != stored[sweep]:
-                raise OSError(f"sweep {sweep} is not there as it was written")
+                raise OSError(f"the draw of sweep {sweep} is missing or damaged")
             kept[sweep], begin = {}, 0
             for name in sorted(like):
                 shape, dtype = like[name].shape, like[name].dtype

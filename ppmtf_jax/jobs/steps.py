@@ -1,7 +1,8 @@
 """The steps that the command line and jobs share, each as one function that loads, works and saves.
 
 A step checks its outputs before it works. Only the owner may read the outputs, except for a release. Several processes
-may run a step together: the first process writes a fitted model, and each process its own part of all other outputs.
+may do a fit, a synthesis, a test or a release together. The first process writes a fitted model. Each process writes
+its own parts of the other outputs; if there are fewer parts than processes, the first process writes all of them.
 """
 
 from __future__ import annotations

@@ -162,8 +162,9 @@ class PlausibleDeniability:
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
     is_share : bool
-        Whether the table has only the traces of this process, of several that tested many users together. Then every
-        process has to call the methods below, except for those that return a value for each trace.
+        Whether several processes tested many users together, and `table` has only the traces of this process. Then
+        every process has to call the methods and properties below together, except for those that return a value for
+        each trace.
     """
 
     settings: PrivacyTestSettings
@@ -196,7 +197,7 @@ class PlausibleDeniability:
         return {**self.made_from, VERDICTS: said}
 
     def _parts(self) -> list[pd.DataFrame]:
-        """The verdicts on the traces of `PART_USERS` users after another."""
+        """The verdicts in parts, each on the traces of at most `PART_USERS` users."""
         first = np.flatnonzero(run_begins(self.table["user"].to_numpy()))[::PART_USERS]
         return [self.table[begin:end] for begin, end in pairwise([*first.tolist(), len(self.table)])]
 
@@ -312,7 +313,7 @@ class PlausibleDeniability:
         return passed / self.n_traces
 
 
-# All fields but the table and what says whose it is.
+# All fields but `table` and `is_share`.
 ABOUT = [each.name for each in fields(PlausibleDeniability)][:-2]
 
 
@@ -342,9 +343,9 @@ def plausible_deniability_test(
     k' >= 1 + the number of other members of the class in the subset: it is certain that every trace passes only if the
     subset has k - 1 others of every class.
 
-    Several processes share the work; see `join_processes`. All get the same outcome, but for the traces of many users
-    in a folder: if there are at least as many parts of 65,536 users as processes, each process gets the verdicts on the
-    traces of its own users.
+    Several processes share the work; see `join_processes`. All of them get the same verdicts, with one exception: if
+    the traces are in a folder, with at least as many parts of 65,536 users as there are processes, each process gets
+    only the verdicts on the traces of its own users.
 
     Parameters
     ----------
@@ -398,7 +399,7 @@ def plausible_deniability_test(
     user, trace = synthetic.trace_table(own=is_share)
     threshold = np.full(len(user), chosen.k)
     if chosen.noise_epsilon is not None:
-        # Drawn for the traces of all processes, because noise is drawn once for all.
+        # Every process draws the noise of all traces and takes its own, because `add_laplace` gives all the same draw.
         rows = of_all_processes(len(user)) if is_share else [len(user)]
         before = sum(rows[: jax.process_index()]) if is_share else 0
         threshold = add_laplace(np.full(sum(rows), chosen.k), 1, chosen.noise_epsilon)[before:][: len(user)]

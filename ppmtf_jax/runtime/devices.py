@@ -97,8 +97,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
 
     Call it before any other use of JAX except `use_all_cores`, with the same data, settings and seed in every process.
     `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
-    Only the first process should write the results; see `is_first_process`. The verdicts on many users in a folder are
-    an exception: see `PlausibleDeniability.is_share`.
+    Only the first process should write the results; see `is_first_process`. There is an exception: if `is_share` of
+    verdicts or of a release is true, each process has a share, and every process has to write.
 
     Parameters
     ----------
@@ -128,8 +128,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
         _watch_others(coordinator.rpartition(":")[0].strip("[]"), n_processes, process)
         if jax.default_backend() == "cpu":
-            # All connections are made. JAX would abort this process, without removing its unfinished files, if
-            # process 0 ended.
+            # The processes are connected, so JAX's own service is no longer needed. If process 0 ended, this service
+            # would abort the other processes, and they would not remove their unfinished files.
             jax.distributed.shutdown()
     except (RuntimeError, ValueError, OSError) as error:
         way_out = "Start every process with the same --coordinator and --processes, one of them as process 0"
@@ -164,7 +164,7 @@ def _watch_others(host: str, n_processes: int, process: int) -> None:
 
 
 def _end_with(other: socket.socket) -> None:
-    """Wait for the end of another process; end this one if the other did not say before that its work is done."""
+    """Wait for a message of another process; end this process if the other ends without a message that it is done."""
     with suppress(OSError):
         if other.recv(1):
             return

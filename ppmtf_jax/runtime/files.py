@@ -52,7 +52,7 @@ def atomic_file(path: PathLike, *, public: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def unfinished(final: Path, partial: Path | None = None) -> Iterator[Path]:
-    """Give a temporary name beside an output, or take this one; what has this name at the end is removed."""
+    """Give the temporary name `partial`, by default a new one beside `final`; remove what has this name at the end."""
     partial = partial or leftover(final, "partial")
     _unfinished.add(partial)
     with writing_to(final):

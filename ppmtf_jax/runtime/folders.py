@@ -78,7 +78,8 @@ def output_folder(
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it gets its marker and the name `path` when the block ends without an error.
 
-    With `together`, each of several processes gets a folder of its own; `path` then has the files of all of them.
+    With `together`, several processes make the output together. Each gets its own temporary folder to fill. At the
+    end, `path` has the files of all processes.
 
     `about` is for the marker and may be filled until the block ends. A public folder can be handed to anyone: others
     may read it, and no file tells when it was made. See `check_output_folder` for `overwrite` and `inputs`.

@@ -156,7 +156,7 @@ def _distances(
     n_pairs = moves.map(lambda own: np.bincount(own.cells(space), minlength=n_cells**2)).total()
     bins = distance_bins(n_pairs.reshape(n_cells, n_cells), space)
     covered = covered_distances(moves, bins, space)
-    # Bins without any move, so that models with other bins share programs.
+    # Add empty bins up to a fixed number, so that models with different numbers of bins share compiled programs.
     empty = len(QUANTILES) + 1 - len(covered)
     return bins, np.pad(covered / covered.sum(), (0, empty))
 
