@@ -61,7 +61,7 @@ class NormalWishart(NamedTuple):
 def with_row(
     matrix: Float[Array, "*batch rank rank"], row: Float[Array, "*batch rank"]
 ) -> Float[Array, "*batch row rank"]:
-    """A matrix with one more row. The statistics of a factor row, and its conditional, have this form.
+    """A matrix with one more row: the form of the statistics of a factor row, and of its conditional.
 
     For the statistics, the matrix is the sum of w d d^T over the observed cells, with design vectors d, and the last
     row is the sum of r d. For the conditional, a Gaussian, the matrix is the precision, and the last row is precision
