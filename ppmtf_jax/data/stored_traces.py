@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -300,6 +300,12 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
             first.write_into(partial)
         else:
             write_parts(partial, chain([first, second], parts))
+
+
+def parts_of_users(table: pd.DataFrame, user: str) -> list[pd.DataFrame]:
+    """A table in parts of `PART_USERS` users each; the rows of a user follow each other. `user`: name of a column."""
+    first = np.flatnonzero(run_begins(table[user].to_numpy()))[::PART_USERS]
+    return [table[begin:end] for begin, end in pairwise([*first.tolist(), len(table)])]
 
 
 def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = None) -> None:

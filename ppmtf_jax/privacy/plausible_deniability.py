@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +26,7 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted, in_lines
-from ppmtf_jax.data.runs import run_begins
-from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts
+from ppmtf_jax.data.stored_traces import in_own_parts, parts_of_users
 from ppmtf_jax.data.trace_set import files_of_table, part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
@@ -192,14 +191,13 @@ class PlausibleDeniability:
     @cached_property
     def lineage(self) -> Lineage:
         """Digests of the verdicts, and of the data that they were made from."""
-        own = [digest_of_array(column.to_numpy()) for part in self._parts() for _, column in part.items()]
+        own = [
+            digest_of_array(column.to_numpy())
+            for part in parts_of_users(self.table, "user")
+            for _, column in part.items()
+        ]
         said = digest_of(asdict(self.settings), self.claims, list(self.table), *chain(*self._of_all(own)))
         return {**self.made_from, VERDICTS: said}
-
-    def _parts(self) -> list[pd.DataFrame]:
-        """The verdicts in parts, each on the traces of at most `PART_USERS` users."""
-        first = np.flatnonzero(run_begins(self.table["user"].to_numpy()))[::PART_USERS]
-        return [self.table[begin:end] for begin, end in pairwise([*first.tolist(), len(self.table)])]
 
     def _of_all(self, own: Any) -> list[Any]:
         """The values of all processes that have a share of the verdicts."""
@@ -267,7 +265,7 @@ class PlausibleDeniability:
         }
         how = {"about": about, "overwrite": overwrite, "inputs": inputs, "together": self.is_share}
         with output_folder(folder, VERDICTS, **how) as partial:
-            parts = self._parts()
+            parts = parts_of_users(self.table, "user")
             n_parts = sum(self._of_all(len(parts)))
             for number, part in enumerate(parts, own_items(n_parts).start if self.is_share else 0):
                 write_table(part_file(partial / VERDICTS_FILE, number, n_parts), part)

@@ -30,7 +30,7 @@ from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.data.stored_traces import PART_USERS, read_whole, write_parts
+from ppmtf_jax.data.stored_traces import PART_USERS, parts_of_users, read_whole, write_parts
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -348,15 +348,13 @@ def save_release(
 
 def _write_key(path: Path, key: pd.DataFrame, release: Release) -> None:
     """Write the rows of the key for each part of the released traces."""
-    n_parts, number = release.n_parts, 0
+    n_parts, first = release.n_parts, 0
     if release.is_share:
         if n_parts < jax.process_count() and not is_first_process():
             return
-        number = own_items(n_parts).start
-    first = np.flatnonzero(run_begins(key["released_user"].to_numpy()))[::PART_USERS]
-    for begin, end in pairwise([*first.tolist(), len(key)]):
-        write_table(part_file(path, number, n_parts), key[begin:end])
-        number += 1
+        first = own_items(n_parts).start
+    for number, part in enumerate(parts_of_users(key, "released_user"), first):
+        write_table(part_file(path, number, n_parts), part)
 
 
 def is_release(folder: PathLike) -> bool:

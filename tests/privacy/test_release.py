@@ -447,7 +447,8 @@ def small_parts(monkeypatch):
     """Blocks of 32 users, and parts of 70 released users."""
     for module in ("traces", "stored_traces"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 32)
-    monkeypatch.setattr(tested, "PART_USERS", 70)
+    for module in ("data.stored_traces", "privacy.release"):
+        monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", 70)
 
 
 @pytest.mark.parametrize("together", [False, True])
