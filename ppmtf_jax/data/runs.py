@@ -16,8 +16,10 @@ def run_begins(*columns: Shaped[np.ndarray, " row"]) -> Bool[np.ndarray, " row"]
     >>> run_begins(np.array([0, 0, 0, 1]), np.array([5, 5, 7, 7])).tolist()
     [True, False, True, True]
     """
-    begins = np.ones(len(columns[0]), bool)
-    begins[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    begins = np.zeros(len(columns[0]), bool)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
     return begins
 
 

@@ -391,9 +391,18 @@ class _TextTable(Part):
     def _pieces(self) -> Iterator[Piece]:
         text, first, invalid, n_invalid, n_skipped = self.text, 0, [], 0, self.n_skipped
         commas, others = set(), set()  # columns of coordinates with decimal commas, and with other values
-        types = {position: pa.string() for position in self.positions.values()}
+        texts = [name for name in self.positions if self.as_written or name not in COORDINATES]
+        types = dict.fromkeys(self.positions.values(), pa.float64())
+        types |= {self.positions[name]: pa.string() for name in texts}
         for block, n_lines in blocks(text, self.continued):
-            table, bad = parse(block, text, types, n_skipped, newlines_in_values=self.continued is not None)
+            try:
+                table, bad = parse(block, text, types, n_skipped, newlines_in_values=self.continued is not None)
+            except pa.ArrowInvalid as error:
+                if "conversion error" not in str(error):
+                    raise
+                # Some coordinates are not plain numbers.
+                types = dict.fromkeys(types, pa.string())
+                table, bad = parse(block, text, types, n_skipped, newlines_in_values=self.continued is not None)
             n_rows = len(table) + len(bad)
             if self.continued is None and text.quote_char and n_rows < n_lines - n_skipped:
                 # Some row has several lines: its text contains line breaks, or a quote is not closed.

@@ -108,25 +108,28 @@ class ReadAgain(Exception):
     """A file turned out to be written in another way than its first bytes said; it has to be read from its begin."""
 
 
-def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes, int]]:
-    """Blocks of whole rows as UTF-8, each with its number of lines.
+def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[memoryview, int]]:
+    """Blocks of whole rows as UTF-8, each with its number of lines. A block is valid until the next one is asked for.
 
     `continued` are the lines that continue the row before them, sorted; None where every line should be a row.
     """
-    n_before, n_lines, data, at_end = 0, 0, b"", False
+    # One room for all blocks: new memory for each of them takes longer than reading the file.
+    room, n_kept, n_before, n_lines, at_end = bytearray(2 * BLOCK_BYTES), 0, 0, 0, False
     with opened(text.path) as stream:
         if text.encoding != "utf-8":
             stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
         while not at_end:
-            more = stream.read(BLOCK_BYTES)
-            data, at_end = data + more, not more
-            end = len(data) if at_end else _end_of_line(data, len(data))
+            if n_kept + BLOCK_BYTES > len(room):
+                room = room + bytes(len(room))
+            n_read = stream.readinto(memoryview(room)[n_kept : n_kept + BLOCK_BYTES])
+            stop, at_end = n_kept + n_read, not n_read
+            end = stop if at_end else _end_of_line(room, stop, stop)
             while end:
-                n_lines = _count_lines(data, end)
+                n_lines = _count_lines(room, end)
                 if at_end:
                     break
-                before = _end_of_line(data, end - 1)
-                is_cut = bool(text.quote_char) and data.count(b'"', before, end) % 2 == 1
+                before = _end_of_line(room, end - 1, stop)
+                is_cut = bool(text.quote_char) and room.count(b'"', before, end) % 2 == 1
                 if continued is not None:
                     at = np.searchsorted(continued, n_before + n_lines + 1)
                     is_cut = at < len(continued) and continued[at] == n_before + n_lines + 1
@@ -134,12 +137,17 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[bytes
                     break
                 end = before
             if end:
-                yield data[:end], n_lines
-                n_before, data = n_before + n_lines, data[end:]
+                yield memoryview(room)[:end], n_lines
+            n_before, n_kept = n_before + n_lines * bool(end), stop - end
+            room[:n_kept] = room[end:stop]
 
 
 def parse(
-    block: bytes, text: TextFile, types: Mapping[int, pa.DataType], n_skipped: int, newlines_in_values: bool
+    block: bytes | memoryview,
+    text: TextFile,
+    types: Mapping[int, pa.DataType],
+    n_skipped: int,
+    newlines_in_values: bool,
 ) -> tuple[pa.Table, list[arrow_csv.InvalidRow]]:
     """The columns at some positions k as f"f{k}", and the rows that have not as many fields as the first line.
 
@@ -200,21 +208,21 @@ def continued_lines(text: TextFile) -> np.ndarray:
     return np.array(continued, np.int64)
 
 
-def _count_lines(data: bytes, stop: int) -> int:
-    # Pieces that fit into the cache are counted three times faster than by `bytes.count`.
+def _count_lines(data: bytearray, stop: int) -> int:
+    # Pieces that fit into the cache are counted three times faster than by `bytearray.count`.
     content = np.frombuffer(data, np.uint8, stop)
     pieces = (content[begin : begin + HEAD_BYTES] for begin in range(0, stop, HEAD_BYTES))
     n_ends = sum(int(np.count_nonzero(piece == ord("\n"))) for piece in pieces)
     if data.find(b"\r", 0, stop) >= 0:
         n_ends += data.count(b"\r", 0, stop) - data.count(b"\r\n", 0, stop)
-    return n_ends + (data[stop - 1 : stop] not in (b"\n", b"\r"))
+    return n_ends + (data[stop - 1] not in b"\r\n")
 
 
-def _end_of_line(data: bytes, stop: int) -> int:
+def _end_of_line(data: bytearray, stop: int, n_read: int) -> int:
     """Where the last line ends that ends before `stop`; 0 if none does."""
     end = data.rfind(b"\n", 0, stop) + 1
-    # The last byte may be the first half of the two that end a line.
-    return end or data.rfind(b"\r", 0, min(stop, len(data) - 1)) + 1
+    # The last byte that was read may be the first half of the two that end a line.
+    return end or data.rfind(b"\r", 0, min(stop, n_read - 1)) + 1
 
 
 def _only_member(path: Path, archive: zipfile.ZipFile) -> str:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import zone_problems
@@ -22,6 +23,8 @@ from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import Rows
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
+from ppmtf_jax.runtime.devices import n_cores
+from ppmtf_jax.runtime.threads import in_order as in_threads
 
 VISITS_AT_A_TIME = 2**18
 MakesTraces = Discretization | SpacedTraces
@@ -219,37 +222,49 @@ def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, h
     first_s, last_s = span[:2]
     number = np.empty(len(in_order), np.int32)
     number[in_order] = np.arange(len(in_order))
+
+    def batches(columns: str, order: str = "") -> Iterator[pa.RecordBatch]:
+        return connection.sql(f"SELECT {columns} FROM coded_places{order}").to_arrow_reader(VISITS_AT_A_TIME)
+
     n_users = max(1, len(in_order) * VISITS_AT_A_TIME // max(n_visits, 1))  # in a block
-    n_of_block = np.zeros(len(in_order) // n_users + 1, np.int64)
-    for batch in connection.sql("SELECT user, place FROM coded_places").to_arrow_reader(VISITS_AT_A_TIME):
+
+    def counts(batch: pa.RecordBatch) -> np.ndarray:
         user, place = (column.to_numpy() for column in batch.columns)
-        n_of_block += np.bincount(number[user[goes_to[place] >= 0]] // n_users, minlength=len(n_of_block))
+        return np.bincount(number[user[goes_to[place] >= 0]] // n_users, minlength=len(in_order) // n_users + 1)
+
+    n_of_block = sum(in_threads(counts, batches("user, place"), n_cores()))
     stop = np.cumsum(n_of_block)
     # Times are counted from the first, so that most tables need four bytes for each.
     is_short = max(span) - min(span) < 2**31
     names = [name for name in Visits._fields if has_traces or name != "trace"]
     room = room_of(n_visits, len(names), np.int32 if is_short else np.int64)
 
+    def by_block(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows of a batch; number of its visits in each block, and their columns, one block after the other."""
+        row, *columns = (column.to_numpy() for column in batch.columns)
+        visits = dict(zip(names, columns, strict=True))
+        visits["place"] = goes_to[visits["place"]]
+        is_kept = visits["place"] >= 0
+        if not is_kept.all():
+            visits = {name: column[is_kept] for name, column in visits.items()}
+        visits["user"] = number[visits["user"]]
+        block = visits["user"] // n_users
+        order = stable_order(block)
+        columns = (column - first_s if name.endswith("_s") else column for name, column in visits.items())
+        return row, np.bincount(block, minlength=len(stop)), np.stack([column[order] for column in columns])
+
     def fill(order: str) -> bool:
         """Put all visits into the room; False if they do not come in the order of the rows."""
         last, filled = -1, stop - n_of_block
-        query = f"SELECT row, {', '.join(names)} FROM coded_places{order}"
-        for batch in connection.sql(query).to_arrow_reader(VISITS_AT_A_TIME):
-            row, *columns = (column.to_numpy() for column in batch.columns)
+        for row, n_new, columns in in_threads(by_block, batches(f"row, {', '.join(names)}", order), n_cores()):
             if row[0] <= last or (row[1:] <= row[:-1]).any():
                 return False
-            last, visits = row[-1], dict(zip(names, columns, strict=True))
-            visits["place"] = goes_to[visits["place"]]
-            is_kept = visits["place"] >= 0
-            if not is_kept.all():
-                visits = {name: column[is_kept] for name, column in visits.items()}
-            visits["user"] = number[visits["user"]]
-            block = visits["user"] // n_users
-            by_block, n_new = stable_order(block), np.bincount(block, minlength=len(stop))
-            at = np.arange(len(block)) + np.repeat(filled - np.cumsum(n_new) + n_new, n_new)
+            last = row[-1]
+            begin = np.cumsum(n_new) - n_new
+            for block in np.flatnonzero(n_new):
+                to, of = filled[block], begin[block]
+                room[:, to : to + n_new[block]] = columns[:, of : of + n_new[block]]
             filled += n_new
-            for all_rows, (name, column) in zip(room, visits.items(), strict=True):
-                all_rows[at] = (column - first_s if name.endswith("_s") else column)[by_block]
         return True
 
     def blocks() -> Iterator[Visits]:
