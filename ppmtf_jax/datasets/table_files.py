@@ -36,7 +36,7 @@ from ppmtf_jax.datasets.text_files import (
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 
 COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
-DECIMAL_COMMA = r"\s*[+-]?\d+(,\d*)?\s*"
+DECIMAL_COMMA = r"[+-]?\d+(,\d*)?"
 PARQUET_START = b"PAR1"
 PIECE_ROWS = 2**18
 # The positions of rows, from 0 in each file, and their wanted columns.
@@ -445,13 +445,14 @@ class _TextTable(Part):
         try:
             numbers = column.cast(pa.float64())
         except pa.ArrowInvalid:
-            texts = column.to_pandas().astype("str")
-            if self.may_have_commas and texts.dropna().str.fullmatch(DECIMAL_COMMA).all():
-                commas.add(name)
-                return pa.chunked_array([pa.array(texts.str.replace(",", "."))]).cast(pa.float64())
-            others.add(name)
+            texts = column.to_pandas().astype("str").str.strip()
             if texts.str.contains(",", regex=False).any():
                 commas.add(name)
+            if self.may_have_commas and texts.dropna().str.fullmatch(DECIMAL_COMMA).all():
+                return pa.chunked_array([pa.array(texts.str.removeprefix("+").str.replace(",", "."))]).cast(
+                    pa.float64()
+                )
+            others.add(name)
             numbers = pa.chunked_array([pa.array(pd.to_numeric(texts, errors="coerce"), from_pandas=True)])
             return numbers.cast(pa.float64())
         if name not in others and (np.nan_to_num(numbers.to_numpy()) % 1 != 0).any():

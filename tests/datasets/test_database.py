@@ -74,9 +74,9 @@ def test_a_cut_within_a_quoted_text_would_show(tmp_path, monkeypatch):
 def test_it_does_not_matter_in_which_block_a_coordinate_is_no_number(tmp_path, monkeypatch):
     """The first rows are read as numbers, the others as texts; an id in the same column is a text in all of them."""
     path, columns = tmp_path / "table.csv", {"place": "north", "latitude": "north", "longitude": "east"}
-    path.write_text("north,east\n" + "035,139.5\n" * 40 + " 36 ,x\n" + "37, \n" * 20)
+    path.write_text("north,east\n" + "035,139.5\n" * 40 + " +36 ,x\n" + "37, \n" * 20)
     whole = read_columns(path, columns, subject="table").frame
-    assert whole["place"].tolist() == ["035"] * 40 + ["36"] + ["37"] * 20
+    assert whole["place"].tolist() == ["035"] * 40 + ["+36"] + ["37"] * 20
     assert whole["latitude"].tolist() == [35.0] * 40 + [36.0] + [37.0] * 20
     assert whole["longitude"].tolist() == [139.5] * 40 + ["x"] + [" "] * 20
     for n_bytes in BLOCKS:
