@@ -175,7 +175,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
 def opened(path: Path, **options: Any) -> Iterator[Any]:
     """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
     try:
-        with path.open("rb") as stream, parquet.ParquetFile(stream, **options) as file:
+        # A buffer would keep the bytes of all row groups that were read.
+        with path.open("rb") as stream, parquet.ParquetFile(stream, pre_buffer=False, **options) as file:
             yield file
     except InputError:
         raise

@@ -273,7 +273,9 @@ def _of_file(path: Path, wanted: _Wanted) -> Part:
 @contextmanager
 def _parquet_file(path: Path) -> Iterator[Any]:
     with opened(path) as stream:
-        yield arrow_parquet.ParquetFile(stream if stream.seekable() else io.BytesIO(stream.read()))
+        source = stream if stream.seekable() else io.BytesIO(stream.read())
+        # A buffer would keep the bytes of all row groups that were read.
+        yield arrow_parquet.ParquetFile(source, pre_buffer=False)
 
 
 def _of_parquet(path: Path, wanted: _Wanted) -> Part:

@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from ppmtf_jax.datasets import database as databases
 from ppmtf_jax.datasets import discretization, table_files, text_files, to_traces
@@ -102,6 +106,25 @@ def big_table(path: Path) -> Path:
     frame = pd.DataFrame({"user": generator.integers(0, 5000, n_rows), "time": seconds, "place": place})
     frame.assign(latitude=48 + place / 1000, longitude=2.3).to_parquet(path)
     return path
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_a_parquet_file_is_not_kept_in_memory(tmp_path, monkeypatch, bug):
+    """A file of 64 row groups of 256 KiB; the bug keeps all that was read."""
+    numbers = np.random.default_rng(0).random((2, 2**20))
+    path = tmp_path / "table.parquet"
+    table = pa.table({"latitude": numbers[0], "longitude": numbers[1]})
+    parquet.write_table(table, path, row_group_size=2**14, compression="none", use_dictionary=False)
+    if bug:
+        whole_file = partial(parquet.ParquetFile, pre_buffer=True)
+        monkeypatch.setattr(table_files.arrow_parquet, "ParquetFile", lambda source, **_: whole_file(source))
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 2**14)
+    (part,) = table_files.parts_of(path, {"latitude": "latitude", "longitude": "longitude"}, (), False, "table")
+    tracemalloc.start()  # it counts bytes objects, which a buffer of a Python file has
+    before = pa.total_allocated_bytes()
+    most = max(pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[0] for _ in part.pieces())
+    tracemalloc.stop()
+    assert (most < path.stat().st_size / 4) != bug
 
 
 def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
