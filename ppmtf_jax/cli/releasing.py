@@ -32,7 +32,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
 from ppmtf_jax.evaluation.tables import TableOrList
-from ppmtf_jax.jobs.steps import load_released, release_traces, run_privacy_test
+from ppmtf_jax.jobs.steps import open_released, release_traces, run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings, check_same_traces, is_release, lineage_of_key
 from ppmtf_jax.runtime.devices import is_first_process
@@ -194,11 +194,7 @@ def evaluate(
     if released and verdicts is not None:
         raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
     way_out = "Give it with --key, or leave the attacks out with --no-attacks" if chosen.attacks else None
-    traces: TraceSet = (
-        load_released(synthetic, training, key, key_needed=way_out, progress=not quiet)
-        if released or key is not None
-        else open_traces(synthetic, progress=not quiet)
-    )
+    traces = open_released(synthetic, training, key, key_needed=way_out, progress=not quiet)
     _check_learned_from(training, synthetic, traces.lineage)
     sets: TraceSet | dict[str, TraceSet] = {"released": traces} if released else traces
     if verdicts is not None:

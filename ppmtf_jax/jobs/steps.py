@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts, open_traces, write_parts
+from ppmtf_jax.data.stored_traces import PART_USERS, StoredTraces, in_own_parts, open_traces, write_parts
 from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
@@ -255,6 +255,13 @@ def release_traces(
 def load_released(
     folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
 ) -> Traces:
+    """The traces of `open_released`, in memory."""
+    return open_released(folder, train, key, key_needed=key_needed, progress=progress).in_memory()
+
+
+def open_released(
+    folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
+) -> TraceSet:
     """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 
     A release without its key is refused if `key_needed` is given, which is the advice of the error message. Traces of
@@ -265,13 +272,15 @@ def load_released(
         raise InputError(str(folder), [Problem("a release, which a key is for", "other traces")])
     if key is not None:
         return load_with_key(folder, key, train)
-    traces = Traces.load(folder, progress=progress)
+    traces = open_traces(folder, with_friends=not released, progress=progress)
     if not released:
         return traces
     if key_needed is not None and not traces.of_nobody:
         raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
     # A release has its own order of places.
-    placed = Traces.from_frame(traces.to_frame(), train.places, traces.time_grid)
+    if isinstance(traces, StoredTraces) and (train.places.index_of(traces.places.ids) >= 0).all():
+        return replace(traces, places=train.places)
+    placed = Traces.from_frame(traces.in_memory().to_frame(), train.places, traces.time_grid)
     return replace(placed, of_nobody=traces.of_nobody)
 
 

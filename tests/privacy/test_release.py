@@ -23,6 +23,7 @@ from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
+from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
@@ -440,6 +441,17 @@ def test_a_release_draws_from_its_own_stream(monkeypatch, synthetic, verdicts):
 
 
 # In parts
+
+
+def test_an_opened_release_has_the_places_of_the_training_traces(made, train, monkeypatch):
+    monkeypatch.setattr(StoredTraces, "in_memory", None)
+    opened, loaded = open_released(made[0], train, None), Traces.load(made[0])
+    assert isinstance(opened, StoredTraces)
+    assert not np.array_equal(loaded.places.ids, train.places.ids)
+    on_places = Traces.from_frame(loaded.to_frame(), train.places, loaded.time_grid)
+    assert opened.digest == on_places.digest
+    for one, other in zip(opened.blocks, on_places.blocks, strict=True):
+        pd.testing.assert_frame_equal(one.to_frame(), other.to_frame())
 
 
 @pytest.fixture
