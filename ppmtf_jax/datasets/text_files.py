@@ -109,9 +109,10 @@ class ReadAgain(Exception):
 
 
 def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[memoryview, int]]:
-    """Blocks of whole rows as UTF-8, each with its number of lines. A block is valid until the next one is asked for.
+    """Blocks of whole rows as UTF-8, each with its number of lines.
 
-    `continued` are the lines that continue the row before them, sorted; None where every line should be a row.
+    A block is valid until the next one is asked for, which is written over it. `continued` are the lines that continue
+    the row before them, sorted; None where every line should be a row.
     """
     # One room for all blocks: new memory for each of them takes longer than reading the file.
     room, n_kept, n_before, n_lines, at_end = bytearray(2 * BLOCK_BYTES), 0, 0, 0, False
