@@ -8,11 +8,11 @@ libraries (about 230 MB) included.
 
     python benchmarks/trace_sets.py --parts 100000 1000000 --processes 1 2 --csv benchmarks/trace_sets_parts.csv
 
-Cities of one day and 1,000 places, written in parts of 10,000 users. `ppmtf fit` learns the bridge, `ppmtf synthesize`
-makes a trace of each user, `ppmtf test` tests them, and `ppmtf release` releases them, each with the given numbers of
-processes. A row has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a
-checksum of the files, which must be the same for all numbers of processes. With `--work`, the folders are kept, and
-an existing city is used again.
+Cities of one day, written in parts of 10,000 users. `ppmtf fit` learns the bridge, `ppmtf synthesize` makes a trace of
+each user, `ppmtf test` tests them, and `ppmtf release` releases them, each with the given numbers of processes. A row
+has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a checksum of the
+files, which must be the same for all numbers of processes. `--places` gives another number of places than 1,000. With
+`--work`, the folders are kept, and an existing city is used again.
 
     python benchmarks/trace_sets.py --work FOLDER --copies 50 --processes 1 2
 
@@ -77,12 +77,12 @@ def rows(sizes: list[str]) -> Iterator[Row]:
                 yield {"users": n_users, "days": n_days} | row
 
 
-def write_parts(out: str, n_users: int) -> list[Row]:
+def write_parts(out: str, n_users: int, n_places: int) -> list[Row]:
     """Write a city part by part."""
     from ppmtf_jax.data.stored_traces import save_in_parts
     from ppmtf_jax.datasets.toy_city import toy_city_pieces
 
-    pieces = toy_city_pieces(n_users, n_places=N_PLACES, n_days=1, seed=0)
+    pieces = toy_city_pieces(n_users, n_places=n_places, n_days=1, seed=0)
     return [stage("write", lambda: save_in_parts((piece.traces for piece in pieces), out))[1]]
 
 
@@ -105,7 +105,7 @@ def together(command: list[str], n_processes: int) -> Row:
     return {"seconds": clock.row()["seconds"], "cpu_seconds": cpu, "peak_mb": peaks, "compiled": compiled}
 
 
-def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> Iterator[Row]:
+def rows_of_parts(sizes: list[int], n_places: int, numbers: list[int], work: Path | None) -> Iterator[Row]:
     from ppmtf_jax.runtime.folders import checksum
 
     for n_users in sizes:
@@ -114,10 +114,10 @@ def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> It
                 f"{folder}/{name}" for name in ("city", "model", "synthetic", "verdicts", "released")
             )
             if not Path(city).exists():
-                (written,) = in_a_process(write_parts, city, n_users)
-                about = {"users": n_users, "processes": 1, "stage": "write", "seconds": written["seconds"]}
-                about |= {"cpu_seconds": "", "peak_mb": written["peak_memory_mb"], "compiled": "", "writes": ""}
-                yield about | {"files": "", **machine()}
+                (written,) = in_a_process(write_parts, city, n_users, n_places)
+                about = {"users": n_users, "places": n_places, "processes": 1, "stage": "write"}
+                about |= {"seconds": written["seconds"], "cpu_seconds": "", "peak_mb": written["peak_memory_mb"]}
+                yield about | {"compiled": "", "writes": "", "files": "", **machine()}
             for n_processes in numbers:
                 commands = {
                     "fit": [city, "--out", model],
@@ -130,7 +130,7 @@ def rows_of_parts(sizes: list[int], numbers: list[int], work: Path | None) -> It
                     # The marker has the checksums of all other files.
                     out = Path(arguments[arguments.index("--out") + 1])
                     files = checksum(out / "ppmtf.json")[:12]
-                    about = {"users": n_users, "processes": n_processes, "stage": name}
+                    about = {"users": n_users, "places": n_places, "processes": n_processes, "stage": name}
                     yield about | took | {"writes": "each", "files": files, **machine()}
 
 
@@ -175,6 +175,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--sizes", nargs="+", default=["100000x7", "1000000x1"], help="users x days")
     parser.add_argument("--parts", nargs="+", type=int, default=[], help="numbers of users")
+    parser.add_argument("--places", type=int, default=N_PLACES, help="of the cities of --parts")
     parser.add_argument("--processes", nargs="+", type=int, default=[1])
     parser.add_argument("--work", type=Path, help="folder for all output of --parts")
     parser.add_argument("--copies", type=int, help="how many copies of the users in --work")
@@ -182,7 +183,7 @@ def main() -> None:
     if arguments.copies:
         record(rows_of_copies(arguments.work, arguments.copies, arguments.processes), arguments.csv)
     elif arguments.parts:
-        record(rows_of_parts(arguments.parts, arguments.processes, arguments.work), arguments.csv)
+        record(rows_of_parts(arguments.parts, arguments.places, arguments.processes, arguments.work), arguments.csv)
     else:
         record(rows(arguments.sizes), arguments.csv, FIELDS)
 
