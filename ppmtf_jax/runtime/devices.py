@@ -239,8 +239,15 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
 
 
 def sum_over_processes(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-    """Sum of the arrays of all processes, in the order of processes; every process must call it."""
-    return of_each_process(np.asarray(array)).sum(axis=0)
+    """Sum of the arrays of all processes, in the order of processes; every process must call it.
+
+    Each process adds up one part of the arrays, so that no process receives the whole arrays of all others.
+    """
+    array, n_processes = np.asarray(array), jax.process_count()
+    parts = np.zeros((n_processes, -(-array.size // n_processes)), array.dtype)
+    parts.reshape(-1)[: array.size] = array.reshape(-1)
+    total = of_each_process(to_each_process(parts).sum(axis=0))
+    return total.reshape(-1)[: array.size].reshape(array.shape)
 
 
 def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarray, "row ..."]:
@@ -292,10 +299,22 @@ def leave_processes(exit_code: int) -> None:
 def of_each_process(array: np.ndarray) -> np.ndarray:
     """The arrays of all processes, one after another along a new first axis."""
     mesh = _first_devices()
-    # As bytes, because JAX would narrow numbers of 64 bits.
-    row = np.ascontiguousarray(array).view(np.uint8).reshape(1, -1)
-    rows = jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), row, (mesh.size, row.shape[1]))
-    return np.array(_on_every_device(rows, mesh)).view(array.dtype).reshape(mesh.size, *array.shape)
+    arrays = np.array(_on_every_device(_of_processes(array, mesh), mesh))
+    return arrays.view(array.dtype).reshape(mesh.size, *array.shape)
+
+
+def to_each_process(rows: Shaped[np.ndarray, "process ..."]) -> Shaped[np.ndarray, "process ..."]:
+    """The rows that all processes have for this one; row j of each process is for process j."""
+    mesh = _first_devices()
+    for_processes = NamedSharding(mesh, PartitionSpec(None, AXIS))
+    (own,) = jax.device_put(_of_processes(rows, mesh, rows.shape[:1]), for_processes).addressable_shards
+    return np.asarray(own.data).view(rows.dtype).reshape(rows.shape)
+
+
+def _of_processes(array: np.ndarray, mesh: Mesh, shape: tuple[int, ...] = ()) -> Array:
+    """The arrays of all processes as one; as bytes, because JAX would narrow numbers of 64 bits."""
+    own = np.ascontiguousarray(array).view(np.uint8).reshape(1, *shape, -1)
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), own, (mesh.size, *own.shape[1:]))
 
 
 def _share_size(n_rows: int, block: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import math
 import os
 import secrets
 import socket
@@ -132,6 +133,7 @@ class Together:
         monkeypatch.setattr(jax, "process_count", lambda: n_processes)
         monkeypatch.setattr(jax, "process_index", lambda: self.own.process)
         monkeypatch.setattr(devices, "of_each_process", self.exchange)
+        monkeypatch.setattr(devices, "to_each_process", lambda rows: self.exchange(rows)[:, self.own.process])
 
     def exchange(self, array: np.ndarray) -> np.ndarray:
         self.given[self.own.process] = array
@@ -183,6 +185,22 @@ def test_every_bit_survives_the_exchange(values):
     (again,) = devices.of_each_process(values)
     assert again.dtype == values.dtype
     assert again.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.float32, bool])
+@pytest.mark.parametrize("shape", [(), (1,), (5, 7)])
+def test_each_process_adds_up_its_part_of_a_sum(dtype, shape, monkeypatch):
+    arrays = [np.asarray(100 * np.random.default_rng(process).normal(size=shape)).astype(dtype) for process in range(3)]
+    total, together = np.stack(arrays).sum(axis=0), Together(3, monkeypatch)
+    for found in together.run(lambda: devices.sum_over_processes(arrays[jax.process_index()])):
+        assert found.dtype == total.dtype
+        np.testing.assert_array_equal(found, total)
+    assert max(map(np.size, together.given)) <= math.ceil(total.size / 3)
+
+
+def test_one_process_sends_to_itself():
+    rows = np.array([[2**40 + 1, -1]])
+    np.testing.assert_array_equal(devices.to_each_process(rows), rows)
 
 
 def test_noise_is_drawn_once_for_all_processes(monkeypatch):
