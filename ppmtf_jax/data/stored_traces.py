@@ -42,7 +42,7 @@ PART_USERS = PART_BLOCKS * BLOCK_USERS
 """Number of users in a part of synthetic traces."""
 
 
-class _Rows(NamedTuple):
+class EventRows(NamedTuple):
     """Events as they are in a file, users as numbers."""
 
     user: np.ndarray
@@ -67,7 +67,7 @@ class StoredTraces(TraceSet):
     friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
-    rows: Blocks[_Rows] | None = None  # the rows of this process, if they are not read from the folder
+    rows: Blocks[EventRows] | None = None  # the rows of this process, if they are not read from the folder
     whole: bool = False  # whether every process reads all blocks
 
     @property
@@ -97,27 +97,24 @@ class StoredTraces(TraceSet):
     def for_many_passes(self) -> StoredTraces:
         return replace(self, rows=self._rows().kept())
 
-    def _rows(self) -> Blocks[_Rows]:
+    def _rows(self) -> Blocks[EventRows]:
         return self.rows or Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
 
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
-        number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+        number, pairs = renumbered(chosen, self.friendships)
 
-        def select(rows: _Rows, keep: np.ndarray, number: np.ndarray) -> _Rows:
+        def select(rows: EventRows, keep: np.ndarray, number: np.ndarray) -> EventRows:
             kept = keep[rows.user]
-            return _Rows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
+            return EventRows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
 
         blocks = self._rows()
         found = list(blocks.map(select, chosen, number))
-        rows = _Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
-        pairs = self.friendships
-        if pairs is not None:
-            pairs = number[pairs[chosen[pairs].all(axis=1)]]
+        rows = EventRows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
         return self._made(rows, self.user_ids[chosen], pairs)
 
-    def _made(self, rows: _Rows, user_ids: np.ndarray, friendships: np.ndarray | None = None) -> Traces:
+    def _made(self, rows: EventRows, user_ids: np.ndarray, friendships: np.ndarray | None = None) -> Traces:
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
         return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
 
@@ -133,6 +130,20 @@ class StoredTraces(TraceSet):
     def in_memory(self) -> Traces:
         require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
+
+
+def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
+    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
+
+
+def on_places(traces: TraceSet, places: PlaceTable, subject: str) -> TraceSet:
+    """The same traces with the places of another table; `InputError` about `subject` if an event is elsewhere."""
+    if isinstance(traces, StoredTraces) and (places.index_of(traces.places.ids) >= 0).all():
+        return replace(traces, places=places)
+    placed = Traces.from_frame(traces.in_memory().to_frame(), places, traces.time_grid, subject=subject)
+    return replace(placed, of_nobody=traces.of_nobody)
 
 
 def in_own_parts(traces: TraceSet) -> bool:
@@ -151,14 +162,14 @@ class _OwnBlocks:
     def __init__(self, stored: StoredTraces):
         self.stored = stored
 
-    def __iter__(self) -> Iterator[tuple[slice, _Rows]]:
+    def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
         stored, own = self.stored, self.stored.own_blocks
         begins, number = stored.begins, own.start
-        left = _Rows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
+        left = EventRows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
         for rows, _ in _read(stored.folder, stored.places, int(begins[own.start]), int(begins[own.stop])):
-            left = _Rows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
+            left = EventRows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
             while number < own.stop and len(left.user) >= (n := int(begins[number + 1] - begins[number])):
-                block, left = (_Rows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
+                block, left = (EventRows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
                 first = number * BLOCK_USERS
                 users = slice(first, min(first + BLOCK_USERS, stored.n_users))
                 number += 1
@@ -169,7 +180,7 @@ class _OutOfOrderError(Exception):
     """Events that cannot be read in blocks of users."""
 
 
-def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
+def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[EventRows, np.ndarray]]:
     """The rows from `begin` to `stop` of all files, in pieces; and the ids of the users who begin in each piece.
 
     Users are numbered in the order of appearance.
@@ -192,7 +203,7 @@ def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterat
                 number = np.cumsum(begins, dtype=np.int32) + np.int32(n_users - 1)
                 n_users, last = int(number[-1]) + 1, ids[user[-1]]
                 place = places.index_of(place_ids).astype(np.int32)[place]
-                yield _Rows(number, trace, instant, place), ids[user[begins]]
+                yield EventRows(number, trace, instant, place), ids[user[begins]]
 
 
 def _encoded(column: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -255,7 +266,7 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
 
 
 def _checked(
-    pieces: Iterable[tuple[_Rows, np.ndarray]], n_instants: int, advance: Callable[[int], None]
+    pieces: Iterable[tuple[EventRows, np.ndarray]], n_instants: int, advance: Callable[[int], None]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ids of users, and the index of the first event of each block, if everything is in order."""
     ids, begins, n_events = [], [], 0
@@ -300,6 +311,18 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
             first.write_into(partial)
         else:
             write_parts(partial, chain([first, second], parts))
+
+
+def joined(parts: Iterable[Traces]) -> Traces:
+    """The parts of a set, as in `save_in_parts`, as one set in memory; friendships between parts are not known."""
+    one, *others = parts
+    if not others:
+        return one
+    parts = [one, *others]
+    before = np.cumsum([0, *(part.n_users for part in parts)], dtype=np.int32)
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in (*EVENT_COLUMNS, "user_ids")}
+    columns["user"] += np.repeat(before[:-1], [part.n_events for part in parts])
+    return replace(one, **columns, friendships=None)
 
 
 def parts_of_users(table: pd.DataFrame, user: str) -> list[pd.DataFrame]:

@@ -209,8 +209,10 @@ def own_share(n_rows: int, block: int = 1) -> slice:
     return slice(first, min(first + size, n_rows))
 
 
-def own_items(n: int) -> range:
-    """The numbers of this process's share of `n` items; if there are fewer than processes, every process has all.
+def own_items(n: int, process: int | None = None) -> range:
+    """The numbers of a process's share of `n` items; if there are fewer than processes, every process has all.
+
+    `process`: by default this one.
 
     Examples
     --------
@@ -220,7 +222,7 @@ def own_items(n: int) -> range:
     n_processes = jax.process_count()
     if n < n_processes:
         return range(n)
-    process = jax.process_index()
+    process = jax.process_index() if process is None else process
     return range(n * process // n_processes, n * (process + 1) // n_processes)
 
 

@@ -293,14 +293,14 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
 
 
 # Modules that know the size of a part.
-TESTED = ("data.stored_traces", "privacy.release")
+TESTED = ("data.stored_traces", "data.rearranged", "privacy.release")
 
 
 @pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, False), (4, False), (3, True)])
 def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monkeypatch, n_processes, bug):
     """Six parts of two users, and three parts of a release. The bug gives traces the places of verdicts of others."""
-    for name in ("data.traces.BLOCK_USERS", "data.stored_traces.BLOCK_USERS"):
-        monkeypatch.setattr(f"ppmtf_jax.{name}", 1)
+    for module in ("traces", "stored_traces", "rearranged"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 1)
     names = ("data.stored_traces.PART_BLOCKS", *(f"{module}.PART_USERS" for module in TESTED))
     for name in names:
         monkeypatch.setattr(f"ppmtf_jax.{name}", 2)
