@@ -6,6 +6,7 @@ The parts of a trace set are files. No user is in two parts, and the ids of user
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
+    EventTable,
     open_trace_set,
     opened,
     part_file,
@@ -32,7 +34,7 @@ from ppmtf_jax.data.trace_set import (
 )
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.devices import is_first_process, own_items
+from ppmtf_jax.runtime.devices import is_first_process, joined_over_processes, of_all_processes, own_items
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
 from ppmtf_jax.runtime.progress import progress_bar
@@ -227,7 +229,8 @@ def _whole(column: Any) -> np.ndarray:
 def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
-    All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files.
+    All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files. Each of
+    several processes checks a share of the events, so all of them have to call this function together.
 
     Parameters
     ----------
@@ -252,9 +255,12 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError
-        pieces = _read(folder, table.places, 0, table.n_events)
-        with progress_bar("checking", table.n_events, show=progress) as advance:
-            user_ids, begins = _checked(pieces, table.time_grid.n_instants, advance)
+        own = own_items(table.n_events)
+        check = _checked if len(own) == table.n_events else _checked_together
+        with progress_bar("checking", len(own), show=progress) as advance:
+            found = check(folder, table, own, advance)
+        user_ids, begins = found.ids, np.append(found.begins[::BLOCK_USERS], table.n_events)
+        _check_ascend(user_ids)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
     pairs, problems = None, []
@@ -265,31 +271,72 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
 
 
-def _checked(
-    pieces: Iterable[tuple[EventRows, np.ndarray]], n_instants: int, advance: Callable[[int], None]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of users, and the index of the first event of each block, if everything is in order."""
-    ids, begins, n_events = [], [], 0
+class _Checked(NamedTuple):
+    """Events in order: the ids of their users, and what comes first and last."""
+
+    ids: np.ndarray
+    begins: np.ndarray  # index of the first event of each user, among all events
+    first: tuple[int, int]  # trace and instant of the first event
+    last: tuple[int, int]
+
+
+def _checked(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
+    """Check the events with the numbers `own`; the order of the ids of users is not checked."""
+    ids, begins, n_events = [], [], own.start
     last = np.full((3, 1), -1)
-    for rows, new_ids in pieces:
+    first = (0, 0)
+    for rows, new_ids in _read(folder, table.places, own.start, own.stop):
         keys = np.concatenate([last, rows[:3]], axis=1)
         user, trace, instant = keys[:, 1:] - keys[:, :-1]
         is_later = (user > 0) | ((user == 0) & ((trace > 0) | ((trace == 0) & (instant > 0))))
-        if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= n_instants:
+        if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= table.time_grid.n_instants:
             raise _OutOfOrderError
-        first = np.flatnonzero(user > 0)
-        begins.append(n_events + first[rows.user[first] % BLOCK_USERS == 0])
+        if not ids:
+            first = int(rows.trace[0]), int(rows.instant[0])
+        begins.append(n_events + np.flatnonzero(user > 0))
         last, n_events = keys[:, -1:], n_events + len(rows.user)
         ids.append(new_ids)
         advance(len(rows.user))
-    user_ids = np.concatenate(ids)
+    return _Checked(np.concatenate(ids), np.concatenate(begins), first, (int(last[1, 0]), int(last[2, 0])))
+
+
+def _checked_together(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
+    """Check all events, of which each process reads its own; all find the same, or raise the same error."""
+    checked = None
+    with suppress(InputError, _OutOfOrderError):
+        checked = _checked(folder, table, own, advance)
+    is_wrong = of_all_processes(checked is None)
+    if checked is None or any(is_wrong):
+        _checked(folder, table, own_items(table.n_events, is_wrong.index(True)), lambda _: None)
+        raise _OutOfOrderError
+    firsts, lasts = (of_all_processes(each) for each in (checked.first, checked.last))
+    ids, begins = _joined_ids(checked.ids), joined_over_processes(checked.begins)
+    is_new = run_begins(ids)
+    # The first user of a process may be the last user of the process before it.
+    for number, place in enumerate(np.cumsum(of_all_processes(len(checked.ids)))[:-1]):
+        if not is_new[place] and not lasts[number] < firsts[number + 1]:
+            raise _OutOfOrderError
+    return _Checked(ids[is_new], begins[is_new], firsts[0], lasts[-1])
+
+
+def _joined_ids(own: np.ndarray) -> np.ndarray:
+    """The ids of all processes, one after another."""
+    table, stream = pa.table({"id": own}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    content = np.frombuffer(stream.getvalue(), np.uint8)
+    ends = np.cumsum(of_all_processes(len(content)))
+    parts = np.split(joined_over_processes(content), ends[:-1])
+    return np.concatenate([id_array(pa.ipc.open_stream(part.tobytes()).read_all()["id"].to_pandas()) for part in parts])
+
+
+def _check_ascend(user_ids: np.ndarray) -> None:
     try:
         ascend = bool((user_ids[1:] > user_ids[:-1]).all())
     except TypeError as error:
         raise _OutOfOrderError from error
     if not ascend:
         raise _OutOfOrderError
-    return user_ids, np.concatenate([*begins, [n_events]])
 
 
 def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:

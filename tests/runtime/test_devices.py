@@ -9,10 +9,7 @@ import secrets
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +48,7 @@ from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers import fitted_model
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models import sampling
+from tests.together import Together
 
 
 def test_a_process_may_use_the_cores_of_its_affinity_and_its_container(monkeypatch):
@@ -119,34 +117,6 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 # Threads in the place of processes
-
-
-class Together:
-    """Runs a function in several threads, each of which takes itself for one of so many processes."""
-
-    def __init__(self, n_processes: int, monkeypatch: pytest.MonkeyPatch):
-        self.n_processes = n_processes
-        self.own = threading.local()
-        self.barrier = threading.Barrier(n_processes, timeout=60)
-        self.given: list[Any] = [None] * n_processes
-        monkeypatch.setattr(jax, "process_count", lambda: n_processes)
-        monkeypatch.setattr(jax, "process_index", lambda: self.own.process)
-        monkeypatch.setattr(devices, "of_each_process", self.exchange)
-
-    def exchange(self, array: np.ndarray) -> np.ndarray:
-        self.given[self.own.process] = array
-        self.barrier.wait()
-        result = np.stack(self.given)
-        self.barrier.wait()
-        return result
-
-    def run(self, function: Callable[[], Any]) -> list[Any]:
-        def call(process: int) -> Any:
-            self.own.process = process
-            return function()
-
-        with ThreadPoolExecutor(self.n_processes) as pool:
-            return list(pool.map(call, range(self.n_processes)))
 
 
 # Rows, processes, and rows in a block: fewer rows than processes, whole blocks, a block that is cut.
