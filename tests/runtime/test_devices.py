@@ -39,6 +39,7 @@ from ppmtf_jax.runtime.devices import (
     gather_rows,
     join_processes,
     n_cores,
+    own_items,
     own_share,
     seed_of_first_process,
     use_all_cores,
@@ -156,9 +157,13 @@ def test_every_bit_survives_the_exchange(values):
 
 
 def test_noise_is_drawn_once_for_all_processes(monkeypatch):
-    one, two = Together(2, monkeypatch).run(lambda: add_laplace(np.zeros(20, np.int64), 1, 0.01))
+    together, zeros = Together(2, monkeypatch), np.zeros(20, np.int64)
+    one, two = together.run(lambda: add_laplace(zeros, 1, 0.01))
     assert one.any()
     np.testing.assert_array_equal(one, two)
+    # Each to its own values. Noise of the scale 100 is the same for all 20 with a probability of 200^-20.
+    one, two = together.run(lambda: add_laplace(zeros, 1, 0.01, of_all_processes=False))
+    assert (one != two).any()
 
 
 @pytest.fixture
@@ -224,7 +229,7 @@ def test_a_drawn_seed_is_that_of_the_first_process(model, monkeypatch):
 
 def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monkeypatch):
     synthetic = synthesize(model)
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_, **__: values + np.arange(11) ** 2)
 
     def verdicts() -> pd.DataFrame:
         return plausible_deniability_test(model, synthetic, k=3, noise_epsilon=1.0).table
@@ -245,7 +250,7 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
     synthetic.save(tmp_path / "synthetic")
     for module in ("traces", "stored_traces"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 2)
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_, **__: values + np.arange(11) ** 2)
 
     def verdicts(traces: TraceSet) -> pd.DataFrame:
         return plausible_deniability_test(model, traces, k=3, noise_epsilon=1.0, seed=0).table
@@ -278,7 +283,13 @@ def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monk
         monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
     # Every other trace passes.
     noise = np.arange(11) + np.arange(11) % 2 * 10**6 - 10**5
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + noise)
+
+    def of_own_traces(values: np.ndarray, *_: float, of_all_processes: bool) -> np.ndarray:
+        assert of_all_processes == (len(values) == 11)
+        first = 0 if of_all_processes else 2 * own_items(6).start
+        return values + noise[first : first + len(values)]
+
+    monkeypatch.setattr(plausible_deniability, "add_laplace", of_own_traces)
     monkeypatch.setattr(plausible_deniability, "count_plausible_users", lambda *each: (each[2], each[3].sum(axis=1)))
     synthesize(model, seed=0).save(tmp_path / "synthetic")
     model.save(tmp_path / "model")
