@@ -20,10 +20,13 @@ from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.evaluation import sample_of_users, sizes_of_sampled
+from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
-from ppmtf_jax.jobs.steps import load_released
+from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.limits import Judgement, worst
 from ppmtf_jax.privacy.release import statement_of
 from ppmtf_jax.runtime.files import check_output_file, has_mark, remove, write_text
@@ -41,6 +44,7 @@ Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG o
 AttackSeed = Annotated[int, option("--seed N", "The same seed gives the same numbers.", callback=check_seed)]
 Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this command.")]
 
+TEST = "test"
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
@@ -75,18 +79,22 @@ def reidentify(
 
     With real traces alone, the attacker knows the first part of some users' traces (--known-share). She gets the rest
     without names, among the traces of strangers. With synthetic traces (--released), she knows all real traces. All
-    estimators of users' moves are tried, and the strongest is listed first.
+    estimators of users' moves are tried, and the strongest is listed first. Of a set of more than 250,000 users, a
+    random sample of 250,000 is attacked.
     """
     if released is None and key is not None:
         raise InputError("key", [Problem("a release beside its key", "none")])
     _check_outputs(json_file, plot, overwrite)
     progress = not quiet
-    real = Traces.load(traces, progress=progress)
+    opened = {TRAINING: open_traces(traces, progress=progress)}
+    if released is not None:
+        how = {"key_needed": KEY_NEEDED, "progress": progress}
+        opened[SYNTHETIC] = open_released(released, opened[TRAINING], key, **how)
+    loaded, sampled = _in_memory(opened)
     if released is None:
-        sets = rehearse(real, rehearsal, seed=seed)
+        sets = rehearse(loaded[TRAINING], rehearsal, seed=seed)
     else:
-        attacked = load_released(released, real, key, key_needed=KEY_NEEDED, progress=progress)
-        sets = targets_of(real, attacked, rehearsal.n_targets, seed=seed)
+        sets = targets_of(loaded[TRAINING], loaded[SYNTHETIC], rehearsal.n_targets, seed=seed)
     attacks = reidentification_attacks(
         sets.known, sets.anonymized, estimator or None, settings, seed=seed, progress=progress, say=_say(quiet)
     )
@@ -98,6 +106,7 @@ def reidentify(
         "n_strangers": n_strangers,
         "n_left_out": sets.n_left_out,
         "settings": asdict(settings) | asdict(rehearsal) | {"seed": seed},
+        **sampled,
         "made_by": REPORT,
         "attacks": [each.numbers() for each in attacks],
     }
@@ -148,12 +157,13 @@ def membership(
     The attacker knows the traces of some people and sees the synthetic traces. She scores each person by how much the
     synthetic traces look as if this person's data had been used. The strongest attack learns models like the one that
     made the traces, from random halves of the people. It says how long this takes. With --json, it continues if it was
-    stopped. The file of --json names the users who are most exposed: only you can read it.
+    stopped. The file of --json names the users who are most exposed: only you can read it. Of a set of more than
+    250,000 users, a random sample of 250,000 is attacked.
     """
     _check_outputs(json_file, plot, overwrite)
     progress, say = not quiet, _say(quiet)
-    training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
-    released = load_released(synthetic, training, key, progress=progress)
+    loaded, sampled = _in_memory(_opened(synthetic, train, test, key, progress))
+    training, testing, released = (loaded[name] for name in (TRAINING, TEST, SYNTHETIC))
     chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attack or MEMBERSHIP_DEFAULTS)}
     how_made = None
     # Where attacks are named, shadow models take part only if a model is named too.
@@ -184,7 +194,7 @@ def membership(
     summaries = {name: scores.summary(seed=seed) for name, scores in ordered.items()}
     _show_membership(summaries)
     attacks = {name: summary.to_dict() for name, summary in summaries.items()}
-    _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, "attacks": attacks})
+    _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, **sampled, "attacks": attacks})
     if checkpoint is not None:
         remove(checkpoint)
     if plot is not None:
@@ -209,7 +219,8 @@ def few_points(
     """Find out how many people a few points identify, and whether traces are copies.
 
     With --train and --test, synthetic traces are compared with the training traces: the longest run that was copied,
-    and the nearest training trace. Both are shown beside the same numbers for people whose data was not used.
+    and the nearest training trace. Both are shown beside the same numbers for people whose data was not used. Of a set
+    of more than 250,000 users, a random sample of 250,000 is measured.
     """
     if (train is None) != (test is None):
         raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])
@@ -217,13 +228,31 @@ def few_points(
         raise InputError("unicity", [Problem("training and test traces beside a key", "none")])
     _check_outputs(json_file, None, overwrite)
     if train is None or test is None:
-        found: dict[str, Any] = {"unicity": unicity(Traces.load(traces, progress=not quiet), seed=seed).tolist()}
+        loaded, sampled = _in_memory({TRAINING: open_traces(traces, progress=not quiet)})
+        found: dict[str, Any] = {"unicity": unicity(loaded[TRAINING], seed=seed).tolist()}
     else:
-        training, testing = (Traces.load(folder, progress=not quiet) for folder in (train, test))
-        attacked = load_released(traces, training, key, progress=not quiet)
-        found = check_copies(attacked, training, testing, seed=seed).to_dict()
+        loaded, sampled = _in_memory(_opened(traces, train, test, key, not quiet))
+        found = check_copies(loaded[SYNTHETIC], loaded[TRAINING], loaded[TEST], seed=seed).to_dict()
     _show_points(found)
-    _write(json_file, {"made_by": REPORT, "seed": seed, **found})
+    _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
+
+
+def _opened(synthetic: Path, train: Path, test: Path, key: Path | None, progress: bool) -> dict[str, TraceSet]:
+    """Training and test traces, and synthetic traces on their places; not in memory."""
+    training, testing = (open_traces(folder, progress=progress) for folder in (train, test))
+    return {TRAINING: training, TEST: testing, SYNTHETIC: open_released(synthetic, training, key, progress=progress)}
+
+
+def _in_memory(opened: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
+    """The sets in memory, of large sets a sample of the users, as `evaluate` takes it; and what a report says of it."""
+    synthetic, others = ({name: opened[name] for name in names if name in opened} for names in ((SYNTHETIC,), (TEST,)))
+    loaded, training, tests = sample_of_users(synthetic, opened[TRAINING], *others.values())
+    loaded |= {TRAINING: training, **dict(zip(others, tests, strict=True))}
+    sampled = sizes_of_sampled(opened, loaded)
+    if not sampled:
+        return loaded, {}
+    tell(sample_remark(sampled))
+    return loaded, {"sampled": sampled}
 
 
 def _check_outputs(json_file: Path | None, plot: Path | None, overwrite: bool) -> None:

@@ -16,7 +16,7 @@ from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, check_export, write_layer
-from ppmtf_jax.jobs.steps import load_released
+from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.release import is_release
 from ppmtf_jax.streams import check_seed
 
@@ -57,7 +57,7 @@ def population(
     sets = {"real" if whose == REAL and real is None else "synthetic": loaded}
     if real is not None:
         compared = open_traces(real, progress=not quiet)
-        sets = {"synthetic": load_released(traces, compared, None) if whose == RELEASED else loaded, "real": compared}
+        sets = {"synthetic": open_released(traces, compared, None) if whose == RELEASED else loaded, "real": compared}
         whose = REAL
     layer = population_layer(sets)
     write_layer(layer, out, format_name, public=whose == RELEASED, overwrite=overwrite)
@@ -96,7 +96,7 @@ def traces(
     write_layer(layer, out, format_name, public=whose == RELEASED, overwrite=overwrite)
     n_all = layer.about["traces_in_all"]
     which = f"all {n_all}" if layer.n_traces == n_all else f"{layer.n_traces} of {n_all}"
-    tell(f"{which} traces, {len(layer.rows)} events, in {out}")
+    tell(f"{which} traces, {layer.n_rows} events, in {out}")
     _tell_of(layer, whose)
 
 

@@ -26,6 +26,7 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import SYNTHETIC, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -200,7 +201,7 @@ def evaluate(
     if verdicts is not None:
         judged = PlausibleDeniability.load(verdicts)
         check_same_traces(traces, judged)
-        passed = {"released": traces.in_memory().select_traces(judged.passed)} if judged.passed.any() else {}
+        passed = {"released": select_traces(traces, judged.passed)} if judged.passed.any() else {}
         sets = passed | {"all": traces}
     found = evaluate_sets(sets, training, testing, chosen, progress=not quiet)
     # Before the file is written, so that a full disk loses no numbers.

@@ -6,6 +6,7 @@ The parts of a trace set are files. No user is in two parts, and the ids of user
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
+    EventTable,
     open_trace_set,
     opened,
     part_file,
@@ -32,7 +34,7 @@ from ppmtf_jax.data.trace_set import (
 )
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.devices import is_first_process, own_items
+from ppmtf_jax.runtime.devices import is_first_process, joined_over_processes, of_all_processes, own_items
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
 from ppmtf_jax.runtime.progress import progress_bar
@@ -42,7 +44,7 @@ PART_USERS = PART_BLOCKS * BLOCK_USERS
 """Number of users in a part of synthetic traces."""
 
 
-class _Rows(NamedTuple):
+class EventRows(NamedTuple):
     """Events as they are in a file, users as numbers."""
 
     user: np.ndarray
@@ -67,7 +69,7 @@ class StoredTraces(TraceSet):
     friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
-    rows: Blocks[_Rows] | None = None  # the rows of this process, if they are not read from the folder
+    rows: Blocks[EventRows] | None = None  # the rows of this process, if they are not read from the folder
     whole: bool = False  # whether every process reads all blocks
 
     @property
@@ -97,27 +99,24 @@ class StoredTraces(TraceSet):
     def for_many_passes(self) -> StoredTraces:
         return replace(self, rows=self._rows().kept())
 
-    def _rows(self) -> Blocks[_Rows]:
+    def _rows(self) -> Blocks[EventRows]:
         return self.rows or Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
 
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
-        number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+        number, pairs = renumbered(chosen, self.friendships)
 
-        def select(rows: _Rows, keep: np.ndarray, number: np.ndarray) -> _Rows:
+        def select(rows: EventRows, keep: np.ndarray, number: np.ndarray) -> EventRows:
             kept = keep[rows.user]
-            return _Rows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
+            return EventRows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
 
         blocks = self._rows()
         found = list(blocks.map(select, chosen, number))
-        rows = _Rows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
-        pairs = self.friendships
-        if pairs is not None:
-            pairs = number[pairs[chosen[pairs].all(axis=1)]]
+        rows = EventRows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
         return self._made(rows, self.user_ids[chosen], pairs)
 
-    def _made(self, rows: _Rows, user_ids: np.ndarray, friendships: np.ndarray | None = None) -> Traces:
+    def _made(self, rows: EventRows, user_ids: np.ndarray, friendships: np.ndarray | None = None) -> Traces:
         same = {"origin": self.origin, "of_nobody": self.of_nobody}
         return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
 
@@ -133,6 +132,20 @@ class StoredTraces(TraceSet):
     def in_memory(self) -> Traces:
         require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
+
+
+def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
+    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
+
+
+def on_places(traces: TraceSet, places: PlaceTable, subject: str) -> TraceSet:
+    """The same traces with the places of another table; `InputError` about `subject` if an event is elsewhere."""
+    if isinstance(traces, StoredTraces) and (places.index_of(traces.places.ids) >= 0).all():
+        return replace(traces, places=places)
+    placed = Traces.from_frame(traces.in_memory().to_frame(), places, traces.time_grid, subject=subject)
+    return replace(placed, of_nobody=traces.of_nobody)
 
 
 def in_own_parts(traces: TraceSet) -> bool:
@@ -151,14 +164,14 @@ class _OwnBlocks:
     def __init__(self, stored: StoredTraces):
         self.stored = stored
 
-    def __iter__(self) -> Iterator[tuple[slice, _Rows]]:
+    def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
         stored, own = self.stored, self.stored.own_blocks
         begins, number = stored.begins, own.start
-        left = _Rows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
+        left = EventRows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
         for rows, _ in _read(stored.folder, stored.places, int(begins[own.start]), int(begins[own.stop])):
-            left = _Rows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
+            left = EventRows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
             while number < own.stop and len(left.user) >= (n := int(begins[number + 1] - begins[number])):
-                block, left = (_Rows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
+                block, left = (EventRows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
                 first = number * BLOCK_USERS
                 users = slice(first, min(first + BLOCK_USERS, stored.n_users))
                 number += 1
@@ -169,7 +182,7 @@ class _OutOfOrderError(Exception):
     """Events that cannot be read in blocks of users."""
 
 
-def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[_Rows, np.ndarray]]:
+def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[EventRows, np.ndarray]]:
     """The rows from `begin` to `stop` of all files, in pieces; and the ids of the users who begin in each piece.
 
     Users are numbered in the order of appearance.
@@ -192,7 +205,7 @@ def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterat
                 number = np.cumsum(begins, dtype=np.int32) + np.int32(n_users - 1)
                 n_users, last = int(number[-1]) + 1, ids[user[-1]]
                 place = places.index_of(place_ids).astype(np.int32)[place]
-                yield _Rows(number, trace, instant, place), ids[user[begins]]
+                yield EventRows(number, trace, instant, place), ids[user[begins]]
 
 
 def _encoded(column: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +229,8 @@ def _whole(column: Any) -> np.ndarray:
 def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
-    All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files.
+    All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files. Each of
+    several processes checks a share of the events, so all of them have to call this function together.
 
     Parameters
     ----------
@@ -241,9 +255,12 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError
-        pieces = _read(folder, table.places, 0, table.n_events)
-        with progress_bar("checking", table.n_events, show=progress) as advance:
-            user_ids, begins = _checked(pieces, table.time_grid.n_instants, advance)
+        own = own_items(table.n_events)
+        check = _checked if len(own) == table.n_events else _checked_together
+        with progress_bar("checking", len(own), show=progress) as advance:
+            found = check(folder, table, own, advance)
+        user_ids, begins = found.ids, np.append(found.begins[::BLOCK_USERS], table.n_events)
+        _check_ascend(user_ids)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
     pairs, problems = None, []
@@ -254,31 +271,72 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
 
 
-def _checked(
-    pieces: Iterable[tuple[_Rows, np.ndarray]], n_instants: int, advance: Callable[[int], None]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of users, and the index of the first event of each block, if everything is in order."""
-    ids, begins, n_events = [], [], 0
+class _Checked(NamedTuple):
+    """Events in order: the ids of their users, and what comes first and last."""
+
+    ids: np.ndarray
+    begins: np.ndarray  # index of the first event of each user, among all events
+    first: tuple[int, int]  # trace and instant of the first event
+    last: tuple[int, int]
+
+
+def _checked(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
+    """Check the events with the numbers `own`; the order of the ids of users is not checked."""
+    ids, begins, n_events = [], [], own.start
     last = np.full((3, 1), -1)
-    for rows, new_ids in pieces:
+    first = (0, 0)
+    for rows, new_ids in _read(folder, table.places, own.start, own.stop):
         keys = np.concatenate([last, rows[:3]], axis=1)
         user, trace, instant = keys[:, 1:] - keys[:, :-1]
         is_later = (user > 0) | ((user == 0) & ((trace > 0) | ((trace == 0) & (instant > 0))))
-        if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= n_instants:
+        if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= table.time_grid.n_instants:
             raise _OutOfOrderError
-        first = np.flatnonzero(user > 0)
-        begins.append(n_events + first[rows.user[first] % BLOCK_USERS == 0])
+        if not ids:
+            first = int(rows.trace[0]), int(rows.instant[0])
+        begins.append(n_events + np.flatnonzero(user > 0))
         last, n_events = keys[:, -1:], n_events + len(rows.user)
         ids.append(new_ids)
         advance(len(rows.user))
-    user_ids = np.concatenate(ids)
+    return _Checked(np.concatenate(ids), np.concatenate(begins), first, (int(last[1, 0]), int(last[2, 0])))
+
+
+def _checked_together(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
+    """Check all events, of which each process reads its own; all find the same, or raise the same error."""
+    checked = None
+    with suppress(InputError, _OutOfOrderError):
+        checked = _checked(folder, table, own, advance)
+    is_wrong = of_all_processes(checked is None)
+    if checked is None or any(is_wrong):
+        _checked(folder, table, own_items(table.n_events, is_wrong.index(True)), lambda _: None)
+        raise _OutOfOrderError
+    firsts, lasts = (of_all_processes(each) for each in (checked.first, checked.last))
+    ids, begins = _joined_ids(checked.ids), joined_over_processes(checked.begins)
+    is_new = run_begins(ids)
+    # The first user of a process may be the last user of the process before it.
+    for number, place in enumerate(np.cumsum(of_all_processes(len(checked.ids)))[:-1]):
+        if not is_new[place] and not lasts[number] < firsts[number + 1]:
+            raise _OutOfOrderError
+    return _Checked(ids[is_new], begins[is_new], firsts[0], lasts[-1])
+
+
+def _joined_ids(own: np.ndarray) -> np.ndarray:
+    """The ids of all processes, one after another."""
+    table, stream = pa.table({"id": own}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    content = np.frombuffer(stream.getvalue(), np.uint8)
+    ends = np.cumsum(of_all_processes(len(content)))
+    parts = np.split(joined_over_processes(content), ends[:-1])
+    return np.concatenate([id_array(pa.ipc.open_stream(part.tobytes()).read_all()["id"].to_pandas()) for part in parts])
+
+
+def _check_ascend(user_ids: np.ndarray) -> None:
     try:
         ascend = bool((user_ids[1:] > user_ids[:-1]).all())
     except TypeError as error:
         raise _OutOfOrderError from error
     if not ascend:
         raise _OutOfOrderError
-    return user_ids, np.concatenate([*begins, [n_events]])
 
 
 def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
@@ -300,6 +358,18 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
             first.write_into(partial)
         else:
             write_parts(partial, chain([first, second], parts))
+
+
+def joined(parts: Iterable[Traces]) -> Traces:
+    """The parts of a set, as in `save_in_parts`, as one set in memory; friendships between parts are not known."""
+    one, *others = parts
+    if not others:
+        return one
+    parts = [one, *others]
+    before = np.cumsum([0, *(part.n_users for part in parts)], dtype=np.int32)
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in (*EVENT_COLUMNS, "user_ids")}
+    columns["user"] += np.repeat(before[:-1], [part.n_events for part in parts])
+    return replace(one, **columns, friendships=None)
 
 
 def parts_of_users(table: pd.DataFrame, user: str) -> list[pd.DataFrame]:

@@ -93,6 +93,7 @@ class TraceSet(abc.ABC):
     user_ids: np.ndarray
     places: PlaceTable
     time_grid: TimeGrid
+    friendships: np.ndarray | None
     origin: Origin | None
     of_nobody: bool
 

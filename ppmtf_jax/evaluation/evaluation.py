@@ -88,9 +88,8 @@ def evaluate(
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
     lineage |= {column_of(name): traces.digest for name, traces in whole_sets.items()}
     whole = {TRAINING: train, "test": test, **whole_sets}
-    sets, train, test = sample_of_users(whole_sets, train, test)
-    measured = {TRAINING: train, "test": test, **sets}
-    sampled = {name: set_.n_users for name, set_ in whole.items() if measured[name].n_users < set_.n_users}
+    sets, train, (test,) = sample_of_users(whole_sets, train, test)
+    sampled = sizes_of_sampled(whole, {TRAINING: train, "test": test, **sets})
     check_comparable(**sets, train=train, test=test)
     n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)
@@ -115,10 +114,15 @@ def evaluate(
     return Evaluation.of_rows(list(values), _rows_of(wanted, values, readings), lineage, sampled)
 
 
+def sizes_of_sampled(whole: Mapping[str, TraceSet], measured: Mapping[str, Traces]) -> dict[str, int]:
+    """Numbers of users of the whole sets of which only a sample is measured; both mappings have the same names."""
+    return {name: each.n_users for name, each in whole.items() if measured[name].n_users < each.n_users}
+
+
 def sample_of_users(
-    sets: Mapping[str, TraceSet], train: TraceSet, test: TraceSet
-) -> tuple[dict[str, Traces], Traces, Traces]:
-    """Synthetic, training and test sets in memory: of each, all users or `MOST_USERS` drawn at random (seed 0).
+    sets: Mapping[str, TraceSet], train: TraceSet, *others: TraceSet
+) -> tuple[dict[str, Traces], Traces, list[Traces]]:
+    """Synthetic, training and other sets in memory: of each, all users or `MOST_USERS` drawn at random (seed 0).
 
     Attacks need the synthetic and the real traces of the same users. So if there are more training users than
     `MOST_USERS`, users with traces in a smaller synthetic set are drawn first, and of synthetic sets made from training
@@ -150,7 +154,8 @@ def sample_of_users(
         name: traces.select_users(np.flatnonzero(chosen[index[name]])) if name in of_training else sampled(traces)
         for name, traces in sets.items()
     }
-    return measured, train.in_memory() if chosen.all() else train.select_users(np.flatnonzero(chosen)), sampled(test)
+    known = train.in_memory() if chosen.all() else train.select_users(np.flatnonzero(chosen))
+    return measured, known, [sampled(each) for each in others]
 
 
 def uniform_places(traces: Traces) -> Traces:

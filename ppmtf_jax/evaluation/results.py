@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -59,6 +59,12 @@ class Row(NamedTuple):
 
         unknown = [math.nan] * len(self.values)
         return [text(*each) for each in zip(columns, self.values, spreads or unknown, strict=True)]
+
+
+def sample_remark(sampled: Mapping[str, int]) -> str:
+    """A line to print below the numbers: of which sets, with how many users, only a sample was measured."""
+    whole = ", ".join(f"{name} ({number:,} users)" for name, number in sampled.items())
+    return f"Only a random sample was measured of {whole}."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,8 +165,7 @@ class Evaluation:
         """Lines to print below the numbers: one on samples, one for each caveat, and one for the numbers that alarm."""
         found = [f"† {', '.join(titles)}: {reason}." for reason, titles in self.caveats().items()]
         if self.sampled:
-            whole = ", ".join(f"{name} ({number:,} users)" for name, number in self.sampled.items())
-            found.insert(0, f"Only a random sample was measured of {whole}.")
+            found.insert(0, sample_remark(self.sampled))
         rows, above = {row.quantity.name: row for row in self.rows()}, []
         for name, values in self.alarms().items():
             quantity, limit = rows[name].quantity, rows[name].reading.alarm

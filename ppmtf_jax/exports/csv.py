@@ -24,13 +24,14 @@ def write_csv(layer: Layer, path: Path) -> None:
     Times are ISO 8601 with the offset of their zone. A text that a spreadsheet would run as a formula (it begins with =
     + - @, a TAB or a line break) gets an apostrophe before it, which prevents that.
     """
-    names = io.StringIO(newline="")
-    csv.writer(names, lineterminator="\n").writerow(harmless(pa.array(list(layer.rows))).to_pylist())
     # Arrow writes many times as fast as pandas, but puts all column names in quotation marks.
     how = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
     with path.open("wb") as stream:
-        stream.write(names.getvalue().encode())
-        for piece in layer.in_pieces():
+        for piece in layer.pieces():
+            if not stream.tell():
+                names = io.StringIO(newline="")
+                csv.writer(names, lineterminator="\n").writerow(harmless(pa.array(list(piece.rows))).to_pylist())
+                stream.write(names.getvalue().encode())
             rows = piece.rows.assign(time=iso_texts(piece.rows["time"]))
             table = pa.Table.from_pandas(rows, preserve_index=False)
             arrow_csv.write_csv(pa.table([harmless(each) for each in table], table.column_names), stream, how)

@@ -35,7 +35,7 @@ def to_geodataframe(layer: Layer) -> geopandas.GeoDataFrame:
     Raises
     ------
     InputError
-        GeoPandas is not installed.
+        GeoPandas is not installed, or the rows do not fit into memory.
 
     Examples
     --------

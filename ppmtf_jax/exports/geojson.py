@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ppmtf_jax.exports.json_texts import joined, json_objects, json_texts, write_collection
-from ppmtf_jax.exports.layers import Layer
+from ppmtf_jax.exports.layers import Layer, Piece
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
 
@@ -20,7 +20,7 @@ def write_geojson(layer: Layer, path: Path) -> None:
     write_collection(layer, path, _features)
 
 
-def _features(piece: Layer) -> pa.Array:
+def _features(piece: Piece) -> pa.Array:
     texts = {name: json_texts(piece.rows[name]) for name in piece.rows}
     longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
     point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import compute as arrow
 
-from ppmtf_jax.exports.layers import Layer
+from ppmtf_jax.exports.layers import Layer, Piece
 from ppmtf_jax.exports.nominal_times import iso_texts
 
 
@@ -63,14 +63,14 @@ def json_arrays(texts: pa.Array, first: np.ndarray) -> pa.Array:
     return joined("[", arrow.binary_join(groups, ","), "]")  # type: ignore[attr-defined]
 
 
-def write_collection(layer: Layer, path: Path, features: Callable[[Layer], pa.Array], **members: object) -> None:
+def write_collection(layer: Layer, path: Path, features: Callable[[Piece], pa.Array], **members: object) -> None:
     """Write a feature collection: the members and `layer.about`, then the `features` of each piece of the layer."""
     members["about"] = layer.about
     head = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         stream.write(f'{{"type": "FeatureCollection",\n{head},\n"features": [')
         between = "\n"
-        for piece in layer.in_pieces():
+        for piece in layer.pieces():
             stream.write(between + ",\n".join(features(piece).to_pylist()))
             between = ",\n"
         stream.write("\n]}\n")

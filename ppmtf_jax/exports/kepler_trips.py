@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ppmtf_jax.exports.json_texts import joined, json_arrays, json_objects, json_texts, write_collection
-from ppmtf_jax.exports.layers import Layer
+from ppmtf_jax.exports.layers import Layer, Piece
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
 
@@ -20,16 +21,16 @@ def write_kepler_trips(layer: Layer, path: Path) -> None:
     one event is a line too. Longitudes continue beyond 180 degrees if a trace crosses that meridian; otherwise the line
     would go round the globe. See the user guide of kepler.gl on the trip layer.
     """
-    write_collection(layer, path, _features)
+    write_collection(layer, path, partial(_features, step_s=layer.step_s))
 
 
-def _features(piece: Layer) -> pa.Array:
-    rows, first = piece.rows, piece.first_rows()
+def _features(piece: Piece, step_s: int) -> pa.Array:
+    rows, first = piece.rows, piece.first
     last = np.append(first[1:], len(rows)) - 1
     # Each trace ends with its last row again, one step later.
     again = np.sort(np.concatenate([np.arange(len(rows)), last]))
     is_end = np.diff(again, prepend=-1) == 0
-    second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + piece.step_s * is_end
+    second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + step_s * is_end
     east, north = _unwrapped(rows["longitude"].to_numpy(), first), rows["latitude"].to_numpy()
     longitude, latitude, time = (json_texts(pd.Series(column)) for column in (east[again], north[again], second))
     points = joined("[", longitude, ",", latitude, ",0,", time, "]")

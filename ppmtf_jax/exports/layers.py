@@ -7,24 +7,37 @@ the hour, and in traces of several days perhaps the day of the week, has a meani
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
+from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 
 ROWS_AT_A_TIME = 2**18
+# Two copies of eight columns.
+ROW_BYTES = 2 * 8 * 8
+
+
+class Piece(NamedTuple):
+    """Some rows of a layer: whole traces, if it is a layer of traces."""
+
+    rows: pd.DataFrame
+    first: np.ndarray  # first row of each trace
+    number: int = 0  # number of the first trace among all traces of the layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,44 +46,35 @@ class Layer:
 
     Parameters
     ----------
-    rows : DataFrame
-        Columns time (with zone), latitude, longitude (degrees, WGS 84), and others: the properties of the points.
+    pieces : function without arguments that returns an iterator of Piece
+        Makes the rows, about `ROWS_AT_A_TIME` of them at a time. They have the columns time (with zone), latitude,
+        longitude (degrees, WGS 84), and others: the properties of the points.
     about : dict
         What the table is and what its times mean; values as in JSON.
-    trace_of_row : int array, shape (rows,), or None
-        Number of the trace of each row, from 0 in a whole table, ascending; None for a population.
+    n_rows, n_traces : int
+        Number of rows, and of traces; a population has no traces.
     step_s : int
         Seconds that a row stands for.
     """
 
-    rows: pd.DataFrame
+    pieces: Callable[[], Iterator[Piece]]
     about: dict[str, Any]
-    trace_of_row: np.ndarray | None
+    n_rows: int
+    n_traces: int
     step_s: int
 
-    @property
-    def n_traces(self) -> int:
-        return 0 if self.trace_of_row is None else len(self.first_rows())
-
-    def in_pieces(self) -> Iterator[Layer]:
-        """The rows in pieces of whole traces, to bound the memory of a writer."""
-        cuts = np.append(np.arange(0, len(self.rows), ROWS_AT_A_TIME), len(self.rows))
-        if self.trace_of_row is not None:
-            begins = np.append(self.first_rows(), len(self.rows))
-            cuts = np.unique(begins[np.searchsorted(begins, cuts)])
-        for first, stop in pairwise(cuts):
-            traces = None if self.trace_of_row is None else self.trace_of_row[first:stop]
-            yield Layer(self.rows.iloc[first:stop], self.about, traces, self.step_s)
-
-    def first_rows(self) -> np.ndarray:
-        """First row of each trace, shape (traces,)."""
-        return np.flatnonzero(np.diff(self.trace_of_row, prepend=-1))  # type: ignore[arg-type]
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """All rows in one table; `InputError` if they would not fit into memory."""
+        require_memory("layer", self.n_rows * ROW_BYTES, "Take a sample of the traces, or write them to a file")
+        return pd.concat([piece.rows for piece in self.pieces()], ignore_index=True)
 
 
 def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0) -> Layer:
     """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
 
-    Of stored traces (`open_traces`), only the users of the exported traces are loaded.
+    Stored traces (`open_traces`) are read in blocks of users: once here, and once each time that the layer is written.
+    Of a sample, only the users are loaded.
 
     Returns
     -------
@@ -89,36 +93,63 @@ def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0)
     >>> layer.n_traces, list(layer.rows)
     (2, ['time', 'latitude', 'longitude', 'user', 'trace', 'place', 'category'])
     """
-    user, _ = traces.trace_table()
-    n_all, some = len(user), traces
     if n_traces is not None and n_traces < 1:
         raise InputError("sample", [Problem("a number of traces of at least 1", repr(n_traces))])
-    if n_traces is not None and n_traces < n_all:
-        chosen = numpy_stream(seed, Stage.EXPORT).choice(n_all, n_traces, replace=False)
-        users = np.unique(user[chosen])
-        of_users = np.flatnonzero(np.isin(user, users))
-        some = traces.select_users(users).select_traces(np.isin(of_users, chosen))
-    traces = some.in_memory()
-    rows = event_rows(traces)
-    local = wall_clock(traces.time_grid, traces.instant)
-    rows.insert(0, "time", zoned_times(local, traces.time_grid.time_zone))
-    about = _about("traces", traces.time_grid, local) | {
-        "traces": len(traces.trace_table()[0]), "traces_in_all": n_all,
-    }  # fmt: skip
-    return Layer(rows, about, traces.trace_of_event(), traces.time_grid.step_s)
+    n_all, some = None, traces
+    if n_traces is not None:
+        user, _ = traces.trace_table()
+        n_all = len(user)
+        if n_traces < n_all:
+            chosen = numpy_stream(seed, Stage.EXPORT).choice(n_all, n_traces, replace=False)
+            users = np.unique(user[chosen])
+            of_users = np.flatnonzero(np.isin(user, users))
+            some = traces.select_users(users).select_traces(np.isin(of_users, chosen))
+    grid, places = some.time_grid, some.places
+
+    def count(block: Traces) -> tuple[np.ndarray, ...]:
+        at_instant = np.bincount(block.instant, minlength=grid.n_instants)
+        return np.array(len(block.trace_table()[0])), at_instant, np.bincount(block.place, minlength=len(places))
+
+    n_found, at_instant, at_place = some.blocks.map(count).total()
+    _check_coordinates(places, np.flatnonzero(at_place))
+    instants = np.flatnonzero(at_instant)
+    local = wall_clock(grid, instants)
+    times = zoned_times(local, grid.time_zone)
+
+    def pieces() -> Iterator[Piece]:
+        number = 0
+        for block in some.blocks:
+            begins = np.append(np.flatnonzero(run_begins(block.user, block.trace)), block.n_events)
+            for own in _cuts(begins):
+                events = slice(begins[own.start], begins[own.stop])
+                rows = event_rows(block, events)
+                rows.insert(0, "time", times.take(np.searchsorted(instants, block.instant[events])))
+                yield Piece(rows, begins[own] - events.start, number + own.start)
+            number += len(begins) - 1
+
+    about = _about("traces", grid, local)
+    about |= {"traces": int(n_found), "traces_in_all": int(n_found) if n_all is None else n_all}
+    return Layer(pieces, about, int(at_place.sum()), int(n_found), grid.step_s)
 
 
-def event_rows(traces: Traces) -> pd.DataFrame:
-    """Every event: columns latitude, longitude, user, trace, place and, if known, category."""
-    rows = _place_rows(traces.places, traces.place)
-    rows.insert(2, "user", traces.user_ids[traces.user])
-    rows.insert(3, "trace", traces.trace)
+def _cuts(begins: np.ndarray) -> Iterator[slice]:
+    """Cut traces into groups of about `ROWS_AT_A_TIME` rows; `begins`: first row of each trace, and number of rows."""
+    rows = np.arange(0, begins[-1], ROWS_AT_A_TIME)
+    cuts = np.unique(np.append(np.searchsorted(begins, rows), len(begins) - 1))
+    return (slice(first, stop) for first, stop in pairwise(cuts.tolist()))
+
+
+def event_rows(traces: Traces, events: slice = slice(None)) -> pd.DataFrame:
+    """Some events, by default all: columns latitude, longitude, user, trace, place and, if known, category."""
+    rows = _place_rows(traces.places, traces.place[events])
+    rows.insert(2, "user", traces.user_ids[traces.user[events]])
+    rows.insert(3, "trace", traces.trace[events])
     return rows
 
 
 def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
     """Coordinates, id and, if known, category of each place index."""
-    _check_coordinates(places, np.unique(place))
+    _check_coordinates(places, place)
     columns = {
         "latitude": places.latitude[place],
         "longitude": places.longitude[place],
@@ -185,7 +216,9 @@ def population_layer(sets: Mapping[str, TraceSet]) -> Layer:
         one, other = sets
         rows["difference"] = rows[f"{one}_share"] - rows[f"{other}_share"]
     about = _about("population", grid, local) | {"sets": list(sets)}
-    return Layer(rows, about, None, max(3600, grid.step_s))
+    cuts = list(_cuts(np.arange(len(rows) + 1)))
+    none = np.zeros(0, np.int64)
+    return Layer(lambda: (Piece(rows[each], none) for each in cuts), about, len(rows), 0, max(3600, grid.step_s))
 
 
 def _about(content: str, grid: TimeGrid, local: np.ndarray) -> dict[str, Any]:
@@ -200,10 +233,12 @@ def _about(content: str, grid: TimeGrid, local: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _check_coordinates(places: PlaceTable, used: np.ndarray) -> None:
-    known = np.isfinite(places.latitude[used]) & np.isfinite(places.longitude[used])
-    if known.all():
+def _check_coordinates(places: PlaceTable, place: np.ndarray) -> None:
+    known = np.isfinite(places.latitude) & np.isfinite(places.longitude)
+    if known[place].all():
         return
+    used = np.unique(place)
+    known = known[used]
     examples = first_examples(places.ids[used[~known]].tolist())
     way_out = (
         "Give them some in the place table, or leave their events out: traces.select_events("

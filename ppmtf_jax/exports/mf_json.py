@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from ppmtf_jax.exports.json_texts import joined, json_arrays, json_objects, json_texts, write_collection
-from ppmtf_jax.exports.layers import Layer
+from ppmtf_jax.exports.layers import Layer, Piece
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
 CRS = {"type": "Name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
@@ -28,12 +29,12 @@ def write_mf_json(layer: Layer, path: Path) -> None:
     write_collection(layer, path, _features, crs=CRS, trs=TRS)
 
 
-def _features(piece: Layer) -> pa.Array:
-    rows, first = piece.rows, piece.first_rows()
+def _features(piece: Piece) -> pa.Array:
+    rows, first = piece.rows, piece.first
     times = json_arrays(json_texts(rows["time"].dt.tz_convert("UTC")), first)
     position = joined("[", json_texts(rows["longitude"]), ",", json_texts(rows["latitude"]), "]")
     names = json_arrays(json_texts(rows["place"].astype(str)), first)
-    numbers = pd.Series(piece.trace_of_row)[first]
+    numbers = pd.Series(piece.number + np.arange(len(first)))
     who = {"trajectory": numbers, "user": rows["user"].iloc[first], "trace": rows["trace"].iloc[first]}
     return joined(
         '{"type":"Feature","properties":', json_objects({name: json_texts(each) for name, each in who.items()}),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     import movingpandas
 
 
-def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
+def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
     """One trajectory for each trace, with a point for each event.
+
+    All traces are loaded, because MovingPandas has all trajectories in memory.
 
     Times are local clock times without a zone, because MovingPandas does not keep zones; they are nominal, see
     `layers`. Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts
@@ -34,7 +36,8 @@ def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     Raises
     ------
     InputError
-        MovingPandas is not installed, a place has no coordinates, or a trace has only one event.
+        MovingPandas is not installed, a place has no coordinates, a trace has only one event, or the traces do not fit
+        into memory.
 
     Examples
     --------
@@ -42,7 +45,7 @@ def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     >>> trajectories = to_movingpandas(toy_city(n_users=5, seed=0).traces)  # doctest: +SKIP
     >>> trajectories.trajectories[0].get_length(units="km")  # doctest: +SKIP
     """
-    library = load_library("movingpandas")
+    library, traces = load_library("movingpandas"), traces.in_memory()
     trace = traces.trace_of_event()
     _check_lengths(traces, np.bincount(trace))
     rows = event_rows(traces).assign(trajectory=trace)

@@ -86,7 +86,7 @@ def write_layer(
     >>> file.read_text(encoding="utf-8").splitlines()[0]
     'time,latitude,longitude,place,category,real_events,real_share'
     """
-    entry = check_export(path, format_name, of_traces=layer.trace_of_row is not None, overwrite=overwrite)
+    entry = check_export(path, format_name, of_traces=layer.n_traces > 0, overwrite=overwrite)
     with atomic_file(path, public=public) as partial:
         entry.write(layer, partial)
 

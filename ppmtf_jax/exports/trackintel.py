@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.stay_points import begun_instants
 from ppmtf_jax.errors import InputError, Problem, missing_columns
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 STEP_S = 3600
 
 
-def to_trackintel(traces: Traces) -> trackintel.Staypoints:
+def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
     """Traces as staypoints, one for each run of events at a place; it ends when the last instant of the run ends.
+
+    All traces are loaded, because trackintel has all staypoints in memory.
 
     Staypoints fit better than position fixes, because an event says where a user stayed during a step. trackintel
     derives locations, home and work, and entropy from staypoints; its search for stays would find nothing in fixes that
@@ -38,7 +40,7 @@ def to_trackintel(traces: Traces) -> trackintel.Staypoints:
     Raises
     ------
     InputError
-        trackintel is not installed, or a place has no coordinates.
+        trackintel is not installed, a place has no coordinates, or the traces do not fit into memory.
 
     Examples
     --------
@@ -46,7 +48,7 @@ def to_trackintel(traces: Traces) -> trackintel.Staypoints:
     >>> staypoints = to_trackintel(toy_city(n_users=5, seed=0).traces)  # doctest: +SKIP
     >>> staypoints.generate_locations(epsilon=200)  # doctest: +SKIP
     """
-    library = load_library("trackintel")
+    library, traces = load_library("trackintel"), traces.in_memory()
     goes_on = traces.is_step()
     goes_on[1:] &= traces.place[1:] == traces.place[:-1]
     first = np.flatnonzero(~goes_on)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ppmtf_jax.data.stored_traces import PART_USERS, StoredTraces, in_own_parts, open_traces, write_parts
+from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts, on_places, open_traces, write_parts
 from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
@@ -34,8 +33,8 @@ from ppmtf_jax.privacy.release import (
     Release,
     ReleaseSettings,
     is_release,
-    load_with_key,
     make_release,
+    open_with_key,
     save_release,
 )
 from ppmtf_jax.runtime.devices import is_first_process, sum_over_processes
@@ -271,17 +270,14 @@ def open_released(
     if key is not None and not released:
         raise InputError(str(folder), [Problem("a release, which a key is for", "other traces")])
     if key is not None:
-        return load_with_key(folder, key, train)
+        return open_with_key(folder, key, train)
     traces = open_traces(folder, with_friends=not released, progress=progress)
     if not released:
         return traces
     if key_needed is not None and not traces.of_nobody:
         raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
     # A release has its own order of places.
-    if isinstance(traces, StoredTraces) and (train.places.index_of(traces.places.ids) >= 0).all():
-        return replace(traces, places=train.places)
-    placed = Traces.from_frame(traces.in_memory().to_frame(), train.places, traces.time_grid)
-    return replace(placed, of_nobody=traces.of_nobody)
+    return on_places(traces, train.places, str(folder))
 
 
 def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:

@@ -18,9 +18,9 @@ How to read it
 
 
 class Contents(NamedTuple):
-    """The traces of a release: how many there are, and a function that makes parts of a given size.
+    """The traces of a release: how many there are, and a function that makes the parts in which they are written.
 
-    The function's second argument is whether to make only the parts of this process.
+    The function's argument is whether to make only the parts of this process.
     """
 
     n_users: int
@@ -28,7 +28,7 @@ class Contents(NamedTuple):
     n_events: int
     places: PlaceTable
     time_grid: TimeGrid
-    in_parts: Callable[[int, bool], Iterator[Traces]]
+    in_parts: Callable[[bool], Iterator[Traces]]
 
 
 def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:

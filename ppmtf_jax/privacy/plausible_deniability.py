@@ -397,10 +397,7 @@ def plausible_deniability_test(
     user, trace = synthetic.trace_table(own=is_share)
     threshold = np.full(len(user), chosen.k)
     if chosen.noise_epsilon is not None:
-        # Every process draws the noise of all traces and takes its own, because `add_laplace` gives all the same draw.
-        rows = of_all_processes(len(user)) if is_share else [len(user)]
-        before = sum(rows[: jax.process_index()]) if is_share else 0
-        threshold = add_laplace(np.full(sum(rows), chosen.k), 1, chosen.noise_epsilon)[before:][: len(user)]
+        threshold = add_laplace(threshold, 1, chosen.noise_epsilon, of_all_processes=not is_share)
     blocks = synthetic.blocks.map(
         lambda block, first_trace: (first_trace[0], places_of_traces(model, block)),
         np.searchsorted(user, np.arange(synthetic.n_users)),

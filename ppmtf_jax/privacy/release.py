@@ -15,22 +15,27 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.data.stored_traces import PART_USERS, parts_of_users, read_whole, write_parts
+from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.rearranged import Rearranged, rearranged_traces
+from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.stored_traces import (
+    PART_USERS,
+    joined,
+    on_places,
+    open_traces,
+    parts_of_users,
+    read_whole,
+    write_parts,
+)
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -125,7 +130,7 @@ class Release:
     @cached_property
     def traces(self) -> Traces:
         """All released traces. After a test, users have new ids in random order, such as "released 5e1f0a 07"."""
-        return next(self.contents.in_parts(self.contents.n_users, False))
+        return joined(self.contents.in_parts(False))
 
     def __repr__(self) -> str:
         """Only public facts."""
@@ -188,97 +193,37 @@ def make_release(
     if not passed.any():
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
-    user, trace = (column[passed] for column in synthetic.trace_table())
-    number, released_trace, order = _fresh_numbers(user, chosen.keep_users_together, own_seed.value)
-    row = np.full(len(passed), -1, np.int32)
-    row[np.flatnonzero(passed)[order]] = np.arange(len(order), dtype=np.int32)
-    shuffled = _Shuffled(read_whole(synthetic), row, number)
-    n_events, at_place = shuffled.count()
+    user_of_trace, trace = synthetic.trace_table()
+    number, released_trace, order = _fresh_numbers(user_of_trace[passed], chosen.keep_users_together, own_seed.value)
+    order = np.flatnonzero(passed)[order]
+    shared = synthetic if is_share else read_whole(synthetic)
+    events = Rearranged(shared, user_of_trace, order, number, released_trace)
+    at_place, n_users, n_parts = events.at_place, events.n_users, events.n_parts
     place_order = np.argsort(synthetic.places.ids, kind="stable")
-    n_users = int(number[-1]) + 1
     new_ids = partial(ids_of_nobody, n_users, "released", at_place[place_order])
     grid = synthetic.time_grid if verdicts.origin.dated else synthetic.time_grid.on_nominal_date()
     places = _in_order(synthetic.places, place_order)
     new_place = np.argsort(place_order).astype(np.int32)
-
-    n_parts = -(-n_users // PART_USERS)
     own_rows = slice(None)
     if is_share:
         own = own_items(n_parts)
         own_rows = slice(*np.searchsorted(number, [own.start * PART_USERS, own.stop * PART_USERS]))
 
-    def in_parts(n_users_of_part: int, own: bool) -> Iterator[Traces]:
-        for users, row, instant, place in shuffled.in_parts(n_events, n_users_of_part, own):
-            user, trace = (each[row].astype(np.int32) for each in (number, released_trace))
-            yield Traces(user - user[0], trace, instant, new_place[place], new_ids(users), places, grid)
+    def in_parts(own: bool) -> Iterator[Traces]:
+        for users, rows in events.parts(own=own):
+            rows = rows._replace(place=new_place[rows.place])
+            yield Traces(*rows, new_ids(np.arange(users.start, users.stop)), places, grid)
 
-    contents = Contents(n_users, len(number), int(n_events.sum()), places, grid, in_parts)
+    contents = Contents(n_users, len(number), int(events.begins[-1]), places, grid, in_parts)
     # In pieces, because an array of texts takes several times the memory of a column.
     own_numbers = number[own_rows]
     pieces = np.split(own_numbers, range(PART_USERS, len(own_numbers), PART_USERS))
     columns = {"released_user": pd.concat([pd.Series(new_ids(piece)) for piece in pieces], ignore_index=True)}
     original = order[own_rows]
-    columns |= {"released_trace": released_trace[own_rows], "user": synthetic.user_ids[user[original]]}
+    columns |= {"released_trace": released_trace[own_rows], "user": synthetic.user_ids[user_of_trace[original]]}
     key = pd.DataFrame(columns | {"synthetic_trace": trace[original]})
     statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, at_place)
     return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage, n_parts, is_share)
-
-
-class _Shuffled(NamedTuple):
-    """Traces of `synthetic` in the order of a release."""
-
-    synthetic: TraceSet
-    row: Int[np.ndarray, " trace"]  # row of each trace in the release; -1 if withheld
-    number: Int[np.ndarray, " row"]  # released user's number; ascends
-
-    def events(self) -> Iterator[Int[np.ndarray, "event 3"]]:
-        """Row, instant and place of the events that are released, block by block, in the order of `synthetic`."""
-        first = 0
-        for block in self.synthetic.blocks:
-            trace = first + block.trace_of_event()
-            first += len(block.trace_table()[0])
-            events = np.stack([self.row[trace], block.instant, block.place], axis=1)
-            yield events[events[:, 0] >= 0]
-
-    def count(self) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " place"]]:
-        """Number of events of each row, and at each place."""
-        of_row, at_place = np.zeros(len(self.number), np.int32), np.zeros(self.synthetic.n_places, np.int64)
-        for row, _, place in (events.T for events in self.events()):
-            first = np.flatnonzero(run_begins(row))
-            of_row[row[first]] = np.diff(first, append=len(row))
-            at_place += np.bincount(place, minlength=len(at_place))
-        return of_row, at_place
-
-    def in_parts(self, n_events: Int[np.ndarray, " row"], n_users: int, own: bool) -> Iterator[tuple[np.ndarray, ...]]:
-        """The released events in parts of `n_users` users: the users, and row, instant and place of each event.
-
-        `own`: only the parts of this process.
-
-        Several parts need a temporary file of 12 bytes an event. The file has no name, so nothing of it is left even if
-        the program is killed.
-        """
-        # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
-        part_of_row = (self.number // n_users).astype(np.uint16)
-        n_parts = int(part_of_row[-1]) + 1
-        parts = own_items(n_parts) if own else range(n_parts)
-        of_part = np.bincount(part_of_row, n_events).astype(np.int64)[parts.start : parts.stop]
-        begins = np.concatenate([[0], np.cumsum(of_part)])
-        ends, width = begins.copy(), 3 * np.dtype(np.int32).itemsize
-        with TemporaryFile() if len(parts) > 1 else BytesIO() as store:
-            for events in self.events():
-                part = part_of_row[events[:, 0]]
-                by_part = np.argsort(part, kind="stable")
-                edges = np.searchsorted(part[by_part], np.arange(parts.start, parts.stop + 1))
-                for each, (first, last) in enumerate(pairwise(edges)):
-                    store.seek(ends[each] * width)
-                    store.write(events[by_part[first:last]].tobytes())
-                    ends[each] += last - first
-            for each, part in enumerate(parts):
-                store.seek(begins[each] * width)
-                content = store.read(of_part[each] * width)
-                events = np.frombuffer(content, np.int32).reshape(-1, 3)
-                row, instant, place = events[np.argsort(events[:, 0], kind="stable")].T
-                yield np.arange(part * n_users, int(self.number[row[-1]]) + 1), row, instant, place
 
 
 def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:
@@ -327,7 +272,7 @@ def save_release(
     about = {OF_NOBODY: True} if release.key is None else None
     how = {"overwrite": overwrite, "inputs": inputs, "together": release.is_share}
     with output_folder(folder, RELEASE, about=about, public=True, **how) as unfinished:
-        parts = release.contents.in_parts(PART_USERS, release.is_share)
+        parts = release.contents.in_parts(release.is_share)
         write_parts(unfinished, parts, release.n_parts)
         if not release.is_share or is_first_process():
             write_statement(unfinished, release.statement, statement_text(release.statement))
@@ -380,7 +325,12 @@ def statement_of(folder: PathLike) -> dict[str, Any]:
 
 
 def load_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Traces:
-    """Released traces with their input users and original trace numbers, which are secret.
+    """The traces of `open_with_key`, in memory."""
+    return open_with_key(folder, key_folder, like).in_memory()
+
+
+def open_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> TraceSet:
+    """Released traces with their input users and original trace numbers, which are secret; read in blocks of users.
 
     `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.
     Raises `InputError`: a folder is of another kind or was changed, the key belongs to another release, or the places
@@ -389,14 +339,17 @@ def load_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Tra
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     if _about_key(key_folder).get("release") != digest_of(files):
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
-    released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
+    released = on_places(open_traces(folder), like.places, str(folder))
+    key = read_parquet(Path(key_folder) / KEY_FILE)
     number, trace = released.trace_table()
-    # One lookup for each trace, not for each event.
-    row = pd.MultiIndex.from_frame(key[["released_user", "released_trace"]]).get_indexer(
-        pd.MultiIndex.from_arrays([released.user_ids[number], trace])
-    )[released.trace_of_event()]
-    frame = released.to_frame().assign(user=key["user"].to_numpy()[row], trace=key["synthetic_trace"].to_numpy()[row])
-    return Traces.from_frame(frame, like.places, released.time_grid, subject=str(folder))
+    # A key has a row for each trace, in the order of the traces.
+    is_right = np.array_equal(released.user_ids[number], key["released_user"].to_numpy(object))
+    if not is_right or not np.array_equal(trace, key["released_trace"]):
+        raise InputError(str(key_folder), [Problem("a row for each released trace, in their order", "others")])
+    user, ids = pd.factorize(key["user"], sort=True)
+    synthetic_trace = key["synthetic_trace"].to_numpy()
+    order = np.lexsort([synthetic_trace, user])
+    return rearranged_traces(released, number, order, user[order], synthetic_trace[order], id_array(pd.Series(ids)))
 
 
 def lineage_of_key(key_folder: PathLike) -> Lineage:

@@ -209,8 +209,10 @@ def own_share(n_rows: int, block: int = 1) -> slice:
     return slice(first, min(first + size, n_rows))
 
 
-def own_items(n: int) -> range:
-    """The numbers of this process's share of `n` items; if there are fewer than processes, every process has all.
+def own_items(n: int, process: int | None = None) -> range:
+    """The numbers of a process's share of `n` items; if there are fewer than processes, every process has all.
+
+    `process`: by default this one.
 
     Examples
     --------
@@ -220,7 +222,7 @@ def own_items(n: int) -> range:
     n_processes = jax.process_count()
     if n < n_processes:
         return range(n)
-    process = jax.process_index()
+    process = jax.process_index() if process is None else process
     return range(n * process // n_processes, n * (process + 1) // n_processes)
 
 
@@ -257,6 +259,19 @@ def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarr
     padded[: len(own)] = own
     arrays = of_each_process(padded)
     return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
+
+
+def from_all_processes(rows: Sequence[Shaped[np.ndarray, "_ ..."]]) -> Shaped[np.ndarray, "row ..."]:
+    """The rows that the processes have for this one, one after another; `rows[j]` are this one's rows for process j.
+
+    Every process must call it, also with no rows. No process receives the rows for another one.
+    """
+    lengths = of_each_process(np.array([len(each) for each in rows]))
+    padded = np.zeros((len(rows), lengths.max(), *rows[0].shape[1:]), rows[0].dtype)
+    for part, own in zip(padded, rows, strict=True):
+        part[: len(own)] = own
+    received = zip(to_each_process(padded), lengths[:, jax.process_index()], strict=True)
+    return np.concatenate([part[:length] for part, length in received])
 
 
 def of_all_processes(own: Any) -> list[Any]:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from ppmtf_jax.attacks.membership import shadow_models
+from ppmtf_jax.data.stored_traces import StoredTraces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation import evaluation
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release import make_release, save_release
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -183,3 +185,35 @@ def test_half_of_what_is_needed_is_refused(halves):
     )
     result = attack_refused("membership", halves["copy"], "--train", halves["train"], "--test", halves["train"])
     assert "test users who are not training users" in result
+
+
+def test_of_large_sets_a_sample_is_attacked(halves, tmp_path, monkeypatch):
+    """The numbers are those of the sample alone, and are said to be so; no large set is in memory as a whole."""
+    train, test = (Traces.load(halves[name]) for name in ("train", "test"))
+    monkeypatch.setattr(evaluation, "MOST_USERS", test.n_users // 2)
+    sets, ours, (others,) = evaluation.sample_of_users({"synthetic": train}, train, test)
+    for name, traces in (("train", ours), ("test", others), ("copy", sets["synthetic"])):
+        traces.save(tmp_path / name)
+    commands = {
+        "unicity": ["--test", "test"],
+        "membership": ["--test", "test", "--fast", "--attack", "likelihood_ratio"],
+        "reidentify": ["--estimator", "ml"],
+    }
+    for command, words in commands.items():
+        found = []
+        for folder in (halves["train"].parent, tmp_path):
+            given = [folder / word if word == "test" else word for word in words]
+            given += [folder / "train", "--released", folder / "copy"] if command == "reidentify" else []
+            given += [] if command == "reidentify" else [folder / "copy", "--train", folder / "train"]
+            with monkeypatch.context() as patch:
+                if folder != tmp_path:
+                    patch.setattr(StoredTraces, "in_memory", None)
+                said = attack(command, *given, "--json", tmp_path / f"{command}{len(found)}.json")
+            found.append(json.loads((tmp_path / f"{command}{len(found)}.json").read_text()))
+            assert ("Only a random sample was measured of training" in said) == (folder != tmp_path)
+        sampled = found[0].pop("sampled")
+        assert sampled["training"] == train.n_users
+        for each in (*found[0].get("attacks", ()), *found[1].get("attacks", ())):
+            if command == "reidentify":
+                del each["seconds"]
+        assert found[0] == found[1]

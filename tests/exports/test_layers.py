@@ -30,8 +30,9 @@ def test_every_event_is_a_row_in_order():
     assert layer.rows["place"].tolist() == [str(PLACES.ids[place]) for *_, place in ROWS]
     assert layer.rows["longitude"].tolist() == [PLACES.longitude[place] for *_, place in ROWS]
     assert layer.rows["latitude"].tolist() == [PLACES.latitude[place] for *_, place in ROWS]
-    assert layer.trace_of_row is not None
-    assert layer.trace_of_row.tolist() == [0, 0, 0, 1, 2, 2, 2]
+    (piece,) = layer.pieces()
+    assert (piece.first.tolist(), piece.number) == ([0, 3, 4], 0)
+    assert (layer.n_traces, layer.n_rows) == (3, 7)
     assert layer.about["time_zone"] == "Pacific/Fiji"
     assert layer.about["time"].startswith("nominal")
     assert (layer.about["traces"], layer.about["traces_in_all"]) == (3, 3)
@@ -66,11 +67,16 @@ def test_a_sample_larger_than_all_is_all():
 def test_pieces_are_of_whole_traces(monkeypatch, rows_at_a_time):
     monkeypatch.setattr(layers, "ROWS_AT_A_TIME", rows_at_a_time)
     layer = trace_layer(by_hand())
-    pieces = list(layer.in_pieces())
-    pd.testing.assert_frame_equal(pd.concat([piece.rows for piece in pieces]), layer.rows)
+    pieces = list(layer.pieces())
+    pd.testing.assert_frame_equal(pd.concat([piece.rows for piece in pieces], ignore_index=True), layer.rows)
     who = [set(zip(piece.rows["user"], piece.rows["trace"], strict=True)) for piece in pieces]
     assert sum(map(len, who)) == 3
-    assert np.concatenate([piece.trace_of_row for piece in pieces]).tolist() == layer.trace_of_row.tolist()
+    begins, n_before = [], 0
+    for piece in pieces:
+        assert piece.number == len(begins)
+        begins += [n_before + first for first in piece.first.tolist()]
+        n_before += len(piece.rows)
+    assert begins == [0, 3, 4]
     # The longest trace has three rows.
     assert max(len(piece.rows) for piece in pieces) < rows_at_a_time + 3
 

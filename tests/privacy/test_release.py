@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
+from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces, TraceSet
@@ -27,7 +28,7 @@ from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
-from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release
+from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, open_with_key, save_release
 from ppmtf_jax.privacy.release_statement import statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, content_digest, read_marker
 from ppmtf_jax.streams import Seed, Stage, numpy_stream
@@ -456,11 +457,12 @@ def test_an_opened_release_has_the_places_of_the_training_traces(made, train, mo
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Blocks of 32 users, and parts of 70 released users."""
-    for module in ("traces", "stored_traces"):
+    """Blocks of 32 users, parts of 64 users, and temporary files of all events but a few."""
+    for module in ("traces", "stored_traces", "rearranged"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 32)
-    for module in ("data.stored_traces", "privacy.release"):
-        monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", 70)
+    for module in ("data.stored_traces", "data.rearranged", "privacy.release"):
+        monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", 64)
+    monkeypatch.setattr("ppmtf_jax.data.rearranged.MOST_BYTES_IN_MEMORY", 1000)
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -486,17 +488,47 @@ def test_parts_of_the_traces_change_no_byte(tmp_path, model, synthetic, together
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_the_parts_of_a_release_are_its_traces_in_order(tmp_path, synthetic, verdicts, monkeypatch):
-    """And they leave no temporary file, as one part needs none."""
+def test_the_parts_of_a_release_are_its_traces_in_order(tmp_path, synthetic, verdicts):
     release = make_release(synthetic, verdicts)
     save_release(release, tmp_path / "release", tmp_path / "key")
     files = trace_files(tmp_path / "release")
     tables = [pd.read_parquet(file) for file in files]
-    assert [table["user"].nunique() for table in tables[:-1]] == [70] * (len(release.key) // 70)
+    assert [table["user"].nunique() for table in tables[:-1]] == [64] * (len(release.key) // 64)
     expected = release.traces.to_frame()
     pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), expected, check_dtype=False)
-    monkeypatch.setattr(tested, "TemporaryFile", None)
-    pd.testing.assert_frame_equal(next(release.contents.in_parts(10**6, False)).to_frame(), expected)
+
+
+@pytest.mark.parametrize(("n_parts", "bug"), [(1, False), (3, False), (7, False), (3, True)])
+@pytest.mark.usefixtures("small_parts")
+def test_what_passed_is_read_in_blocks(tmp_path, model, synthetic, verdicts, train, monkeypatch, n_parts, bug):
+    """From a release with its key, and by the verdicts; the bug gives blocks another size, so the digests differ."""
+    for module in ("traces", "stored_traces", "rearranged"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 4)
+    size = -(-int(verdicts.passed.sum()) // n_parts // 4) * 4
+    for module in ("data.stored_traces", "data.rearranged", "privacy.release"):
+        monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", size)
+    save_release(make_release(synthetic, verdicts), tmp_path / "release", tmp_path / "key")
+    assert len(trace_files(tmp_path / "release")) == n_parts
+    pairs = np.array([[0, 1], [5, USERS - 1]], np.int32)
+    save_in_parts([replace(synthetic, friendships=pairs)], tmp_path / "synthetic")
+    if bug:
+        monkeypatch.setattr("ppmtf_jax.data.rearranged.BLOCK_USERS", 16)
+    from_key = open_with_key(tmp_path / "release", tmp_path / "key", train)
+    by_verdicts = select_traces(open_traces(tmp_path / "synthetic"), verdicts.passed)
+    expected = replace(synthetic, friendships=pairs).select_traces(verdicts.passed)
+    assert (by_verdicts.digest == expected.digest) == (not bug)
+    np.testing.assert_array_equal(by_verdicts.friendships, expected.friendships)
+    assert (by_verdicts.origin, by_verdicts.n_events) == (synthetic.origin, expected.n_events)
+    for traces in (from_key, by_verdicts):
+        frames = [block.to_frame() for block in traces.blocks]
+        pd.testing.assert_frame_equal(pd.concat(frames, ignore_index=True), expected.to_frame(), check_dtype=False)
+    if not bug:
+        # Of a sample, the same numbers as from memory, without all traces in memory.
+        monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MOST_USERS", 50)
+        how = EvaluationSettings(attacks=False)
+        in_memory = evaluate(load_with_key(tmp_path / "release", tmp_path / "key", train), train, train, how)
+        monkeypatch.setattr(StoredTraces, "in_memory", None)
+        assert evaluate(from_key, train, train, how).to_json() == in_memory.to_json()
 
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
@@ -507,7 +539,7 @@ def test_a_part_of_the_release_does_not_tell_a_part_of_the_input(synthetic, verd
         monkeypatch.setattr(tested, "numpy_stream", lambda *_: SimpleNamespace(permutation=np.arange))
     key = make_release(synthetic, verdicts, seed=0).key
     of_input = pd.Index(synthetic.user_ids).get_indexer(key["user"]) * 3 // USERS
-    of_release = np.arange(len(key)) // 70
+    of_release = np.arange(len(key)) // 64
     assert (stats.chi2_contingency(pd.crosstab(of_input, of_release)).pvalue < 1e-6) == bug
 
 

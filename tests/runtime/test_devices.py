@@ -10,10 +10,7 @@ import secrets
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -43,6 +40,7 @@ from ppmtf_jax.runtime.devices import (
     gather_rows,
     join_processes,
     n_cores,
+    own_items,
     own_share,
     seed_of_first_process,
     use_all_cores,
@@ -52,6 +50,7 @@ from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers import fitted_model
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models import sampling
+from tests.together import Together
 
 
 def test_a_process_may_use_the_cores_of_its_affinity_and_its_container(monkeypatch):
@@ -122,35 +121,6 @@ def files(folder: Path) -> dict[str, bytes]:
 # Threads in the place of processes
 
 
-class Together:
-    """Runs a function in several threads, each of which takes itself for one of so many processes."""
-
-    def __init__(self, n_processes: int, monkeypatch: pytest.MonkeyPatch):
-        self.n_processes = n_processes
-        self.own = threading.local()
-        self.barrier = threading.Barrier(n_processes, timeout=60)
-        self.given: list[Any] = [None] * n_processes
-        monkeypatch.setattr(jax, "process_count", lambda: n_processes)
-        monkeypatch.setattr(jax, "process_index", lambda: self.own.process)
-        monkeypatch.setattr(devices, "of_each_process", self.exchange)
-        monkeypatch.setattr(devices, "to_each_process", lambda rows: self.exchange(rows)[:, self.own.process])
-
-    def exchange(self, array: np.ndarray) -> np.ndarray:
-        self.given[self.own.process] = array
-        self.barrier.wait()
-        result = np.stack(self.given)
-        self.barrier.wait()
-        return result
-
-    def run(self, function: Callable[[], Any]) -> list[Any]:
-        def call(process: int) -> Any:
-            self.own.process = process
-            return function()
-
-        with ThreadPoolExecutor(self.n_processes) as pool:
-            return list(pool.map(call, range(self.n_processes)))
-
-
 # Rows, processes, and rows in a block: fewer rows than processes, whole blocks, a block that is cut.
 SHARES = [(5, 1, 1), (1, 3, 1), (2, 5, 4), (5, 2, 1), (12, 3, 4), (13, 2, 4), (13, 5, 4)]
 
@@ -198,15 +168,30 @@ def test_each_process_adds_up_its_part_of_a_sum(dtype, shape, monkeypatch):
     assert max(map(np.size, together.given)) <= math.ceil(total.size / 3)
 
 
+@pytest.mark.parametrize("lengths", [[[2, 0, 1], [1, 3, 0], [0, 0, 4]], [[0] * 3] * 3])
+def test_each_process_gets_the_rows_that_are_for_it(lengths, monkeypatch):
+    def rows(sender: int) -> list[np.ndarray]:
+        return [np.full((n, 2), 10 * sender + to) for to, n in enumerate(lengths[sender])]
+
+    found = Together(3, monkeypatch).run(lambda: devices.from_all_processes(rows(jax.process_index())))
+    for to, received in enumerate(found):
+        np.testing.assert_array_equal(received, np.concatenate([rows(sender)[to] for sender in range(3)]))
+
+
 def test_one_process_sends_to_itself():
     rows = np.array([[2**40 + 1, -1]])
     np.testing.assert_array_equal(devices.to_each_process(rows), rows)
+    np.testing.assert_array_equal(devices.from_all_processes([rows]), rows)
 
 
 def test_noise_is_drawn_once_for_all_processes(monkeypatch):
-    one, two = Together(2, monkeypatch).run(lambda: add_laplace(np.zeros(20, np.int64), 1, 0.01))
+    together, zeros = Together(2, monkeypatch), np.zeros(20, np.int64)
+    one, two = together.run(lambda: add_laplace(zeros, 1, 0.01))
     assert one.any()
     np.testing.assert_array_equal(one, two)
+    # Each to its own values. Noise of the scale 100 is the same for all 20 with a probability of 200^-20.
+    one, two = together.run(lambda: add_laplace(zeros, 1, 0.01, of_all_processes=False))
+    assert (one != two).any()
 
 
 @pytest.fixture
@@ -272,7 +257,7 @@ def test_a_drawn_seed_is_that_of_the_first_process(model, monkeypatch):
 
 def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monkeypatch):
     synthetic = synthesize(model)
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_, **__: values + np.arange(11) ** 2)
 
     def verdicts() -> pd.DataFrame:
         return plausible_deniability_test(model, synthetic, k=3, noise_epsilon=1.0).table
@@ -293,7 +278,7 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
     synthetic.save(tmp_path / "synthetic")
     for module in ("traces", "stored_traces"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 2)
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_, **__: values + np.arange(11) ** 2)
 
     def verdicts(traces: TraceSet) -> pd.DataFrame:
         return plausible_deniability_test(model, traces, k=3, noise_epsilon=1.0, seed=0).table
@@ -311,14 +296,14 @@ def test_processes_that_test_blocks_of_their_own_write_the_same(model, tmp_path,
 
 
 # Modules that know the size of a part.
-TESTED = ("data.stored_traces", "privacy.release")
+TESTED = ("data.stored_traces", "data.rearranged", "privacy.release")
 
 
 @pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, False), (4, False), (3, True)])
 def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monkeypatch, n_processes, bug):
     """Six parts of two users, and three parts of a release. The bug gives traces the places of verdicts of others."""
-    for name in ("data.traces.BLOCK_USERS", "data.stored_traces.BLOCK_USERS"):
-        monkeypatch.setattr(f"ppmtf_jax.{name}", 1)
+    for module in ("traces", "stored_traces", "rearranged"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 1)
     names = ("data.stored_traces.PART_BLOCKS", *(f"{module}.PART_USERS" for module in TESTED))
     for name in names:
         monkeypatch.setattr(f"ppmtf_jax.{name}", 2)
@@ -326,7 +311,13 @@ def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monk
         monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
     # Every other trace passes.
     noise = np.arange(11) + np.arange(11) % 2 * 10**6 - 10**5
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + noise)
+
+    def of_own_traces(values: np.ndarray, *_: float, of_all_processes: bool) -> np.ndarray:
+        assert of_all_processes == (len(values) == 11)
+        first = 0 if of_all_processes else 2 * own_items(6).start
+        return values + noise[first : first + len(values)]
+
+    monkeypatch.setattr(plausible_deniability, "add_laplace", of_own_traces)
     monkeypatch.setattr(plausible_deniability, "count_plausible_users", lambda *each: (each[2], each[3].sum(axis=1)))
     synthesize(model, seed=0).save(tmp_path / "synthetic")
     model.save(tmp_path / "model")

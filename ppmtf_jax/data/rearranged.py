@@ -1,0 +1,159 @@
+"""Traces of a folder for other users: in another order, or some of them; for data that do not fit into memory.
+
+The events are in a temporary file of 12 bytes an event. The file has no name, so nothing of it is left even if the
+program is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from tempfile import SpooledTemporaryFile
+from weakref import finalize
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
+from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces, renumbered
+from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.runtime.devices import from_all_processes, own_items
+
+# Smaller sets stay in memory.
+MOST_BYTES_IN_MEMORY = 2**25
+
+
+class Rearranged:
+    """Some traces of a set with new users and trace numbers, in parts of `PART_USERS` new users.
+
+    If several processes share the set, each reads its own users. They exchange the events of a part when it is read.
+
+    Parameters
+    ----------
+    traces : TraceSet
+    user_of_trace : int array, shape (traces,)
+        As `traces.trace_table` gives it.
+    chosen : int array, shape (rows,)
+        The chosen traces, in the new order.
+    user, trace : int arrays, shape (rows,)
+        The new user, which ascends from 0 on, and the new trace number of each chosen trace.
+    """
+
+    def __init__(
+        self,
+        traces: TraceSet,
+        user_of_trace: Int[np.ndarray, " trace"],
+        chosen: Int[np.ndarray, " row"],
+        user: Int[np.ndarray, " row"],
+        trace: Int[np.ndarray, " row"],
+    ):
+        self.user, self.trace, self.n_users = user, trace, int(user[-1]) + 1
+        self.n_parts = -(-self.n_users // PART_USERS)
+        new_row = np.full(len(user_of_trace), -1, np.int32)
+        new_row[chosen] = np.arange(len(chosen), dtype=np.int32)
+        # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
+        part_of_row, block_of_row = (user // PART_USERS).astype(np.uint16), user // BLOCK_USERS
+
+        def events(block: Traces, first_trace: np.ndarray) -> np.ndarray:
+            row = new_row[first_trace[0] + block.trace_of_event()]
+            kept = np.stack([row, block.instant, block.place], axis=1)[row >= 0]
+            return kept[np.argsort(part_of_row[kept[:, 0]], kind="stable")]
+
+        self.store = SpooledTemporaryFile(MOST_BYTES_IN_MEMORY)  # noqa: SIM115 - closed when `self` is no longer used
+        finalize(self, self.store.close)
+        n_written, edges = 0, []
+        of_block = np.zeros(int(block_of_row[-1]) + 1, np.int64)
+        at_place = np.zeros(traces.n_places, np.int64)
+        blocks = traces.blocks.map(events, np.searchsorted(user_of_trace, np.arange(traces.n_users)))
+        for found in blocks:
+            row, _, place = found.T
+            self.store.write(found.tobytes())
+            edges.append(n_written + np.searchsorted(part_of_row[row], np.arange(self.n_parts + 1)))
+            n_written += len(found)
+            of_block += np.bincount(block_of_row[row], minlength=len(of_block))
+            at_place += np.bincount(place, minlength=len(at_place))
+        self.edges = np.stack(edges)  # of the events of each part from each block
+        self.of_all, self.shared = blocks.of_all, blocks.shared
+        self.begins = np.concatenate([[0], np.cumsum(blocks.sum_of_all(of_block))])  # as in `StoredTraces`
+        self.at_place = blocks.sum_of_all(at_place)  # number of events at each place
+
+    def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
+        """The users and the events of each block; users are counted from the first of the block."""
+        for users, rows in self.parts():
+            for first in range(users.start, users.stop, BLOCK_USERS):
+                stop = min(first + BLOCK_USERS, users.stop)
+                of_block = slice(*np.searchsorted(rows.user, [first - users.start, stop - users.start]))
+                user, *columns = (column[of_block] for column in rows)
+                yield slice(first, stop), EventRows(user - np.int32(first - users.start), *columns)
+
+    def parts(self, *, own: bool = False) -> Iterator[tuple[slice, EventRows]]:
+        """The users and the events of each part; users are counted from the first of the part.
+
+        `own`: only the parts of this process, see `own_items`. Every process that has a share of the traces calls this.
+        """
+        n_processes = jax.process_count()
+        if not own or self.n_parts < n_processes:
+            for number in range(self.n_parts):
+                yield self._part(number, self.of_all(self._stored(number)))
+            return
+        # A part for each process in turn, so that afterwards all write at the same time.
+        for numbers in zip_longest(*(own_items(self.n_parts, process) for process in range(n_processes))):
+            number = numbers[jax.process_index()]
+            if self.shared:
+                events = from_all_processes([self._stored(each) for each in numbers])
+            else:
+                events = self._stored(number)
+            if number is not None:
+                yield self._part(number, events)
+
+    def _stored(self, number: int | None) -> Int[np.ndarray, "event 3"]:
+        """New row, instant and place of the events of a part that this process has read; of no part, no events."""
+        content, width = [], 3 * np.dtype(np.int32).itemsize
+        for begin, stop in [] if number is None else self.edges[:, number : number + 2].tolist():
+            self.store.seek(begin * width)
+            content.append(self.store.read((stop - begin) * width))
+        return np.frombuffer(b"".join(content), np.int32).reshape(-1, 3)
+
+    def _part(self, number: int, events: Int[np.ndarray, "event 3"]) -> tuple[slice, EventRows]:
+        """The users of a part, and its events in order."""
+        first = number * PART_USERS
+        row, instant, place = events[np.argsort(events[:, 0], kind="stable")].T
+        rows = EventRows(self.user[row] - first, self.trace[row], instant, place)
+        users = slice(first, min(first + PART_USERS, self.n_users))
+        return users, EventRows(*(column.astype(np.int32) for column in rows))
+
+
+def rearranged_traces(
+    traces: TraceSet,
+    user_of_trace: Int[np.ndarray, " trace"],
+    chosen: Int[np.ndarray, " row"],
+    user: Int[np.ndarray, " row"],
+    trace: Int[np.ndarray, " row"],
+    user_ids: np.ndarray,
+    friendships: np.ndarray | None = None,
+) -> StoredTraces:
+    """The traces of `Rearranged` as a set, read in blocks; `user_ids` are the ids of the new users."""
+    events = Rearranged(traces, user_of_trace, chosen, user, trace)
+    name, same = getattr(traces, "folder", "traces"), (traces.origin, traces.of_nobody)
+    about = (user_ids, traces.places, traces.time_grid, events.begins, friendships)
+    return StoredTraces(name, *about, *same, rows=Blocks(events))
+
+
+def select_traces(traces: TraceSet, keep: Bool[np.ndarray, " trace"]) -> StoredTraces:
+    """Some of the traces, read in blocks; `keep` is as in `Traces.select_traces`, and true for at least one trace.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, n_days=2, seed=0).traces.cut_into_periods()
+    >>> select_traces(traces, traces.trace_table()[1] == 1).n_users
+    5
+    """
+    user_of_trace, trace = traces.trace_table()
+    user = user_of_trace[keep]
+    is_present = np.zeros(traces.n_users, bool)
+    is_present[user] = True
+    number, friendships = renumbered(is_present, traces.friendships)
+    ids = traces.user_ids[is_present]
+    return rearranged_traces(traces, user_of_trace, np.flatnonzero(keep), number[user], trace[keep], ids, friendships)
