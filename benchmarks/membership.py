@@ -46,8 +46,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder of finished shadow models; a stopped run continues from them")
     arguments = parser.parse_args()
-    if arguments.shadows < FEWEST or arguments.shadows % 2:
-        parser.error(f"--shadows: an even number of at least {FEWEST}")
     train, test = people_flow(arguments.shared)
     rows = (
         {"system": system, **row}
@@ -59,6 +57,8 @@ def main() -> None:
 
 def attacked(system: str, train: Traces, test: Traces, n_shadows: int, seed: int, keep: Path | None) -> Iterator[Row]:
     """Rows of all attacks on a system."""
+    if n_shadows < FEWEST or n_shadows % 2:
+        raise SystemExit(f"--shadows: an even number of at least {FEWEST}")
     entry, chosen = parse_choice(system, SYNTHESIZERS)
     model = fit(train, entry.name, chosen, seed=seed)
     test_of = None if model.of_nobody else TEST

@@ -496,7 +496,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--shadows", type=int, default=16, help="shadow models of an attack, even")
+    parser.add_argument("--shadows", type=int, default=16, help="shadow models of an attack, even, at least 8")
     parser.add_argument("--keep", type=Path, help="folder for finished shadow models")
     arguments = parser.parse_args()
     if arguments.section in ("print", "check"):

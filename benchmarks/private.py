@@ -472,7 +472,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--epsilons", nargs="+", type=float, help="by default those of the data set")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--shadows", type=int, default=16, help="shadow models of an attack, even")
+    parser.add_argument("--shadows", type=int, default=16, help="shadow models of an attack, even, at least 8")
     parser.add_argument("--keep", type=Path, help="folder for finished shadow models")
     arguments = parser.parse_args()
     reads = {"print": print_table, "curves": curves, "check": check}

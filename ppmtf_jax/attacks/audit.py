@@ -70,12 +70,11 @@ class Linkage:
     def of(cls, scores: TraceScores, *, seed: int) -> Linkage:
         """Evaluate scores; `seed` is the seed of the bootstrap of the interval."""
         checked = verification(scores)
-        roc_of = checked.roc_by_users()
-        roc = roc_of(np.ones(checked.n_users))
+        roc = checked.roc()
         known = scores.truth != NOBODY
         right = scores.own[known].argmax(axis=1) == scores.truth[known]
         rates = {rate: roc.true_positive_rate_at(rate) for rate in FALSE_POSITIVE_RATES}
-        interval = bootstrap_interval(lambda weight: roc_of(weight).auc, checked.n_users, seed=seed)
+        interval = bootstrap_interval(checked.auc_by_users(), checked.n_users, seed=seed)
         n_targets, n_known = len(scores.target_ids), len(np.unique(scores.truth[known]))
         return cls(len(known), n_targets, n_known, checked.against, roc.auc, interval, rates, float(right.mean()), roc)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.attacks.roc import Roc, roc_by_weights
+from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.trace_scores import TraceScores
 from ppmtf_jax.errors import InputError, Problem
 
@@ -36,25 +36,37 @@ class Verification(NamedTuple):
 
     def roc(self) -> Roc:
         """The ROC curve of all scores."""
-        return self.roc_by_users()(np.ones(self.n_users))
+        return Roc.of(self.genuine, self.impostor[~np.isnan(self.impostor)])
 
     @property
     def n_users(self) -> int:
         """Number of target users, plus the number of strangers if there are any."""
         return self.impostor.shape[1] + (int(self.impostor_user.max()) + 1 if self.against == "strangers" else 0)
 
-    def roc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], Roc]:
-        """Return a function from the weights of target users and then strangers to the ROC curve."""
+    def auc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], float]:
+        """Return a function from the weights of target users and then strangers to the area under the ROC curve.
+
+        The area is the weighted share of pairs of a genuine and an impostor score in which the genuine score is higher.
+        So only the ranks of the impostor scores among the genuine ones matter. The ranks are found once.
+        """
         n_targets, of_strangers = self.impostor.shape[1], self.against == "strangers"
-        is_impostor = ~np.isnan(self.impostor)
-        curve = roc_by_weights(self.genuine, self.impostor[is_impostor])
+        value, rank = np.unique(self.genuine, return_inverse=True)
+        # Twice the rank, plus one in a tie. A score that does not exist is NaN; its rank is the highest.
+        at = sum(np.searchsorted(value, self.impostor, side).astype(np.int32) for side in ("left", "right"))
+        is_pair = (~np.isnan(self.impostor)).astype(float)
+        higher, weight_higher = np.empty(self.impostor.shape), np.zeros(2 * len(value) + 1)
 
-        def of_users(weight: Float[np.ndarray, " user"]) -> Roc:
-            of_target, of_impostor = weight[:n_targets], weight[n_targets:] if of_strangers else weight
-            of_pair = of_impostor[self.impostor_user][:, None] * of_target
-            return curve(np.concatenate([of_target[self.genuine_target], of_pair[is_impostor]]))
+        def auc(weight: Float[np.ndarray, " user"]) -> float:
+            of_target = weight[:n_targets]
+            of_impostor = (weight[n_targets:] if of_strangers else weight)[self.impostor_user]
+            of_value = np.bincount(rank, of_target[self.genuine_target], len(value))
+            weight_higher[:-1:2] = of_value[::-1].cumsum()[::-1]
+            weight_higher[1::2] = weight_higher[:-1:2] - of_value / 2
+            np.take(weight_higher, at, out=higher, mode="clip")
+            total = of_value.sum() * (of_impostor @ (is_pair @ of_target))
+            return float(of_impostor @ (higher @ of_target) / (total or np.nan))
 
-        return of_users
+        return auc
 
 
 def verification(scores: TraceScores) -> Verification:

@@ -87,28 +87,28 @@ class Penalty(NamedTuple):
 
 def fit_factors(
     start: Factors, transitions: SparseTransitions, penalty: Penalty, n_sweeps: int
-) -> tuple[Factors, Float[Array, " sweep"]]:
+) -> tuple[Factors, Float[np.ndarray, " sweep"]]:
     """Minimize (15) or (18) by sweeps over the columns of the six matrices, in the order of (19)-(24).
 
     Each update minimizes the objective exactly over one column of a user matrix, or over one group's part of a column
     of a place matrix, with all other entries fixed. So the objective never increases. `start` has no negative entries.
     Returns the factors, and the objective after each sweep.
     """
+    factors, objectives = start, []
     # GPUs would otherwise round to 10 bits, and Gram matrices are subtracted from each other.
     with jax.default_matmul_precision("highest"):
-        return _fit(start, transitions, penalty, n_sweeps)
+        # A loop in Python, so that fits with any number of sweeps share a program.
+        for _ in range(n_sweeps):
+            factors, value = _sweep(factors, transitions, penalty)
+            objectives.append(value)
+    return factors, np.array(objectives)
 
 
-@partial(jax.jit, static_argnames="n_sweeps")
-def _fit(
-    start: Factors, transitions: SparseTransitions, penalty: Penalty, n_sweeps: int
-) -> tuple[Factors, Float[Array, " sweep"]]:
-    def sweep(factors: Factors, _: None) -> tuple[Factors, Array]:
-        for update in UPDATES:
-            factors = update(factors, transitions, penalty)
-        return factors, objective(factors, transitions, penalty)
-
-    return jax.lax.scan(sweep, start, length=n_sweeps)
+@jax.jit
+def _sweep(factors: Factors, transitions: SparseTransitions, penalty: Penalty) -> tuple[Factors, Float[Array, ""]]:
+    for update in UPDATES:
+        factors = update(factors, transitions, penalty)
+    return factors, objective(factors, transitions, penalty)
 
 
 def start_fit(

@@ -34,12 +34,31 @@ def test_impostors_are_strangers_or_else_other_targets() -> None:
 
 def test_weights_count_users_not_traces() -> None:
     # Ann's 5 and 4 and Bob's 3 against -1 and 0 of Dan: all higher.
-    assert verification(HAND).roc_by_users()(np.array([2.0, 3.0, 5.0])).auc == 1
-    roc = verification(TARGETS_ALONE).roc_by_users()
+    assert verification(HAND).auc_by_users()(np.array([2.0, 3.0, 5.0])) == 1
+    auc = verification(TARGETS_ALONE).auc_by_users()
     # Genuine: Ann's 5 and 4 with weight 2 each, Bob's 3 with 3. Impostors, each of two users: 1, 2 and 6, 2 x 3 each.
-    assert roc(np.array([2.0, 3.0])).auc == pytest.approx(2 / 3)
+    assert auc(np.array([2.0, 3.0])) == pytest.approx(2 / 3)
     # Without Bob there is nobody to be mistaken for.
-    assert np.isnan(roc(np.array([1.0, 0.0])).auc)
+    assert np.isnan(auc(np.array([1.0, 0.0])))
+
+
+@pytest.mark.parametrize("n_strangers", [0, 3])
+def test_areas_by_users_are_those_of_counting_pairs(n_strangers: int) -> None:
+    """Whole numbers as scores, so that many are ties."""
+    rng, targets = np.random.default_rng(n_strangers), list("abcde")
+    users = [*targets * 2, *list("xyz")[:n_strangers]]
+    checked = verification(scores_of(rng.integers(0, 6, (len(users), 5)).astype(float), users, targets))
+    for weight in (np.ones(checked.n_users), rng.integers(0, 4, checked.n_users).astype(float)):
+        won = total = 0.0
+        for score, target in zip(checked.genuine, checked.genuine_target, strict=True):
+            for impostor, user in zip(checked.impostor, checked.impostor_user, strict=True):
+                of_impostor = weight[user + (len(targets) if n_strangers else 0)]
+                for each, other in zip(impostor, weight[:5], strict=True):
+                    if not np.isnan(each):
+                        pair = weight[target] * of_impostor * other
+                        won, total = won + pair * ((score > each) + 0.5 * (score == each)), total + pair
+        assert checked.auc_by_users()(weight) == pytest.approx(won / total)
+    assert checked.auc_by_users()(np.ones(checked.n_users)) == pytest.approx(checked.roc().auc)
 
 
 def test_traces_of_strangers_alone_are_refused() -> None:

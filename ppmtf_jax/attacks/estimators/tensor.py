@@ -73,7 +73,7 @@ def fit_counts(
     transitions, start = start_fit(train.transitions(), train.user_ids, train.n_places, settings.rank, seed)
     factors, objective = fit_factors(start, transitions, penalty, settings.n_sweeps)
     group = None if penalty.group is None else np.asarray(penalty.group)
-    return FactorizedCounts(factors, np.asarray(objective), group, beta)
+    return FactorizedCounts(factors, objective, group, beta)
 
 
 def _estimate(train: Traces, settings: TensorFactorizationSettings, seed: int, progress: bool) -> FactorizedCounts:

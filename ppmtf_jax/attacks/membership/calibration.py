@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ppmtf_jax.errors import InputError, Problem
+
 USUAL_MODELS = 4
 """Weight of the mean spread over users, in models: with few models, one user's own spread is a poor estimate."""
 LEAST_SHADOWS = 6
@@ -33,7 +35,12 @@ class Shadows:
     is_in: Bool[np.ndarray, "shadow user"] = field(repr=False)
 
     def score(self, seen: Float[np.ndarray, "statistic user"]) -> Float[np.ndarray, " user"]:
-        """Log-odds that a user's data were used, given the statistics of the attacked traces."""
+        """Log-odds that a user's data were used, given the statistics of the attacked traces.
+
+        Raises `InputError` if there are fewer than `LEAST_SHADOWS` models.
+        """
+        if len(self.is_in) < LEAST_SHADOWS:
+            raise InputError("shadow models", [Problem(f"at least {LEAST_SHADOWS} models", str(len(self.is_in)))])
         features, number = [], np.arange(len(self.is_in))
         for pair in number.reshape(-1, 2):
             others = np.setdiff1d(number, pair)

@@ -10,6 +10,7 @@ import pytest
 from ppmtf_jax.attacks.membership import calibration
 from ppmtf_jax.attacks.membership.calibration import Shadows
 from ppmtf_jax.attacks.roc import Roc
+from ppmtf_jax.errors import InputError
 from tests.attacks.loops import error_of_auc
 
 N_USERS, N_SHADOWS, N_STATISTICS = 100, 8, 6
@@ -98,6 +99,17 @@ def test_features_by_hand() -> None:
     statistics[:, 0, 0] = [2.0, 1.0, 8.0, 1.0]
     found = calibration.features_of(np.array([[5.0, 1.0]]), Shadows(statistics, is_in))
     assert found[0] == pytest.approx([2 / math.sqrt((2 * 9 + 4 * 5) / 6), -0.5 / math.sqrt((2 * 1 + 4 * 5) / 6)])
+
+
+@pytest.mark.parametrize("n_shadows", [4, 6])
+def test_few_shadow_models_are_refused_before_their_spread_is_undefined(n_shadows: int) -> None:
+    """Of four models, the weights would be learned with the help of two: no spread can be computed from them."""
+    shadows = drawn(np.random.default_rng(5), [2.0], n_shadows)
+    if n_shadows < calibration.LEAST_SHADOWS:
+        with pytest.raises(InputError, match="at least 6 models"):
+            shadows.score(shadows.statistics[0])
+    else:
+        assert np.isfinite(shadows.score(shadows.statistics[0])).all()
 
 
 def test_a_statistic_that_never_changes_says_nothing() -> None:
