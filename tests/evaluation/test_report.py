@@ -276,6 +276,7 @@ def test_ids_of_users_are_text_and_not_tags():
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
     monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: (None, ""))
+    monkeypatch.setattr(jobs_report, "attack", lambda _: None)  # of which this page would show nothing
     out = tmp_path / "page.html"
     words = ["report", job, "--out", out, "--quiet"]
     assert "Only you can read" in works(*words)
@@ -748,7 +749,7 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
 
     monkeypatch.setattr(jobs_report, "compose_report", composed)
     monkeypatch.setattr(jobs_report, "render", lambda _: "")
-    report_run(job, tmp_path / "page.html", ReportSettings(n_users=40))
+    report_run(job, tmp_path / "page.html", ReportSettings(estimators=("ml",), n_users=40))
     assert asked == [("bridge", 5, 40, job / "private" / "shadows.npz"), scores]
     asked.clear()
     report_run(job, tmp_path / "fast.html", QUICK)
