@@ -48,7 +48,7 @@ if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
     threadpool_limits(1)
 
 # Most of what tests leave behind is freed without the collector, which would run a hundred times a second.
-gc.set_threshold(20_000)
+gc.set_threshold(100_000)
 
 # Folders whose tests run programs of the same shapes, which are compiled, or loaded, once in each process.
 SAME_PROGRAMS = {

@@ -318,7 +318,7 @@ def test_test_with_noise_and_in_single_precision(monkeypatch):
     verdicts = pd.read_parquet("single/verdicts.parquet")
     assert verdicts["log_likelihood"].dtype == "float32"
     assert verdicts["verifiers"].max() <= 20
-    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda k, *noise: k + (1000 if noise == (1, 0.5) else 0))
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda k, *noise, **_: k + 1000 * (noise == (1, 0.5)))
     works("test", "model", "synthetic", "--out", "noisy", "--noise-epsilon", "0.5")
     assert not pd.read_parquet("noisy/verdicts.parquet")["passed"].any()
 
