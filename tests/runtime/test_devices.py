@@ -397,7 +397,7 @@ PPMTF = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()"]
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen:
-    # XLA's messages about programs from the cache fill the pipe before it is read; then the process would wait for ever.
+    # XLA's messages about programs from the cache would fill the pipe, and the process would wait for ever.
     quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen([*PPMTF, *arguments], cwd=folder, env=quiet, **how)
