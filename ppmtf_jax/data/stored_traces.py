@@ -282,9 +282,8 @@ class _Checked(NamedTuple):
 
 def _checked(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
     """Check the events with the numbers `own`; the order of the ids of users is not checked."""
-    ids, begins, n_events = [], [], own.start
+    ids, begins, n_events, first = [], [], own.start, (0, 0)
     last = np.full((3, 1), -1)
-    first = (0, 0)
     for rows, new_ids in _read(folder, table.places, own.start, own.stop):
         keys = np.concatenate([last, rows[:3]], axis=1)
         user, trace, instant = keys[:, 1:] - keys[:, :-1]
@@ -309,11 +308,11 @@ def _checked_together(folder: PathLike, table: EventTable, own: range, advance: 
     if checked is None or any(is_wrong):
         _checked(folder, table, own_items(table.n_events, is_wrong.index(True)), lambda _: None)
         raise _OutOfOrderError
-    firsts, lasts = (of_all_processes(each) for each in (checked.first, checked.last))
+    firsts, lasts, n_users = zip(*of_all_processes([checked.first, checked.last, len(checked.ids)]), strict=True)
     ids, begins = _joined_ids(checked.ids), joined_over_processes(checked.begins)
     is_new = run_begins(ids)
     # The first user of a process may be the last user of the process before it.
-    for number, place in enumerate(np.cumsum(of_all_processes(len(checked.ids)))[:-1]):
+    for number, place in enumerate(np.cumsum(n_users)[:-1]):
         if not is_new[place] and not lasts[number] < firsts[number + 1]:
             raise _OutOfOrderError
     return _Checked(ids[is_new], begins[is_new], firsts[0], lasts[-1])
