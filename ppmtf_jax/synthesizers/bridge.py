@@ -150,19 +150,18 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
     may_have_gaps = settings.gaps == settings.memory == "auto" and grid.has_whole_day()
     facts = Sparsity.of(train) if may_have_gaps else None
     if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
-        whole = train.in_memory()
         # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
-        first = VisitCounts.of(first_visits(whole))
+        first = train.blocks.map(first_visits).map(VisitCounts.of)
         if settings.chosen is None:
             random = numpy_stream(seed, Stage.TUNING)
-            some = first.of_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
-            of_first, n_paces = choose_population(some, grid, random), None
+            some = train.select_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
+            of_first, n_paces = choose_population(VisitCounts.of(first_visits(some)), grid, random), None
         else:
             *numbers, n_paces = settings.chosen[len(CHOSEN) :]
             of_first, n_paces = with_numbers(POPULATION_START, numbers), int(n_paces)
         smoother = ClusterSmoother(population(first, of_first, grid), space, choice.clusters, grid)
         clusters = clusters_of_users(first, smoother, of_user)
-        model = fit_checkins(whole, clusters, n_paces=n_paces, seed=seed, progress=progress)
+        model = fit_checkins(train, clusters, n_paces=n_paces, seed=seed, progress=progress)
         model = replace(model, chosen=jnp.asarray([*choice.numbers, *of_first], jnp.float32))
         return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
     memory, gain = settings.memory, None

@@ -448,19 +448,24 @@ LINE = {
 }
 
 
-def run_line(folder: Path, n_parts: int, n_processes: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """All files of the default line, from the traces of 130 users in so many parts."""
+CHECKINS = {"model": f"{LINE['model']} --set gaps=as-observed"}
+
+
+def run_line(
+    folder: Path, n_parts: int, n_processes: int, monkeypatch: pytest.MonkeyPatch, line: dict[str, str] = LINE
+) -> dict[str, bytes]:
+    """All files that a line of commands writes, from the traces of 130 users in so many parts."""
     monkeypatch.setattr(sys.modules[__name__], "PPMTF", [sys.executable, "-c", SMALL])
     traces = toy_city(130, n_places=12, n_days=1, seed=0).traces
     traces = replace(traces, friendships=None)
     of_parts = np.array_split(np.arange(130), n_parts)
     save_in_parts(map(traces.select_users, of_parts), folder / "train")
-    for out, command in LINE.items():
+    for out, command in line.items():
         words = [*command.split(), "--out", out]
         running = start_together(folder, *[words] * n_processes) if n_processes > 1 else [start(folder, *words)]
         for process in running:
             finish(process)
-    return {f"{out}/{name}": content for out in (*LINE, "key") for name, content in files(folder / out).items()}
+    return {f"{out}/{name}": content for out in (*line, "key") for name, content in files(folder / out).items()}
 
 
 @pytest.fixture(scope="module")
@@ -475,6 +480,12 @@ def of_one_process(tmp_path_factory) -> dict[str, bytes]:
 def test_processes_and_parts_change_no_byte(n_parts, n_processes, of_one_process, tmp_path, monkeypatch):
     assert sum("synthetic/traces.parquet/" in name for name in of_one_process) == 9
     assert run_line(tmp_path, n_parts, n_processes, monkeypatch) == of_one_process
+
+
+@pytest.mark.slow
+def test_processes_and_parts_change_no_byte_of_a_model_of_checkins(tmp_path, monkeypatch):
+    of_one, of_three = (run_line(tmp_path / str(n), n, n, monkeypatch, CHECKINS) for n in (1, 3))
+    assert of_three == of_one
 
 
 @pytest.mark.slow

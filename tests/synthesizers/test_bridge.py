@@ -265,8 +265,12 @@ def test_odd_data_give_a_model_whose_numbers_are_right(name):
 # Blocks of users, and the settings that a fit found
 
 
-@pytest.mark.parametrize("memory", ["none", pytest.param("auto", marks=pytest.mark.slow)])
-def test_a_fit_does_not_depend_on_blocks_and_parts(memory, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "settings",
+    [{"memory": "none"}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"gaps": "as-observed"}))],
+    ids=str,
+)
+def test_a_fit_does_not_depend_on_blocks_and_parts(settings, tmp_path, monkeypatch):
     """Bit for bit: one block of all users, blocks of 37 users in one file, and of 20 users in three files."""
     train = replace(toy_city(90, n_places=20, n_days=2, seed=0).traces, friendships=None)
     parts = [train.select_users(users) for users in np.array_split(np.arange(90), 3)]
@@ -277,7 +281,7 @@ def test_a_fit_does_not_depend_on_blocks_and_parts(memory, tmp_path, monkeypatch
         for module in ("blocks", "traces", "stored_traces"):
             monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", n_users)
         traces = train if where is None else open_traces(tmp_path / where)
-        found.append(fit_trace_model(traces, BridgeSettings(memory=memory), 0).to_arrays())
+        found.append(fit_trace_model(traces, BridgeSettings(**settings), 0).to_arrays())
     for other in found[1:]:
         assert other.keys() == found[0].keys()
         for name, array in found[0].items():

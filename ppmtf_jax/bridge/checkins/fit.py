@@ -17,7 +17,7 @@ from ppmtf_jax.bridge.checkins.when import fit_paces
 from ppmtf_jax.bridge.clusters import Clusters
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.data.time_grid import DAY_S
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
@@ -63,13 +63,13 @@ def first_visits(traces: Traces) -> Traces:
 
 
 def fit_checkins(
-    train: Traces, clusters: Clusters, *, n_paces: int | None = None, seed: int, progress: bool = False
+    train: TraceSet, clusters: Clusters, *, n_paces: int | None = None, seed: int, progress: bool = False
 ) -> CheckinBridge:
     """Learn when people check in, whether they return, and which new places they go to; then calibrate.
 
     Parameters
     ----------
-    train : Traces
+    train : Traces or StoredTraces
         Traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut.
     clusters : Clusters
         Clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
@@ -96,7 +96,8 @@ def fit_checkins(
     over places follow `contributions.RULES`.
     """
     grid = CheckinBridge.grid_of_trace(train.time_grid)
-    windows = _some(ObservedWindows.of(train, grid), numpy_stream(seed, Stage.FIT, 1))
+    random = numpy_stream(seed, Stage.FIT, 1)
+    windows = ObservedWindows.of_some(train, grid, random, most_instants=MOST_INSTANTS, most_pairs=MOST_PAIRS)
     space, weight, cluster = space_of(train.places), windows.weights(), clusters.of_user[windows.user]
     bins = distance_bins(space.km)
     # A window may lack some slots of the grid, and its grid numbers only the slots that it has.
@@ -117,7 +118,7 @@ def fit_checkins(
     }
     whole = {
         "cluster": clusters.of_user,
-        "n_present": np.bincount(clusters.of_user[np.unique(train.user)], minlength=len(clusters.share)),
+        "n_present": np.bincount(clusters.of_user[train.has_events], minlength=len(clusters.share)),
         "slot_of_instant": grid.slot_of_instant,
         "distance_bin": bins,
         "cell": space.cell,
@@ -128,14 +129,3 @@ def fit_checkins(
         **{name: jnp.asarray(each, jnp.int32) for name, each in whole.items()},
     )
     return calibrate(model, windows, cluster, paces.of_window, jax_stream(seed, Stage.FIT, 2), progress=progress)
-
-
-def _some(windows: ObservedWindows, random: np.random.Generator) -> ObservedWindows:
-    """The windows of random users; as many users as the upper bounds allow, but at least one."""
-    size = np.bincount(windows.window, minlength=windows.n_windows)
-    order = random.permutation(int(windows.user.max()) + 1)
-    pairs = np.cumsum(np.bincount(windows.user, size * (size - 1) // 2)[order])
-    instants = np.cumsum(np.bincount(windows.user)[order]) * windows.grid.n_instants
-    fits = (pairs <= MOST_PAIRS) & (instants <= MOST_INSTANTS)
-    fits[0] = True
-    return windows if fits.all() else windows.of_users(np.sort(order[fits]))

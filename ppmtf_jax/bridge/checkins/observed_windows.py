@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from ppmtf_jax.bridge.contributions import CHECKIN_WINDOWS, bounded
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 
 
@@ -29,26 +29,53 @@ class ObservedWindows:
         """Cut each trace into windows as long as `grid`, one after the other, from the first midnight on.
 
         Events before the first midnight are left out, and so are events of the last days that do not fill a window.
-        Windows of whole weeks all begin on the same day of the week.
-
-        Raises
-        ------
-        InputError
-            No event is left, or the slots of one window differ from those of another.
+        Windows of whole weeks all begin on the same day of the week. If the slots of one window differ from those of
+        another, this is an `InputError`.
         """
         begin, length = traces.time_grid.first_midnight(), grid.n_instants
         end = begin + (traces.time_grid.n_instants - begin) // length * length
         slots = traces.time_grid.slot_of_instant[begin:end].reshape(-1, length)
-        used = (traces.instant >= begin) & (traces.instant < end)
-        problems = [] if used.any() else [Problem("events in the whole days of the grid", "none")]
         if (slots != slots[0]).any():
             found = traces.time_grid.summary()["slots"]
-            problems.append(Problem(f"slots that repeat after {length} instants, the length of a window", found))
-        if problems:
-            raise InputError("check-ins", problems)
+            problem = Problem(f"slots that repeat after {length} instants, the length of a window", found)
+            raise InputError("check-ins", [problem])
+        used = (traces.instant >= begin) & (traces.instant < end)
         number, instant = np.divmod(traces.instant[used] - begin, length)
         begins = run_begins(traces.user[used], traces.trace[used], number)
         return cls(traces.user[used][begins], np.cumsum(begins) - 1, instant, traces.place[used], grid)
+
+    @classmethod
+    def of_some(
+        cls, traces: TraceSet, grid: TimeGrid, random: np.random.Generator, *, most_instants: int, most_pairs: int
+    ) -> ObservedWindows:
+        """The windows of random users, as in `of`: as many users as the two upper bounds allow, but at least one.
+
+        `most_instants`: number of instants of all windows. `most_pairs`: number of pairs of an event and an earlier
+        event of the same window. The traces are read in blocks of users.
+
+        Raises
+        ------
+        InputError
+            As in `of`, or no window has an event.
+        """
+
+        def count(block: Traces) -> Int[np.ndarray, "user 2"]:
+            windows = cls.of(block, grid)
+            size = np.bincount(windows.window, minlength=windows.n_windows)
+            pairs = np.bincount(windows.user, size * (size - 1) // 2, block.n_users)
+            return np.stack([np.bincount(windows.user, minlength=block.n_users), pairs.astype(int)], axis=1)
+
+        counts = traces.blocks.map(count).joined()
+        with_windows = np.flatnonzero(counts[:, 0])
+        if not len(with_windows):
+            raise InputError("check-ins", [Problem("events in the whole days of the grid", "none")])
+        order = random.permutation(int(with_windows[-1]) + 1)
+        n_windows, n_pairs = counts[order].T
+        fits = (np.cumsum(n_windows) * grid.n_instants <= most_instants) & (np.cumsum(n_pairs) <= most_pairs)
+        fits |= order == order[n_windows > 0][0]
+        users = np.sort(order[fits])
+        windows = cls.of(traces.select_users(users), grid)
+        return replace(windows, user=users[windows.user])
 
     @property
     def n_windows(self) -> int:
@@ -80,11 +107,3 @@ class ObservedWindows:
         of_event = bounded(users, np.zeros(len(users), np.int64), 1, weight[self.window])[0]
         # All events of a window have the same weight.
         return of_event[run_begins(self.window)]
-
-    def of_users(self, users: Int[np.ndarray, " user"]) -> ObservedWindows:
-        """The windows of the given users; users keep their numbers."""
-        kept = np.isin(self.user, users)
-        number = np.cumsum(kept) - 1
-        events = kept[self.window]
-        columns = {name: getattr(self, name)[events] for name in ("instant", "place")}
-        return replace(self, user=self.user[kept], window=number[self.window[events]], **columns)

@@ -49,18 +49,33 @@ def test_a_user_alone_is_learned_from():
     assert windows.weights().tolist() == [1]
 
 
-def test_windows_of_some_users():
-    rows = [(0, 0, 2, 1), (1, 0, 5, 1), (1, 0, 120, 2), (2, 0, 7, 0)]
-    windows = ObservedWindows.of(to_traces(rows, places_in_line(3), GRID), WINDOW).of_users(np.array([1, 2]))
-    assert windows.user.tolist() == [1, 1, 2]
-    assert windows.window.tolist() == [0, 1, 2]
-    assert windows.place.tolist() == [1, 2, 0]
+@pytest.mark.parametrize("n_users_of_block", [8192, 2])
+def test_as_many_random_users_as_the_bounds_allow(n_users_of_block, monkeypatch):
+    """Users have 1, 0, 6, 0 and 1 pairs of events of a window; each window has 112 instants."""
+    monkeypatch.setattr("ppmtf_jax.data.traces.BLOCK_USERS", n_users_of_block)
+    events = {0: [2, 3, 200], 1: [5], 2: [50, 51, 52, 53], 3: [9], 4: [8, 9]}
+    rows = [(user, 0, at, at % 3) for user, all_at in events.items() for at in all_at]
+    traces = to_traces(rows, places_in_line(3), GRID)
+
+    def some(most_instants: int, most_pairs: int, random: np.random.Generator) -> ObservedWindows:
+        return ObservedWindows.of_some(traces, WINDOW, random, most_instants=most_instants, most_pairs=most_pairs)
+
+    windows, whole = some(10**4, 10**4, np.random.default_rng(0)), ObservedWindows.of(traces, WINDOW)
+    for name in ("user", "window", "instant", "place"):
+        np.testing.assert_array_equal(getattr(windows, name), getattr(whole, name))
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(5)
+        n_instants = np.cumsum(112 * np.array([2, 1, 1, 1, 1])[order])
+        n_pairs = np.cumsum(np.array([1, 0, 6, 0, 1])[order])
+        wanted = order[((n_instants <= 336) & (n_pairs <= 4)) | (np.arange(5) == 0)]
+        assert sorted(set(some(336, 4, np.random.default_rng(seed)).user)) == sorted(wanted)
 
 
 @pytest.mark.parametrize("rows", [[(0, 0, 1, 0)], [(0, 0, 339, 0)]])
 def test_refuses_traces_without_events_in_whole_windows(rows):
+    traces, random = to_traces(rows, places_in_line(1), GRID), np.random.default_rng(0)
     with pytest.raises(InputError, match="events in the whole days"):
-        ObservedWindows.of(to_traces(rows, places_in_line(1), GRID), WINDOW)
+        ObservedWindows.of_some(traces, WINDOW, random, most_instants=10**4, most_pairs=10**4)
 
 
 def test_refuses_slots_that_differ_between_windows():
