@@ -14,9 +14,10 @@ import pandas as pd
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import infer_by_shadow_models
 from ppmtf_jax.data.comparable import index_of_ids
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
+from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.report.sections.identity import attack
@@ -24,7 +25,7 @@ from ppmtf_jax.evaluation.results import RESERVED, TRAINING
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
-from ppmtf_jax.jobs.steps import load_released
+from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import lineage_of_key, statement_of
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
@@ -88,13 +89,13 @@ def report_run(
 
 
 def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool = False) -> ReportData:
-    """Load the data of a report from the folder of a job.
+    """Load the data of a report from the folder of a job; of more than 250,000 users, the sample that was measured.
 
     Raises `InputError`: parts of the folder are of different runs, such as verdicts that were made again after the
     release; the page would mix them.
     """
     private, release, key = folder / "private", folder / "release", folder / "private" / "key"
-    train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))
+    train, test = (open_traces(private / "data" / name, progress=progress) for name in ("train", "test"))
     verdicts = PlausibleDeniability.load(private / "verdicts") if (private / "verdicts").is_dir() else None
     model = FittedModel.load(private / "model") if (private / "model").is_dir() else None
     is_release, statement = release.is_dir(), statement_of(release) or None
@@ -103,7 +104,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         way_out = "Run the job again"
         raise InputError(str(folder), [Problem("release or private/synthetic", "neither", way_out=way_out)])
     has_key = is_release and key.is_dir()
-    synthetic = load_released(source, train, key if has_key else None, progress=progress)
+    synthetic = open_released(source, train, key if has_key else None, progress=progress)
     lineages: dict[str, dict[str, str]] = {
         "private/data": {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest},
         "private/model": dict(model.lineage) if model else {},
@@ -131,10 +132,12 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         # A release without its key has new ids, so its traces cannot be linked to training users.
         synthetic = replace(synthetic, of_nobody=True)
     about = _about(private / "data")
+    whole = train, test, synthetic
+    sets, training, (testing,) = sample_of_users({column: synthetic}, train, test)
+    measured = training, testing, sets[column]
+    is_sample = any(own.n_users < every.n_users for own, every in zip(measured, whole, strict=True))
     return ReportData(
-        train,
-        test,
-        synthetic,
+        *measured,
         found or evaluate({column: synthetic}, train, test, progress=progress),
         column,
         is_release,
@@ -147,6 +150,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         statement=statement,
         settings=settings,
         shares_passed=_shares_passed(private, column, verdicts),
+        whole=whole if is_sample else None,
     )
 
 
@@ -180,7 +184,7 @@ def with_compared(data: ReportData, folder: PathLike) -> ReportData:
         row._replace(values=[*row.values, *(each.get(row.quantity.name, math.nan) for each in systems.values())])
         for row in evaluation.rows()
     ]
-    evaluation = Evaluation.of_rows([*evaluation.columns, *systems], rows, evaluation.lineage)
+    evaluation = Evaluation.of_rows([*evaluation.columns, *systems], rows, evaluation.lineage, evaluation.sampled)
     return replace(data, evaluation=evaluation, shares_passed={**data.shares_passed, **shares})
 
 
@@ -195,6 +199,8 @@ def shadow_scores(
     data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
 ) -> tuple[MembershipScores | None, str]:
     """Scores of the attack with shadow models, or None with the reason, which is the end of a sentence."""
+    if data.is_sample:
+        return None, "because they would learn from a sample of the users, and the model learned from all"
     # A release without a statement may be of another model.
     model = None if data.is_release and data.statement is None else data.model
     settings, why_not = shadows_like(data.statement, model, n_attacked=data.settings.n_users)

@@ -24,16 +24,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from ppmtf_jax.data.rearranged import select_traces
+from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.trace_set import count_traces
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
+from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.steps import (
     fit_model,
     import_data,
     kept_seed,
-    load_released,
+    open_released,
     release_traces,
     run_privacy_test,
     synthesize_traces,
@@ -162,7 +165,7 @@ class _Job:
             # Length and start date are for the main system only: each compared system uses its default.
             wanted = replace(wanted, days=None, start=None)
             if of_nobody and wanted.people is None:
-                n_people = self._load("data/train").n_users * (wanted.traces_per_user or 1)
+                n_people = self._open("data/train").n_users * (wanted.traces_per_user or 1)
                 wanted = replace(wanted, traces_per_user=None, people=n_people)
 
         def synthesize_it() -> None:
@@ -225,7 +228,7 @@ class _Job:
         """Refuse a k of the privacy test above the number of training users, unless there is noise on k."""
         if all(SYNTHESIZERS[system].of_nobody for system in (self.config.system, *self.config.compared)):
             return
-        test, n_users = self.config.testing, self._load("data/train").n_users
+        test, n_users = self.config.testing, self._open("data/train").n_users
         if test.noise_epsilon is None and test.k > n_users:
             way_out = "No trace could pass: lower k, or import more users"
             raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
@@ -243,14 +246,14 @@ class _Job:
             _remove_earlier(key, RELEASE_KEY)
 
     def _evaluate(self) -> None:
-        train, test = self._load("data/train"), self._load("data/test")
+        train, test = self._open("data/train"), self._open("data/test")
         sets = {"released": self._released(train)} if self.release.is_dir() else {}
         if not self._passed(self.private).all():
-            sets["all"] = self._load("synthetic")
+            sets["all"] = self._open("synthetic")
         for system in self.config.compared:
             passed = self._passed(self._compared(system))
             if passed.any():
-                sets[system] = self._load(f"{COMPARED}/{system}/synthetic").select_traces(passed)
+                sets[system] = select_traces(self._open(f"{COMPARED}/{system}/synthetic"), passed)
         evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
         write_text(self.private / METRICS_FILE, evaluation.to_json())
 
@@ -259,10 +262,13 @@ class _Job:
         # Only drawing needs Matplotlib.
         from ppmtf_jax.evaluation.plots import Factors, save_pictures
 
-        train, model = self._load("data/train"), FittedModel.load(self.private / "model").trace_model
-        synthetic = self._released(train) if self.release.is_dir() else self._load("synthetic")
-        factors = model if isinstance(model, Factors) else None
-        sets = {"synthetic": synthetic, "train": train, "test": self._load("data/test")}
+        train, model = self._open("data/train"), FittedModel.load(self.private / "model")
+        synthetic = self._released(train) if self.release.is_dir() else self._open("synthetic")
+        sets, train, (test,) = sample_of_users({"synthetic": synthetic}, train, self._open("data/test"))
+        sets |= {"train": train, "test": test}
+        # Factors have a row for each user of the model.
+        has_factors = isinstance(model.trace_model, Factors) and train.n_users == model.n_users
+        factors = model.trace_model if has_factors else None
         with spinner("drawing", show=self.progress), output_folder(folder, PICTURES, overwrite=True) as partial:
             save_pictures(partial, **sets, evaluation=self._evaluation(), factors=factors)
 
@@ -272,13 +278,13 @@ class _Job:
             return PlausibleDeniability.load(folder / "verdicts").passed
         return np.ones(count_traces(folder / "synthetic"), bool)
 
-    def _load(self, name: str) -> Traces:
-        return Traces.load(self.private / name, progress=self.progress)
+    def _open(self, name: str) -> TraceSet:
+        return open_traces(self.private / name, progress=self.progress)
 
-    def _released(self, train: Traces) -> Traces:
+    def _released(self, train: TraceSet) -> TraceSet:
         """The release as it was written; if there is a key, with the ids of the input users."""
         key = self.private / "key"
-        return load_released(self.release, train, key if key.is_dir() else None)
+        return open_released(self.release, train, key if key.is_dir() else None)
 
     def _evaluation(self) -> Evaluation:
         return Evaluation.from_json((self.private / METRICS_FILE).read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.stored_traces import StoredTraces
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -56,7 +57,7 @@ from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, 
 from ppmtf_jax.evaluation.report.verdict import compose_verdict, largest_k
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.jobs import report as jobs_report
-from ppmtf_jax.jobs.report import load_report_data, report_run, with_compared
+from ppmtf_jax.jobs.report import load_report_data, report_run, shadow_scores, with_compared
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.registry import Registry
@@ -339,6 +340,38 @@ def test_without_a_key_nobody_is_found(job, tmp_path):
     [light] = made("identity", found).findings
     assert light.status is Status.UNKNOWN
     assert made("membership", found).findings
+
+
+@pytest.mark.usefixtures("little_chance")
+def test_of_many_users_a_sample_is_reported(material, job, tmp_path, monkeypatch):
+    monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MOST_USERS", 12)
+    monkeypatch.setattr(StoredTraces, "in_memory", None)
+    shadows = tmp_path / "shadows.npz"
+    found = load_report_data(without(job, tmp_path, "private/metrics.json"), replace(QUICK, fast=False))
+    assert [each.n_users for each in (found.train, found.test, found.synthetic)] == [12] * 3
+    assert set(found.evaluation.sampled) == {"training", "test", "released"}
+    why_not = "because they would learn from a sample of the users, and the model learned from all"
+    assert shadow_scores(found, shadows) == (None, why_not)
+    # Facts are of the whole sets.
+    assert words(made("made", found)) == words(made("made", material))
+    assert found.n_synthetic == material.n_synthetic
+    monkeypatch.setattr(report_registry, "SECTIONS", {"clusters": SECTIONS["clusters"]})
+    report = compose_report(found)
+    assert report.subtitle.startswith(compose_report(material).subtitle)
+    assert "Only a random sample was measured of" in report.subtitle
+    # A sampled user keeps her cluster.
+    cluster = np.asarray(material.model.trace_model.cluster)
+    clusters, _ = strongest_clusters(found)
+    assert clusters
+    for each in clusters:
+        own = np.isin(material.train.user_ids, each.train.user_ids)
+        assert (cluster[own] == each.number).all()
+    # So does she keep her verdicts, and a trace that did not pass is not shown.
+    passed = np.arange(found.n_synthetic) % 2 == 0
+    table = material.verdicts.table.assign(plausible_users=99 * passed)
+    some = replace(found, is_release=False, verdicts=replace(material.verdicts, table=table))
+    shown = set(table["user"][passed]) & set(found.synthetic.user_ids)
+    assert set(persons.tested(some).user_ids) == shown
 
 
 @pytest.mark.usefixtures("one_attack")
@@ -1131,6 +1164,6 @@ def test_traces_with_gaps_over_four_weeks(material):
 
 def passed_verdicts(material: ReportData, synthetic: Traces) -> PlausibleDeniability:
     """Verdicts by which all traces passed."""
-    n = len(synthetic.trace_table()[0])
-    table = material.verdicts.table.iloc[[0] * n].assign(plausible_users=99)
+    users = synthetic.user_ids[synthetic.trace_table()[0]]
+    table = material.verdicts.table.iloc[[0] * len(users)].assign(user=users, plausible_users=99)
     return replace(material.verdicts, table=table)

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from ppmtf_jax.data.stored_traces import StoredTraces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
@@ -228,6 +229,19 @@ def test_what_was_withheld_is_measured_too(tmp_path, no_drawing):
     assert 0 < result.n_released < result.n_traces
     assert result.evaluation.columns == ["released", "all", "training", "uniform"]
     assert not {"reid_rate", "mia_advantage"} & set(result.evaluation.metrics)
+
+
+def test_of_many_users_a_sample_is_measured_and_drawn(done, monkeypatch):
+    """No step loads a whole set."""
+    monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MOST_USERS", 7)
+    monkeypatch.setattr(StoredTraces, "in_memory", None)
+    drawn = {}
+    monkeypatch.setattr(plots, "save_pictures", lambda folder, **given: drawn.update(given))
+    shutil.rmtree(done / "job" / "private" / "pictures")
+    (done / "job" / "private" / "metrics.json").unlink()
+    result = run(JobConfig.load(done / "job.toml"))
+    assert set(result.evaluation.sampled) == {"released", "training", "test"}
+    assert [drawn[name].n_users for name in ("synthetic", "train", "test")] == [7] * 3
 
 
 def test_systems_are_compared_on_the_same_data_and_test(tmp_path, no_drawing):

@@ -15,7 +15,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.chance import Chance, chance_of
@@ -127,6 +127,8 @@ class ReportData:
         Why there are no scores of shadow models: the end of a sentence.
     reidentified : Future, optional
         The result of `sections.identity.attack`, if another thread computes it.
+    whole : tuple of TraceSet, optional
+        The whole training, test and synthetic sets, if any of `train`, `test` and `synthetic` is only a sample.
     """
 
     train: Traces
@@ -147,15 +149,26 @@ class ReportData:
     shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
     reidentified: Future[Any] | None = None
+    whole: tuple[TraceSet, TraceSet, TraceSet] | None = None
 
     @property
     def places(self) -> PlaceTable:
         return self.train.places
 
+    @property
+    def whole_sets(self) -> tuple[TraceSet, TraceSet, TraceSet]:
+        """The whole training, test and synthetic sets."""
+        return self.whole or (self.train, self.test, self.synthetic)
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether `train` is a sample of the training users."""
+        return self.train.n_users < self.whole_sets[0].n_users
+
     @cached_property
     def n_synthetic(self) -> int:
-        """Number of the synthetic traces."""
-        return len(self.synthetic.trace_table()[0])
+        """Number of the traces of the whole synthetic set."""
+        return len(self.whole_sets[2].trace_table()[0])
 
     @cached_property
     def has_known_users(self) -> bool:

@@ -14,6 +14,7 @@ from ppmtf_jax.evaluation.report.blocks import Block, Finding, Gauges, Report, S
 from ppmtf_jax.evaluation.report.gauges import utility_finding
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, needed
 from ppmtf_jax.evaluation.report.verdict import compose_verdict
+from ppmtf_jax.evaluation.results import sample_remark
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.runtime.progress import progress_bar
 
@@ -119,9 +120,10 @@ def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[s
     title = "Report on synthetic traces" + (f" ({data.source})" if data.source else "")
     n, what = data.n_synthetic, "released" if data.is_release else "synthetic"
     by = f" by {data.model.system}" if data.model else ""
+    train, sampled = data.whole_sets[0], data.evaluation.sampled
     subtitle = (
-        f"{n:,} {what} trace{'s' * (n != 1)} made{by} from {data.train.n_events:,} events of "
-        f"{data.train.n_users:,} people at {data.train.n_places:,} places."
+        f"{n:,} {what} trace{'s' * (n != 1)} made{by} from {train.n_events:,} events of {train.n_users:,} people at "
+        f"{train.n_places:,} places.{f' {sample_remark(sampled)}' if sampled else ''}"
     )
     return Report(title, subtitle, sections, date.today().isoformat(), compose_verdict(data, sections))
 

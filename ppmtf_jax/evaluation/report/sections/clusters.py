@@ -89,14 +89,16 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
     model, train = data.model, data.train
     if model is None:
         return [], "The model is not in the folder, so its clusters cannot be shown."
-    if not np.array_equal(model.user_ids, train.user_ids):
+    # The training users may be a sample of the users of the model.
+    of_model = index_of_ids(train.user_ids, model.user_ids)
+    if (of_model < 0).any():
         return [], "The model was learned from other users, so its clusters cannot be shown."
     if isinstance(model.trace_model, MetropolisHastings):
-        user, _, _ = _factors(model.trace_model, train)
+        user, _, _ = _factors(model.trace_model, of_model, train)
         members = [top_users(column) for column in user.T]
         what = "the tenth with the largest values in a column of the user factor"
     elif (of_user := getattr(model.trace_model, "cluster", None)) is not None:
-        cluster = np.asarray(of_user)[: train.n_users]
+        cluster = np.asarray(of_user)[of_model]
         members = [np.flatnonzero(cluster == number) for number in range(int(cluster.max()) + 1)]
         what = "a cluster of the model"
     else:
@@ -112,9 +114,9 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
     return found, f"No cluster has {LEAST_USERS} people with synthetic traces; fewer would be single people."
 
 
-def _factors(model: MetropolisHastings, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The factors of the visit tensor; in ITF they differ from the factors of the transition tensor."""
-    return oriented_factors(model.visit_user, model.visit_place, model.slot, train)
+def _factors(model: MetropolisHastings, users: np.ndarray, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The factors of the visit tensor, of some users; in ITF they differ from the factors of the transition tensor."""
+    return oriented_factors(model.visit_user[users], model.visit_place, model.slot, train)
 
 
 def share_at_top_places(traces: Traces, top: np.ndarray) -> np.ndarray:
@@ -169,7 +171,8 @@ def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Figure
 
 @styled
 def _draw_factors(data: ReportData, clusters: list[Cluster], model: MetropolisHastings) -> Figure:
-    _, place, slot = _factors(model, data.train)
+    # The place and the slot factor do not depend on the users.
+    _, place, slot = _factors(model, np.arange(data.train.n_users), data.train)
     width, height = panel_inches(data.places, 2.0)
     figure = Figure(figsize=(width * len(clusters) + 0.4, height + 1.9), layout="constrained")
     axes = figure.subplots(2, len(clusters), squeeze=False, height_ratios=[height, 1.2])

@@ -46,8 +46,9 @@ def make(data: ReportData) -> list[Block]:
     if n_left_out:
         notes.append(f"{n_left_out} attacks do not suit these data, and were left out.")
     if math.isfinite(known):
+        n_traces = len(data.synthetic.trace_table()[0])
         notes.append(
-            f"The attack of the PPMTF paper, on all {data.n_synthetic:,} traces, names the right one of "
+            f"The attack of the PPMTF paper, on {n_traces:,} traces, names the right one of "
             f"{data.train.n_users:,} people for {percent(known, 1)} of the traces (a guess: "
             f"{percent(1 / data.train.n_users, 2)})."
         )

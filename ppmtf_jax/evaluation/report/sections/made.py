@@ -40,7 +40,7 @@ def make(data: ReportData) -> list[Block]:
 
 
 def _facts(data: ReportData) -> list[list[str]]:
-    train, test, synthetic = data.train, data.test, data.synthetic
+    train, test, synthetic = data.whole_sets
     source = DATA_SETS[data.source].title if data.source in DATA_SETS else data.source
     model, verdicts = data.model, data.verdicts
     grid, period = train.time_grid, synthetic.time_grid.one_period()
@@ -66,7 +66,7 @@ def _facts(data: ReportData) -> list[list[str]]:
 def _synthetic_in_words(data: ReportData) -> str:
     if data.guarantee:
         return f"{data.n_synthetic:,}, each of a new synthetic person"
-    people = f"{data.synthetic.n_users:,} people" if data.has_known_users else "people who are not known here"
+    people = f"{data.whole_sets[2].n_users:,} people" if data.has_known_users else "people who are not known here"
     made = f"{data.n_synthetic:,}, made from {people}"
     if not data.is_release:
         return f"{made}. None of them is a release: do not hand them out"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, is_complete
@@ -104,9 +105,12 @@ def tested(data: ReportData) -> Traces:
         return data.synthetic
     if data.verdicts is None:
         raise Unavailable("No days are shown: no privacy test is known, and a trace may be that of a real person.")
-    if not data.verdicts.passed.any():
+    # The synthetic traces may be a sample; verdicts are on all traces.
+    measured = index_of_ids(data.verdicts.table["user"].to_numpy(), data.synthetic.user_ids) >= 0
+    passed = data.verdicts.passed[measured]
+    if not passed.any():
         raise Unavailable("No days are shown: no trace passed the privacy test.")
-    return data.synthetic.select_traces(data.verdicts.passed)
+    return data.synthetic.select_traces(passed)
 
 
 def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
