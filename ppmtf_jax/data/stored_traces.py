@@ -268,7 +268,8 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
         pairs, problems = friend_indices(table.friendships, user_ids)
     if problems:
         raise InputError(str(folder), problems)
-    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts_of_marker(folder))
+    facts = facts_of_marker(folder, together=True)
+    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts)
 
 
 class _Checked(NamedTuple):

@@ -635,19 +635,22 @@ def _are_indices(values: np.ndarray, n: int) -> bool:
     return bool(is_whole and (not len(values) or (values.min() >= 0 and values.max() < n)))
 
 
-def facts_of_marker(folder: PathLike) -> dict[str, Any]:
-    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`."""
+def facts_of_marker(folder: PathLike, *, together: bool = False) -> dict[str, Any]:
+    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`.
+
+    `together`: see `Marker.changed_files`.
+    """
     marker = read_marker(folder)
     if marker is None:
         return {}
-    origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
+    origin = _checked_origin(Path(folder), marker, together) if marker.kind == SYNTHETIC else None
     return {"origin": origin, "of_nobody": marker.about.get(OF_NOBODY) is True}
 
 
-def _checked_origin(folder: Path, marker: Marker) -> Origin:
+def _checked_origin(folder: Path, marker: Marker, together: bool) -> Origin:
     """The origin in the marker of synthetic traces; refuses traces that changed since."""
     files = {file.relative_to(folder).as_posix() for file in trace_files(folder)}
-    if not files <= marker.files.keys() or marker.changed_files(folder):
+    if not files <= marker.files.keys() or marker.changed_files(folder, together=together):
         way_out = "Synthesize them again: a test of changed traces would say nothing"
         raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])
     try:

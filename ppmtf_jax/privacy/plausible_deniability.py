@@ -274,9 +274,10 @@ class PlausibleDeniability:
     def load(cls, folder: PathLike, *, own: bool = False) -> PlausibleDeniability:
         """Read a folder of verdicts; `InputError` if it is something else, or was changed.
 
-        `own`: read only this process's share of the verdicts; there are at least as many parts as processes.
+        `own`: read only this process's share of the verdicts; there are at least as many parts as processes, and all
+        of them call this together.
         """
-        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
+        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`", together=own).about
         absent = [name for name in ABOUT if name not in about]
         if absent:
             problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.runtime.devices import of_all_processes
+from ppmtf_jax.runtime.devices import of_all_processes, own_items
 from ppmtf_jax.runtime.files import (
     MARKER,
     PathLike,
@@ -53,10 +53,18 @@ class Marker:
     files: dict[str, str]
     made_by: str
 
-    def changed_files(self, folder: Path) -> list[str]:
-        """Files that were changed or removed since the folder was written."""
-        files = {name: folder / name for name in self.files}
-        return [name for name, file in files.items() if not file.is_file() or checksum(file) != self.files[name]]
+    def changed_files(self, folder: Path, *, together: bool = False) -> list[str]:
+        """Files that were changed or removed since the folder was written.
+
+        With `together`, each of several processes checks a share of the files, and all get the same list.
+        """
+        names = list(self.files)
+        own = [names[number] for number in own_items(len(names))] if together else names
+        files = {name: folder / name for name in own}
+        changed = {name for name, file in files.items() if not file.is_file() or checksum(file) != self.files[name]}
+        if together:
+            changed.update(*of_all_processes(sorted(changed)))
+        return [name for name in names if name in changed]
 
     def foreign_files(self, folder: Path) -> list[str]:
         """Files that this program did not write there, and folders (with a slash) that contain none of its files."""
@@ -173,17 +181,17 @@ def read_marker(folder: PathLike) -> Marker | None:
     return marker
 
 
-def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False) -> Marker:
+def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False, together: bool = False) -> Marker:
     """The marker of a folder that must be of this kind, with unchanged files.
 
-    With `alone` the folder must contain nothing else, because it is handed out.
+    With `alone` the folder must contain nothing else, because it is handed out. `together`: see `changed_files`.
     """
     marker = read_marker(folder)
     if marker is None or marker.kind != kind:
         found = "a folder without marker" if marker is None else f"a {marker.kind} folder"
         found = found if Path(folder).is_dir() else "no such folder"
         raise InputError(str(folder), [Problem(f"a {kind} folder", found, way_out=way_out)])
-    changed = marker.changed_files(Path(folder))
+    changed = marker.changed_files(Path(folder), together=together)
     if changed:
         found = f"{', '.join(first_examples(changed))} changed or missing"
         raise InputError(str(folder), [Problem("the files as they were written", found, way_out=way_out)])
