@@ -12,7 +12,8 @@ Cities of one day, written in parts of 10,000 users. `ppmtf fit` learns the brid
 each user, `ppmtf test` tests them, and `ppmtf release` releases them, each with the given numbers of processes. A row
 has the seconds of all processes together, the CPU seconds and the peak memory of each process, and a checksum of the
 files, which must be the same for all numbers of processes. `--places` gives another number of places than 1,000. With
-`--work`, the folders are kept, and an existing city is used again.
+`--work`, the folders are kept, and an existing city is used again. With `--checkins`, people check in now and then in
+two weeks, and only the fit is measured.
 
     python benchmarks/trace_sets.py --work FOLDER --copies 50 --processes 1 2
 
@@ -77,12 +78,13 @@ def rows(sizes: list[str]) -> Iterator[Row]:
                 yield {"users": n_users, "days": n_days} | row
 
 
-def write_parts(out: str, n_users: int, n_places: int) -> list[Row]:
+def write_parts(out: str, n_users: int, n_places: int, checkins: bool) -> list[Row]:
     """Write a city part by part."""
     from ppmtf_jax.data.stored_traces import save_in_parts
     from ppmtf_jax.datasets.toy_city import toy_city_pieces
 
-    pieces = toy_city_pieces(n_users, n_places=n_places, n_days=1, seed=0)
+    when = {"n_days": 14, "missing": 0.92} if checkins else {"n_days": 1}
+    pieces = toy_city_pieces(n_users, n_places=n_places, seed=0, **when)
     return [stage("write", lambda: save_in_parts((piece.traces for piece in pieces), out))[1]]
 
 
@@ -105,7 +107,9 @@ def together(command: list[str], n_processes: int) -> Row:
     return {"seconds": clock.row()["seconds"], "cpu_seconds": cpu, "peak_mb": peaks, "compiled": compiled}
 
 
-def rows_of_parts(sizes: list[int], n_places: int, numbers: list[int], work: Path | None) -> Iterator[Row]:
+def rows_of_parts(
+    sizes: list[int], n_places: int, numbers: list[int], work: Path | None, checkins: bool
+) -> Iterator[Row]:
     from ppmtf_jax.runtime.folders import checksum
 
     for n_users in sizes:
@@ -114,7 +118,7 @@ def rows_of_parts(sizes: list[int], n_places: int, numbers: list[int], work: Pat
                 f"{folder}/{name}" for name in ("city", "model", "synthetic", "verdicts", "released")
             )
             if not Path(city).exists():
-                (written,) = in_a_process(write_parts, city, n_users, n_places)
+                (written,) = in_a_process(write_parts, city, n_users, n_places, checkins)
                 about = {"users": n_users, "places": n_places, "processes": 1, "stage": "write"}
                 about |= {"seconds": written["seconds"], "cpu_seconds": "", "peak_mb": written["peak_memory_mb"]}
                 yield about | {"compiled": "", "writes": "", "files": "", **machine()}
@@ -125,6 +129,8 @@ def rows_of_parts(sizes: list[int], n_places: int, numbers: list[int], work: Pat
                     "test": [model, made, "--out", verdicts],
                     "release": [made, verdicts, "--out", released, "--key", f"{folder}/key", ONE],
                 }
+                if checkins:
+                    commands = {"fit": [*commands["fit"], "--set", "gaps=as-observed"]}
                 for name, arguments in commands.items():
                     took = together([name, *arguments, "--seed", "0", "--overwrite"], n_processes)
                     # The marker has the checksums of all other files.
@@ -176,6 +182,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["100000x7", "1000000x1"], help="users x days")
     parser.add_argument("--parts", nargs="+", type=int, default=[], help="numbers of users")
     parser.add_argument("--places", type=int, default=N_PLACES, help="of the cities of --parts")
+    parser.add_argument("--checkins", action="store_true", help="sparse check-ins of two weeks; fit only")
     parser.add_argument("--processes", nargs="+", type=int, default=[1])
     parser.add_argument("--work", type=Path, help="folder for all output of --parts")
     parser.add_argument("--copies", type=int, help="how many copies of the users in --work")
@@ -183,7 +190,8 @@ def main() -> None:
     if arguments.copies:
         record(rows_of_copies(arguments.work, arguments.copies, arguments.processes), arguments.csv)
     elif arguments.parts:
-        record(rows_of_parts(arguments.parts, arguments.places, arguments.processes, arguments.work), arguments.csv)
+        given = (getattr(arguments, name) for name in ("parts", "places", "processes", "work", "checkins"))
+        record(rows_of_parts(*given), arguments.csv)
     else:
         record(rows(arguments.sizes), arguments.csv, FIELDS)
 
