@@ -245,13 +245,7 @@ def _summed(counts: Float[Array, "user place next_place"], floor: float | Float[
 
 @partial(jax.jit, static_argnames="n_rows")
 def _log_tables(
-    counts: Array,
-    total: Array,
-    n_others: Array,
-    floor: Array,
-    starts: Array,
-    steps: list,
-    n_rows: tuple[int, ...],
+    counts: Array, total: Array, n_others: Array, floor: Array, starts: Array, steps: list, n_rows: tuple[int, ...]
 ) -> tuple[Float[Array, "2 user place place"], list[Array]]:
     """The chains of users and of others, and for each gap the log-probabilities of its steps."""
     own = to_probabilities(counts.astype(jnp.float64), floor)

@@ -36,8 +36,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 
 Real = Annotated[Path, argument("TRACES", "Trace set of real users: what the attacker may know.")]
 Released = Annotated[
-    Path | None,
-    option("--released TRACES", "Attack these synthetic or released traces, knowing all real traces."),
+    Path | None, option("--released TRACES", "Attack these synthetic or released traces, knowing all real traces.")
 ]
 Key = Annotated[Path | None, option("--key KEY", "Key of the release.")]
 Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG or PDF.")]

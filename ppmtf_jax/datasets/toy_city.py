@@ -221,13 +221,7 @@ def toy_city(
 
 
 def toy_city_pieces(
-    n_users: int,
-    *,
-    n_places: int = 100,
-    n_days: int = 7,
-    missing: float = 0.2,
-    period: str = "day",
-    seed: int = 0,
+    n_users: int, *, n_places: int = 100, n_days: int = 7, missing: float = 0.2, period: str = "day", seed: int = 0
 ) -> Iterator[ToyCity]:
     """The same city as `toy_city`, in pieces of `BLOCK_USERS` users, so that only one piece is in memory.
 

@@ -150,11 +150,7 @@ def event_rows(traces: Traces, events: slice = slice(None)) -> pd.DataFrame:
 def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
     """Coordinates, id and, if known, category of each place index."""
     _check_coordinates(places, place)
-    columns = {
-        "latitude": places.latitude[place],
-        "longitude": places.longitude[place],
-        "place": places.ids[place],
-    }
+    columns = {"latitude": places.latitude[place], "longitude": places.longitude[place], "place": places.ids[place]}
     return pd.DataFrame(columns if places.category is None else columns | {"category": places.category[place]})
 
 

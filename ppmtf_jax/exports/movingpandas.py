@@ -57,9 +57,7 @@ def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
         return library.TrajectoryCollection(points, traj_id_col="trajectory", obj_id_col="user")
 
 
-def from_movingpandas(
-    trajectories: movingpandas.TrajectoryCollection | movingpandas.Trajectory,
-) -> pd.DataFrame:
+def from_movingpandas(trajectories: movingpandas.TrajectoryCollection | movingpandas.Trajectory) -> pd.DataFrame:
     """Trajectories of MovingPandas as a table of check-ins, for `read_checkins`.
 
     Coordinates of another reference system are converted to WGS 84.

@@ -51,12 +51,7 @@ EXPORT_FORMATS: Registry[ExportFormat] = Registry(
 
 
 def write_layer(
-    layer: Layer,
-    path: PathLike,
-    format_name: str | None = None,
-    *,
-    public: bool = False,
-    overwrite: bool = False,
+    layer: Layer, path: PathLike, format_name: str | None = None, *, public: bool = False, overwrite: bool = False
 ) -> None:
     """Write a layer to a file, in one step.
 

@@ -331,10 +331,7 @@ def _write_checkpoint(checkpoints: Checkpoints, history: _History, fingerprint: 
     done = int(history.state.sweep[0])
     new = {sweep: draw for sweep, draw in history.kept.items() if sweep not in history.stored and sweep < done}
     if new:
-        with (
-            writing_to(checkpoints.draws),
-            open(open_own(checkpoints.draws, os.O_RDWR | os.O_CREAT), "r+b") as file,
-        ):
+        with writing_to(checkpoints.draws), open(open_own(checkpoints.draws, os.O_RDWR | os.O_CREAT), "r+b") as file:
             for sweep, draw in new.items():
                 content = b"".join(draw[name].tobytes() for name in sorted(draw))
                 # The file may be longer: a run may have been killed while it appended.

@@ -299,13 +299,7 @@ def _compare(
 
 
 def measure(
-    candidate: Candidate,
-    train: Traces,
-    test: Traces,
-    settings: CompareSettings,
-    seed: int,
-    *,
-    progress: bool = False,
+    candidate: Candidate, train: Traces, test: Traces, settings: CompareSettings, seed: int, *, progress: bool = False
 ) -> Evaluation:
     """Fit one candidate with one seed, and test and measure its traces; see `Compared.cells`."""
     peak = PeakMemory()

@@ -62,13 +62,7 @@ class Spending(NamedTuple):
 class Ledger(Generic[Amounts]):
     """Budget and ledger of one neighbour relation: the base of accountants, which differ in what a loss is."""
 
-    def __init__(
-        self,
-        relation: str,
-        budget: Amounts,
-        noise: NoiseSource | None,
-        record: Callable[[Spending], None],
-    ):
+    def __init__(self, relation: str, budget: Amounts, noise: NoiseSource | None, record: Callable[[Spending], None]):
         self.relation, self.budget = relation, budget
         self.noise = noise or SecureNoise()
         self._record = record

@@ -150,11 +150,7 @@ class Limit:
     interval: Callable[[Number, Number], tuple[float, float]] = field(default=share_interval, repr=False)
 
     def judge(
-        self,
-        value: Number,
-        people: Number,
-        interval: tuple[Number, Number] | None = None,
-        guess: Number | None = None,
+        self, value: Number, people: Number, interval: tuple[Number, Number] | None = None, guess: Number | None = None
     ) -> Judgement:
         """The light of a result.
 

@@ -39,13 +39,7 @@ from ppmtf_jax.privacy.plausible_users import (
     count_plausible_users,
     own_log_likelihoods,
 )
-from ppmtf_jax.runtime.devices import (
-    gather_rows,
-    of_all_processes,
-    own_items,
-    own_share,
-    seed_of_first_process,
-)
+from ppmtf_jax.runtime.devices import gather_rows, of_all_processes, own_items, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array

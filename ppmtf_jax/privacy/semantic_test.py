@@ -150,10 +150,7 @@ def _likeness_to_own(
 
 
 def _likeness_to_all(
-    seeds: SeedTraces,
-    users: Int[np.ndarray, " trace"],
-    places: Int[np.ndarray, "trace instant"],
-    max_difference: float,
+    seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"], max_difference: float
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
     """Semantic similarity of each trace to its input user, and number of users with about the same similarity."""
     visits = _falling(seeds.visits() / places.shape[1])

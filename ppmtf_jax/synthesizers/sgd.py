@@ -89,11 +89,7 @@ class SharedChain(ScoredTraceModel):
         return self._certain_if_copied(cache, jnp.zeros((), jnp.int32), place, log_probability)
 
     def log_next(
-        self,
-        cache: Int[Array, " copied"],
-        instant: Int[Array, ""],
-        place: Int[Array, ""],
-        next_place: Int[Array, ""],
+        self, cache: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         return self._certain_if_copied(cache, instant, next_place, self._log_shared(instant, place, next_place))
 

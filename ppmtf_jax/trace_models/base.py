@@ -208,11 +208,7 @@ class ScoredTraceModel(MarkovModel):
         return np.arange(n_instants)
 
     def log_moves(
-        self,
-        cache: Any,
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"], next_places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
         """`log_next` of many steps, each to another place, for all users of the cache."""
         over_users = jax.vmap(self.log_next, (-1, None, None, None))
@@ -259,11 +255,7 @@ class StepBounds(Protocol):
         ...
 
     def log_moves(
-        self,
-        cache: Any,
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"], next_places: Int[Array, " step"]
     ) -> Bounds:
         """See `ScoredTraceModel.log_moves`."""
         ...

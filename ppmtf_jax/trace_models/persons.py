@@ -28,11 +28,7 @@ class PersonModel(TraceModel):
 
     @abc.abstractmethod
     def log_traces(
-        self,
-        places: Int[np.ndarray, "trace instant"],
-        classes: Int[np.ndarray, " class"],
-        *,
-        progress: bool = False,
+        self, places: Int[np.ndarray, "trace instant"], classes: Int[np.ndarray, " class"], *, progress: bool = False
     ) -> Float[np.ndarray, "trace class"]:
         """Exact log-probability (float64) of each whole trace under each of the classes.
 
@@ -41,11 +37,7 @@ class PersonModel(TraceModel):
         """
 
     def log_own_class(
-        self,
-        places: Int[np.ndarray, "trace instant"],
-        own_class: Int[np.ndarray, " trace"],
-        *,
-        progress: bool = False,
+        self, places: Int[np.ndarray, "trace instant"], own_class: Int[np.ndarray, " trace"], *, progress: bool = False
     ) -> Float[np.ndarray, " trace"]:
         """Log-probability of each trace under its own class only; a model with a faster way overrides this method."""
         own = np.empty(len(places))

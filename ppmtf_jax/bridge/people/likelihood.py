@@ -100,9 +100,7 @@ def log_own_cluster(
 
 
 def held_out(
-    law: PersonLaw,
-    places: Int[np.ndarray, "trace instant"],
-    user: Int[np.ndarray, " trace"],
+    law: PersonLaw, places: Int[np.ndarray, "trace instant"], user: Int[np.ndarray, " trace"]
 ) -> Float[np.ndarray, " user"]:
     """Log-probability of the traces of each user, whose cluster is unknown; it is large if the law predicts them well.
 
@@ -371,10 +369,7 @@ class _Exact(StepFormulas):
         return (ways.chosen[:, None, None] + new * ways.new[..., None]) / _positive(total), total == 0
 
     def _log_first(
-        self,
-        place: Int[np.ndarray, " trace"],
-        layers: Float[np.ndarray, "trace cluster 2 3"],
-        persons: Persons,
+        self, place: Int[np.ndarray, " trace"], layers: Float[np.ndarray, "trace cluster 2 3"], persons: Persons
     ) -> Float[np.ndarray, "trace cluster person"]:
         """Log-probability of `has_second`, and of the layer and the place elsewhere at the first event."""
         has_second, layer = persons.has_second, persons.layer[:, 0]

@@ -94,13 +94,7 @@ def population_maps(
     return figure
 
 
-def draw_map(
-    ax: Axes,
-    places: PlaceTable,
-    values: np.ndarray,
-    scale: Normalize,
-    background: Lines = (),
-) -> Any:
+def draw_map(ax: Axes, places: PlaceTable, values: np.ndarray, scale: Normalize, background: Lines = ()) -> Any:
     """Draw values of places as coloured grid cells or, if they fill no grid, as dots that grow with the value."""
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
