@@ -22,7 +22,8 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
 
     The attacker knows all training traces; the prior over users is uniform. A transition that a user never made has
     probability 1e-8. In a tie, the first user is guessed. Transitions are steps to the next instant; if the released
-    traces have gaps, also steps over several instants, in the released and the training traces.
+    traces have gaps, also steps over several instants, in the released and the training traces. Raises `InputError`:
+    the place tables differ.
 
     Parameters
     ----------
@@ -36,11 +37,6 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     -------
     int array, shape (traces,) or, with `pool_traces`, (users,)
         Index of the guessed training user, in the order of `released.trace_table()`.
-
-    Raises
-    ------
-    InputError
-        The place tables differ.
 
     Examples
     --------
@@ -57,12 +53,8 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
     """Share of the released traces whose training user is guessed right; chance is 1 / training users.
 
-    NaN if no training trace or no released trace has a transition.
-
-    Raises
-    ------
-    InputError
-        The place tables differ, or released users are not training users.
+    NaN if no training trace or no released trace has a transition. Raises `InputError`: the place tables differ, or
+    released users are not training users.
     """
     check_same_places(released=released, train=train)
     truth = training_user_of(released, train)

@@ -112,6 +112,9 @@ def score_traces(
 ) -> TraceScores:
     """Score every attacked trace for every target user.
 
+    Raises `InputError`: the place tables differ, there are fewer than two target users, `max_gap` is below 1, or memory
+    is too small.
+
     Parameters
     ----------
     traces : Traces
@@ -124,11 +127,6 @@ def score_traces(
     max_gap : int
         After a longer gap, in instants, an event is scored as a first place.
     progress : bool
-
-    Raises
-    ------
-    InputError
-        The place tables differ, there are fewer than two target users, `max_gap` is below 1, or memory is too small.
 
     Examples
     --------

@@ -33,7 +33,8 @@ def unicity(
     A point is a place and an instant of the period. In each repetition, one window (one period) of each user is drawn,
     and then points of this window at random. If a user has fewer points, all of them are used. The user is unique if no
     other user's drawn window contains all drawn points. Shares are averaged over the repetitions. Only one window per
-    user is used, so that users with longer traces do not have more points.
+    user is used, so that users with longer traces do not have more points. Raises `InputError`: `max_points`,
+    `n_repeats` or `n_users` is below 1.
 
     Parameters
     ----------
@@ -49,11 +50,6 @@ def unicity(
     -------
     float array, shape (max_points,)
         NaN if there are fewer users than `n_users`.
-
-    Raises
-    ------
-    InputError
-        `max_points`, `n_repeats` or `n_users` is below 1.
 
     Examples
     --------

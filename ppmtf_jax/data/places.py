@@ -18,6 +18,8 @@ Degrees = np.ndarray | float
 class PlaceTable:
     """The places that events can be at.
 
+    Raises `InputError`: coordinates are not on the globe.
+
     Parameters
     ----------
     ids : array, shape (places,)
@@ -26,11 +28,6 @@ class PlaceTable:
         Degrees; NaN where they are not known.
     category : array of str, shape (places,), or None
         A label such as "home" or "restaurant".
-
-    Raises
-    ------
-    InputError
-        Coordinates are not on the globe.
 
     Examples
     --------

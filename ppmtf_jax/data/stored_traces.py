@@ -230,17 +230,13 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     """Check a trace-set folder, without loading all its traces.
 
     All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files. Each of
-    several processes checks a share of the events, so all of them have to call this function together.
+    several processes checks a share of the events, so all of them have to call this function together. Raises
+    `InputError` as `Traces.load` does.
 
     Parameters
     ----------
     with_friends : bool
         Read the friendships, if there are any. Without them, users need less memory.
-
-    Raises
-    ------
-    InputError
-        As for `Traces.load`.
 
     Examples
     --------
@@ -341,12 +337,8 @@ def _check_ascend(user_ids: np.ndarray) -> None:
 def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
     """Write a trace-set folder, with a file for each part if there are several; it appears only when it is complete.
 
-    The parts have different users, in the order of their ids, and the same places and time grid.
-
-    Raises
-    ------
-    InputError
-        A part has users whose ids do not come after those of the part before.
+    The parts have different users, in the order of their ids, and the same places and time grid. Raises `InputError`: a
+    part has users whose ids do not come after those of the part before.
     """
     parts = iter(parts)
     first = next(parts)

@@ -498,10 +498,7 @@ class Traces(TraceSet):
     def select_events(self, keep: np.ndarray) -> Traces:
         """Some of the events; `keep` has one boolean for each event, and users without an event are dropped.
 
-        Raises
-        ------
-        InputError
-            `keep` is something else, such as indices, or no event is kept.
+        Raises `InputError`: `keep` is something else, such as indices, or no event is kept.
         """
         keep = _checked_mask(keep, self.n_events, "events")
         if not keep.any():

@@ -50,7 +50,8 @@ def read_foursquare(
 
     The file has TABs between eight columns and no header: user, venue, category id, category name (both may be
     missing), latitude, longitude, offset from UTC in minutes, UTC time such as "Tue Apr 03 18:00:00 +0000 2012". Local
-    time is UTC plus the offset. Published files are Latin-1 or UTF-8; the reader recognizes both.
+    time is UTC plus the offset. Published files are Latin-1 or UTF-8; the reader recognizes both. Raises `InputError`,
+    which lists every problem of the file; also where most offsets are not those of `time_zone`.
 
     Parameters
     ----------
@@ -62,11 +63,6 @@ def read_foursquare(
         How check-ins become events, in place of the settings n_places, grid, step_s and so on.
     **named
         Settings by name, see `FoursquareSettings`: `time_zone`, `drop_bad_rows`, `n_places`, `step_s` and others.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the file at once; also where most offsets are not those of `time_zone`.
 
     References
     ----------

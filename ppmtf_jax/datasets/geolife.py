@@ -87,7 +87,8 @@ def read_geolife(
 
     A PLT file has six header lines, then a line for each GPS fix: latitude, longitude, 0, altitude in feet (not read),
     days since 1899-12-30, date, time. Times are GMT. Files are recordings, not trips, so a user's files are one trace
-    unless `max_gap_s` divides it.
+    unless `max_gap_s` divides it. Raises `InputError`: there is no PLT file, or some cannot be read; or there are lines
+    that are no fixes, counted by file.
 
     Parameters
     ----------
@@ -109,11 +110,6 @@ def read_geolife(
     (Traces, ImportReport)
         User ids are the names of their folders, such as "007". The report counts fixes with coordinates that are not on
         the globe.
-
-    Raises
-    ------
-    InputError
-        There is no PLT file, or some cannot be read; lines that are no fixes, counted by file.
 
     References
     ----------

@@ -92,6 +92,8 @@ def read_lbsn2vec(
 ) -> tuple[Traces, ImportReport]:
     """Read dataset_connected_<city>.mat: check-ins by hour of the week, and friendships.
 
+    Raises `InputError`, which lists every problem of the file.
+
     Parameters
     ----------
     city_file : path
@@ -113,11 +115,6 @@ def read_lbsn2vec(
     (Traces, ImportReport)
         User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0, so
         distances mean nothing.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the file at once.
 
     Notes
     -----
@@ -187,7 +184,8 @@ def read_lbsn2vec_table(
 ) -> tuple[Traces, ImportReport]:
     """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
 
-    Check-ins at venues without coordinates are left out, and counted in the report.
+    Check-ins at venues without coordinates are left out, and counted in the report. Raises `InputError`, which lists
+    every problem of the files.
 
     Parameters
     ----------
@@ -208,11 +206,6 @@ def read_lbsn2vec_table(
     -------
     (Traces, ImportReport)
         User ids are the user_index of the city's MATLAB file.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the files at once.
 
     Examples
     --------

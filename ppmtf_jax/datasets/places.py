@@ -344,7 +344,7 @@ def keep_shared_places(
     """Keep the places where at least `min_users` training users have events.
 
     Readers count all users, so a place may have fewer training users. `ppmtf import` and jobs call this function after
-    the split.
+    the split. Raises `InputError`: no place has `min_users` users, or a set has no event left.
 
     Parameters
     ----------
@@ -363,11 +363,6 @@ def keep_shared_places(
     -------
     tuple of Traces
         The training users' and the others', on the same places. Users without an event are dropped.
-
-    Raises
-    ------
-    InputError
-        No place has `min_users` users, or a set has no event left.
 
     Examples
     --------

@@ -30,11 +30,6 @@ class StayPoints(Settings, subject="stay points"):
         A longer time without a fix ends a stay: a user who is at home again after a month has been elsewhere. By
         default half a day, so that a night without a signal is part of a stay.
 
-    Raises
-    ------
-    InputError
-        A value is not positive.
-
     References
     ----------
     .. [1] Li, Zheng, Xie, Chen, Liu, Ma: Mining User Similarity Based on Location History, GIS 2008. They use 200 m and

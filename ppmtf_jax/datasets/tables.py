@@ -207,6 +207,8 @@ def read_columns(
 ) -> Columns:
     """Read columns and rename them; ids and columns with numbers only become numbers.
 
+    Raises `InputError`: a file cannot be read, or columns are missing.
+
     Parameters
     ----------
     source : path of a file or folder, list of paths, or table
@@ -219,11 +221,6 @@ def read_columns(
         What encloses texts that contain delimiters; False: nothing does.
     subject : str
         What errors call the data.
-
-    Raises
-    ------
-    InputError
-        A file cannot be read, or columns are missing.
 
     Examples
     --------

@@ -166,6 +166,8 @@ def toy_city(
 ) -> ToyCity:
     """Simulate a city: who was where at each hour, who is whose friend, and the truth behind it.
 
+    Raises `InputError`, which lists every argument that is out of range.
+
     Parameters
     ----------
     n_users : int
@@ -182,11 +184,6 @@ def toy_city(
         At least 0.
     progress : bool
         Show a progress bar where there is a terminal.
-
-    Raises
-    ------
-    InputError
-        Listing every argument that is out of range.
 
     Examples
     --------

@@ -112,10 +112,7 @@ class Evaluation:
     def value(self, metric: str, column: str | None = None) -> float:
         """The number of a metric in a column, by default in the column of the first synthetic set.
 
-        Raises
-        ------
-        InputError
-            There is no such metric or column.
+        Raises `InputError`: there is no such metric or column.
         """
         column = self.columns[0] if column is None else column
         wanted = ((metric, "metric", self.metrics), (column, "column", self.columns))
@@ -206,16 +203,13 @@ class Evaluation:
     def from_json(cls, text: str, *, subject: str = "evaluation") -> Evaluation:
         """Read the result of `to_json`; metrics of earlier versions get their present names.
 
+        Raises `InputError`: the text is no evaluation.
+
         Parameters
         ----------
         text : str
         subject : str
             Name of the file, for the error.
-
-        Raises
-        ------
-        InputError
-            The text is no evaluation.
         """
         try:
             content = json.loads(text)

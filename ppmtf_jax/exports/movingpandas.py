@@ -25,19 +25,14 @@ def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
 
     Times are local clock times without a zone, because MovingPandas does not keep zones; they are nominal, see
     `layers`. Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts
-    them there.
+    them there. Raises `InputError`: MovingPandas is not installed, a place has no coordinates, a trace has only one
+    event, or the traces do not fit into memory.
 
     Returns
     -------
     movingpandas.TrajectoryCollection
         Trajectory ids are 0, 1, ... in the order of the traces, and object ids are the users' ids. Columns: user,
         trace, place and, if known, category.
-
-    Raises
-    ------
-    InputError
-        MovingPandas is not installed, a place has no coordinates, a trace has only one event, or the traces do not fit
-        into memory.
 
     Examples
     --------
@@ -60,7 +55,8 @@ def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
 def from_movingpandas(trajectories: movingpandas.TrajectoryCollection | movingpandas.Trajectory) -> pd.DataFrame:
     """Trajectories of MovingPandas as a table of check-ins, for `read_checkins`.
 
-    Coordinates of another reference system are converted to WGS 84.
+    Coordinates of another reference system are converted to WGS 84. Raises `InputError`: there is no trajectory, or a
+    row is not a point.
 
     Returns
     -------
@@ -68,11 +64,6 @@ def from_movingpandas(trajectories: movingpandas.TrajectoryCollection | movingpa
         Columns user (the id of the object, or of the trajectory if it has no object), time (without zone, as in
         MovingPandas: give `read_checkins` the zone), latitude, longitude, trace (the id of the trajectory) and, if the
         trajectories have it, place.
-
-    Raises
-    ------
-    InputError
-        There is no trajectory, or a row is not a point.
 
     Examples
     --------

@@ -55,6 +55,9 @@ def write_layer(
 ) -> None:
     """Write a layer to a file, in one step.
 
+    Raises `InputError`: the ending does not fit the format, the format cannot contain a population, or the file exists
+    or cannot be written.
+
     Parameters
     ----------
     path : path
@@ -64,12 +67,6 @@ def write_layer(
         Whether other users may read the file; set this only for released traces.
     overwrite : bool
         Whether to replace an earlier export.
-
-    Raises
-    ------
-    InputError
-        The ending does not fit the format, the format cannot contain a population, or the file exists or cannot be
-        written.
 
     Examples
     --------

@@ -28,7 +28,8 @@ def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
 
     Staypoints fit better than position fixes, because an event says where a user stayed during a step. trackintel
     derives locations, home and work, and entropy from staypoints; its search for stays would find nothing in fixes that
-    are hours apart. Times are nominal, see `layers`.
+    are hours apart. Times are nominal, see `layers`. Raises `InputError`: trackintel is not installed, a place has no
+    coordinates, or the traces do not fit into memory.
 
     Returns
     -------
@@ -36,11 +37,6 @@ def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
         With columns user_id, started_at, finished_at, location_id (the place), geom, user and trace. If traces of a
         user overlap in time, as several synthetic traces of one day do, each trace is a user of trackintel with an id
         such as "7 trace 0", because nobody can be at two places.
-
-    Raises
-    ------
-    InputError
-        trackintel is not installed, a place has no coordinates, or the traces do not fit into memory.
 
     Examples
     --------
@@ -71,6 +67,9 @@ def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
 def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> pd.DataFrame:
     """Staypoints or position fixes of trackintel as a table of check-ins, for `read_checkins`.
 
+    Raises `InputError`: the table has neither staypoints nor position fixes, a staypoint finishes before it starts, or
+    the step is not positive.
+
     Parameters
     ----------
     table : trackintel.Staypoints or trackintel.Positionfixes
@@ -85,12 +84,6 @@ def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> p
     DataFrame
         Columns user, time (with zone), latitude, longitude and, if the table has them, place (its location_id) and
         trace.
-
-    Raises
-    ------
-    InputError
-        The table has neither staypoints nor position fixes, a staypoint finishes before it starts, or the step is not
-        positive.
 
     Examples
     --------

@@ -118,7 +118,8 @@ def diagnose(
 ) -> Diagnosis:
     """Run several chains on most of the cells, compare the chains, and predict the held-out cells.
 
-    The chains run one after another. The held-out cells are predicted after each sweep; draws are not kept.
+    The chains run one after another. The held-out cells are predicted after each sweep; draws are not kept. Raises
+    `InputError`: too few chains or sweeps, no cell to hold out, or too little memory.
 
     Parameters
     ----------
@@ -134,11 +135,6 @@ def diagnose(
         larger than for unobserved cells. `Diagnosis.held_out_note` says this too.
     seed : int
         Seed of the chains, their observed zeros, and the held-out and predicted cells.
-
-    Raises
-    ------
-    InputError
-        Too few chains or sweeps, no cell to hold out, or too little memory.
     """
     problems = []
     if n_chains < MIN_CHAINS:

@@ -180,6 +180,8 @@ def compare(
 ) -> Compared:
     """Fit several synthesizers to the same data, and test and measure their traces.
 
+    Raises `InputError`: there are no candidates, two of them are the same, or none can be fitted to these data.
+
     Parameters
     ----------
     candidates : list of str or Candidate
@@ -191,11 +193,6 @@ def compare(
         Is called with a line for each cell.
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        There are no candidates, two of them are the same, or none can be fitted to these data.
 
     Examples
     --------

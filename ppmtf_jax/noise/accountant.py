@@ -113,6 +113,8 @@ class Ledger(Generic[Amounts]):
 class Accountant(Ledger[Loss]):
     """Budget and ledger of one neighbour relation, and the source of its noise.
 
+    Raises `InputError`: epsilon or delta is out of range.
+
     Parameters
     ----------
     relation : str
@@ -123,11 +125,6 @@ class Accountant(Ledger[Loss]):
         `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional
         Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
-
-    Raises
-    ------
-    InputError
-        Epsilon or delta is out of range.
 
     Examples
     --------

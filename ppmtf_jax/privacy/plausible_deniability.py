@@ -293,10 +293,7 @@ class PlausibleDeniability:
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test, for each k: Fig. 16 of the paper from one test.
 
-        Raises
-        ------
-        InputError
-            A k is above `counted_to`: run the test with the largest k, or with `count_all`.
+        Raises `InputError`: a k is above `counted_to`; run the test with the largest k, or with `count_all`.
         """
         if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"

@@ -175,6 +175,8 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
     """Add up the summaries of all users, and add noise to each sum; this spends the whole remaining budget.
 
     The summaries are computed for one block of users at a time, so that the memory does not grow with users x places.
+    Raises `InputError`: the traces have other places or slots than the domain, or their events are not in the order of
+    users.
 
     Parameters
     ----------
@@ -183,11 +185,6 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
         Must be public: see `Domain`.
     accountant : ZCDPAccountant
         For the relation "one user with all her traces is added or removed".
-
-    Raises
-    ------
-    InputError
-        The traces have other places or slots than the domain, or their events are not in the order of users.
     """
     domain.check(traces)
     tables = shapes(domain)

@@ -69,12 +69,8 @@ def use_all_cores() -> None:
     """Let JAX use every core that this process may use as a separate device: about twice as fast on two cores.
 
     Call it before any other use of JAX; the command line does so. If the number of CPU devices was already chosen, by
-    `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, it stays.
-
-    Raises
-    ------
-    InputError
-        JAX has already been used, so its devices can no longer be changed.
+    `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, it stays. Raises `InputError`: JAX has
+    already been used, so its devices can no longer be changed.
 
     Examples
     --------
@@ -98,7 +94,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     Call it before any other use of JAX except `use_all_cores`, with the same data, settings and seed in every process.
     `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
     Only the first process should write the results; see `is_first_process`. There is an exception: if `is_share` of
-    verdicts or of a release is true, each process has a share, and every process has to write.
+    verdicts or of a release is true, each process has a share, and every process has to write. Raises `InputError`: the
+    numbers do not fit, JAX has already been used, or the other processes were not reached.
 
     Parameters
     ----------
@@ -106,11 +103,6 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         HOST:PORT of process 0.
     n_processes, process : int
         The number of processes, and the number of this one, from 0.
-
-    Raises
-    ------
-    InputError
-        The numbers do not fit, JAX has already been used, or the other processes were not reached.
 
     Examples
     --------

@@ -151,10 +151,7 @@ class FittedModel:
     def claims(self) -> Claims:
         """What the model's traces protect and do not protect, in addition to what is said of all releases.
 
-        Raises
-        ------
-        InputError
-            The synthesizer is not registered, or its settings are of another version.
+        Raises `InputError`: the synthesizer is not registered, or its settings are of another version.
         """
         synthesizer = SYNTHESIZERS[self.system]
         settings = build_settings(synthesizer.settings, self.settings, self.system)
@@ -315,11 +312,8 @@ class FittedModel:
     def grid_of_days(self, days: int | None = None, start: date | None = None) -> TimeGrid:
         """Time grid of synthetic traces that last some days, from a date; see `sample`.
 
-        Raises
-        ------
-        InputError
-            The days are not a whole number of the model's periods, the model cannot make traces of this length, or its
-            traces must begin on another day of the week.
+        Raises `InputError`: the days are not a whole number of the model's periods, the model cannot make traces of
+        this length, or its traces must begin on another day of the week.
         """
         own = self.time_grid
         n_periods = own.n_instants // own.period

@@ -144,7 +144,8 @@ def synthesize(
 
     A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
     between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
-    traces. Several processes share the work, and each gets all traces; see `join_processes`.
+    traces. Several processes share the work, and each gets all traces; see `join_processes`. Raises `InputError`:
+    `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see `FittedModel.sample`.
 
     Parameters
     ----------
@@ -163,12 +164,6 @@ def synthesize(
     Traces
         Traces with the input users' ids. The traces of each user are numbered from 0. Test them before any release.
         The people of a model of nobody have new ids, and their traces need no test.
-
-    Raises
-    ------
-    InputError
-        `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see
-        `FittedModel.sample`.
     """
     how = {"seed": seed, "batch_users": batch_users, "progress": progress}
     return next(synthesize_in_parts(model, settings, n_users=None, **how, **named_settings).own)

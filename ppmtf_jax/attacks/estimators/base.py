@@ -90,6 +90,8 @@ def estimate_transitions(
 ) -> TransitionMatrices:
     """Learn a transition matrix of each user in the training traces.
 
+    Raises `InputError`: the estimator or a setting is unknown, or there is no transition.
+
     Parameters
     ----------
     train : Traces
@@ -101,11 +103,6 @@ def estimate_transitions(
     progress : bool
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The estimator or a setting is unknown, or there is no transition.
 
     Examples
     --------

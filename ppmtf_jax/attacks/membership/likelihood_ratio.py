@@ -43,7 +43,8 @@ def membership_scores(
     log-likelihood ratio over the released traces with this number. The ratio is the likelihood under the user's
     transition matrix, divided by the likelihood under the mean matrix of all other users. A transition that does not
     occur in a matrix has probability 1e-8. Transitions are steps to the next instant; if the released traces have gaps,
-    also steps over several instants, in all sets.
+    also steps over several instants, in all sets. Raises `InputError`: the place tables differ, or users are in both
+    sets.
 
     Parameters
     ----------
@@ -56,11 +57,6 @@ def membership_scores(
     -------
     members : float array, shape (trace numbers, training users)
     others : float array, shape (trace numbers, test users)
-
-    Raises
-    ------
-    InputError
-        The place tables differ, or users are in both sets.
 
     Examples
     --------

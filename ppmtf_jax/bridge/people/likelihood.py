@@ -67,6 +67,8 @@ def log_traces(
       the probabilities of staying over all instants of the gap. Otherwise she left her place. Then a single step from
       this place leads to her next place, which may also be the same place again.
 
+    Raises `InputError` if a place does not exist.
+
     Parameters
     ----------
     law : PersonLaw
@@ -78,11 +80,6 @@ def log_traces(
     -------
     float array, shape (traces, clusters)
         In nats; minus infinity if the law never makes the trace, such as one with more than `law.most_places` places.
-
-    Raises
-    ------
-    InputError
-        Places that do not exist.
     """
     return _log_traces(law, places, [(np.arange(len(places)), np.asarray(clusters))], len(clusters), progress)
 

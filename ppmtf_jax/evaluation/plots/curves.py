@@ -71,7 +71,8 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
     """Share of the moves of trace sets in each bin of lengths, a curve for each set.
 
     A move is a step to another place from one instant to the next; stays do not count. Jump-TV compares the same
-    shares, after synthetic traces are thinned to the instants at which people are seen.
+    shares, after synthetic traces are thinned to the instants at which people are seen. Raises `InputError`: there is
+    no set, the places differ, or the width is not above 0.
 
     Parameters
     ----------
@@ -79,11 +80,6 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
         On the same places.
     bin_km : float
         Width of the bins.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or the width is not above 0.
 
     Examples
     --------
@@ -118,7 +114,8 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
 
     A line shows the share of users in each bin, among those who count for VF-TV: users with at least 5 events who are
     at this kind of place and also elsewhere. There are as many bins as one period of the first set's grid has instants,
-    such as 24. Without categories, each place is a kind of its own.
+    such as 24. Without categories, each place is a kind of its own. Raises `InputError`: there is no set, the places
+    differ, or a category is not among theirs.
 
     Parameters
     ----------
@@ -126,11 +123,6 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
         On the same places; the first set is the reference.
     kinds : tuple of str, optional
         Categories. By default, the four categories with the most events in the first set.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or a category is not among theirs.
 
     References
     ----------

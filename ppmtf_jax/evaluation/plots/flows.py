@@ -40,7 +40,7 @@ def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: in
     A flow is the moves from one cell of a grid to another; a move is a step to another place from one instant to the
     next. Arrows bend to the right of their direction, so that the two directions do not hide each other; their width is
     the share of all moves. OD-TV compares the same shares, after synthetic traces are thinned to the instants at which
-    people are seen.
+    people are seen. Raises `InputError`: there is no set, the places differ, or there is not at least one cell or flow.
 
     Parameters
     ----------
@@ -50,11 +50,6 @@ def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: in
         Number of cells on each side of the bounding box of the places.
     n_flows : int
         Largest number of flows to draw for each set.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or there is not at least one cell or flow.
 
     Examples
     --------
