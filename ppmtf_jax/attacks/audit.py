@@ -127,9 +127,6 @@ def reidentification_attacks(
         The attacked traces. Their user ids are only used to evaluate the attack.
     estimators : sequence of str, optional
         Names, each with settings if wanted, as in "tf rank=8". By default all estimators.
-    settings : ReidentificationSettings, optional
-    seed : int
-    progress : bool
     say : callable
         Receives progress messages.
 

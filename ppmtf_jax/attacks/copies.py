@@ -123,7 +123,6 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
     ----------
     released, train, test : Traces
         `train` and `test` are real traces of users who were, and were not, used to make the released traces.
-    seed : int
 
     Examples
     --------

@@ -29,7 +29,6 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     ----------
     released : Traces
         What the attacker sees, on the places of `train`.
-    train : Traces
     pool_traces : bool
         Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
 

@@ -126,7 +126,6 @@ def score_traces(
         uniform, which cancels in the ratio.
     max_gap : int
         After a longer gap, in instants, an event is scored as a first place.
-    progress : bool
 
     Examples
     --------

@@ -38,13 +38,9 @@ def unicity(
 
     Parameters
     ----------
-    traces : Traces or Windows
-    max_points : int
-    n_repeats : int
     n_users : int, optional
         Size of the crowd: the number of users drawn at random in each repetition, all by default. Compare only shares
         with the same crowd size, because more users are unique in a small crowd.
-    seed : int
 
     Returns
     -------

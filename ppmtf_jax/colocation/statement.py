@@ -31,7 +31,6 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
 
     Parameters
     ----------
-    made : ColocationSynthesis
     earlier : EarlierRuns
         Earlier runs on the same data, which also spent privacy budget. By default none.
 

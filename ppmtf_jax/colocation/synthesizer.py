@@ -132,7 +132,6 @@ class ColocationSynthesis:
     traces : Traces
         One trace over one period of the data's time grid for each of the users "synthetic 0", "synthetic 1", ..., who
         represent no real person; with friendships.
-    settings : ColocationSettings
     accountant : Accountant
         Its ledger lists everything that was spent. **The ledger does not hold with the greedy rule, nor for a given
         model.** It says if the noise is not private.
@@ -181,7 +180,6 @@ def synthesize_colocations(
     ----------
     traces : Traces
         Traces with friendships, unless `graph` is given.
-    settings : ColocationSettings, optional
     graph : FriendGraph, optional
         The graph of all users; needed if some of them have no event.
     model : FittedModel, optional
@@ -195,8 +193,6 @@ def synthesize_colocations(
         Seed of all draws except the noise. Keep it secret. By default it comes from the operating system.
     record : function of a Spending
         Receives every line of the ledger before its noise is drawn, because a run that fails later has still spent it.
-    progress : bool
-        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -72,7 +72,6 @@ class PlaceTable:
 
         Parameters
         ----------
-        frame : DataFrame
         may_lack_coordinates : bool
             Whether coordinates may be missing, as in a saved trace set. A place without coordinates is on no map, and
             functions that need distances refuse it.

@@ -31,7 +31,6 @@ class Rearranged:
 
     Parameters
     ----------
-    traces : TraceSet
     user_of_trace : int array, shape (traces,)
         As `traces.trace_table` gives it.
     chosen : int array, shape (rows,)

@@ -186,8 +186,6 @@ class Traces(TraceSet):
         Index of the user, number of the trace among that user's, instant of the grid, index of the place.
     user_ids : array, shape (users,)
         The user's own identifiers, sorted.
-    places : PlaceTable
-    time_grid : TimeGrid
     friendships : int32 array, shape (pairs, 2), or None
         User indices, the smaller first, each pair once.
     origin : Origin or None

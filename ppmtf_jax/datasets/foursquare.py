@@ -57,10 +57,8 @@ def read_foursquare(
     ----------
     file_or_folder : path
         The file, plain or gzipped, or a folder that holds one of them.
-    settings : FoursquareSettings
-        All settings as one object.
-    discretization : Discretization or SpacedTraces
-        How check-ins become events, in place of the settings n_places, grid, step_s and so on.
+    settings, discretization
+        As for `read_checkins`.
     **named
         Settings by name, see `FoursquareSettings`: `time_zone`, `drop_bad_rows`, `n_places`, `step_s` and others.
 

@@ -94,14 +94,9 @@ def read_geolife(
     ----------
     folder_or_archive : path
         Folder somewhere below which the files are, or a tar (plain, gzipped or the like) or zip archive of it.
-    settings : GeolifeSettings
-        All settings as one object.
-    discretization : Discretization or SpacedTraces
-        How fixes become events, in place of the settings grid, step_s and so on. It must have `GridPlaces`, because
-        fixes have no place ids. Fixes outside of the box, such as trips abroad and errors of the receiver, are left out
-        and counted.
-    stay_points : StayPoints
-        Take the stays among a user's fixes as check-ins, in place of all fixes.
+    settings, discretization, stay_points
+        As for `read_checkins`. The places must be `GridPlaces`, because fixes have no place ids. Fixes outside of the
+        box, such as trips abroad and errors of the receiver, are left out and counted.
     **named
         Settings by name, see `GeolifeSettings`: `time_zone`, `drop_bad_rows`, `grid`, `step_s` and others.
 

@@ -68,10 +68,8 @@ def read_gowalla(
         or gzipped.
     edges_file : path, optional
         TABs between user and friend, no header; plain or gzipped.
-    settings : GowallaSettings
-        All settings as one object.
-    discretization : Discretization or SpacedTraces
-        How check-ins become events, in place of the settings n_places, grid, step_s and so on.
+    settings, discretization
+        As for `read_checkins`.
     **named
         Settings by name, see `GowallaSettings`: `time_zone`, which is needed, `drop_bad_rows`, `n_places` and others.
         The data covers the world and has UTC times. Instants follow the clocks of the zone, and the report counts the

@@ -99,13 +99,11 @@ def read_lbsn2vec(
     city_file : path
         MATLAB 5: selected_checkins (user, hour of the week from 1, which is Monday 0 to 1 o'clock local time, venue
         index, category index), friendship_old, friendship_new, selected_users_IDs, selected_venue_IDs.
-    settings : Lbsn2vecSettings
-        All settings as one object.
     category_names_file : path, optional
         The same as the setting `category_names`. A category without a name is called by its index.
-    discretization : Discretization
-        How check-ins become events, in place of the settings n_places, step_s and so on. The step has to be whole
-        hours, and places cannot be on a grid. Slots come round every day, so that a synthetic trace is a day.
+    settings, discretization
+        As for `read_checkins`. The step has to be whole hours, and places cannot be on a grid. Slots come round every
+        day, so that a synthetic trace is a day.
     **named
         Settings by name, see `Lbsn2vecSettings`: `graph`, `time_zone`, `drop_bad_rows`, `n_places` and others. The zone
         is only the name of the time grid's zone, because the hours are already local.
@@ -194,9 +192,7 @@ def read_lbsn2vec_table(
         week_verified; plain or gzipped.
     friendships_file : path, optional
         Table with columns user, friend: friendships before the check-ins (old) or after them (new).
-    settings : Lbsn2vecTableSettings
-        All settings as one object.
-    category_names_file, discretization
+    settings, category_names_file, discretization
         As for `read_lbsn2vec`; places on a grid are possible.
     **named
         Settings by name, see `Lbsn2vecTableSettings`: `verified_only`, `time_zone`, `drop_bad_rows`, `n_places` and

@@ -75,7 +75,6 @@ def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
 
     Parameters
     ----------
-    file : path
     like : Traces
         The training traces: they give the places and the time grid. A synthetic trace covers one period of the grid.
     """

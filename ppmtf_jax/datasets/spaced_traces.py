@@ -137,7 +137,6 @@ def split_traces(traces: Traces, share: float) -> tuple[Traces, Traces]:
 
     Parameters
     ----------
-    traces : Traces
     share : float
         Share of each user's traces that come first, rounded up.
     """

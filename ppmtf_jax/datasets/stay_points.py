@@ -53,7 +53,6 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     fixes : DataFrame
         Columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. The rows may be in
         any order.
-    settings : StayPoints
 
     Returns
     -------

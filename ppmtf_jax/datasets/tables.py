@@ -47,8 +47,6 @@ class Rows:
 
     Parameters
     ----------
-    connection : Connection
-    parts : sequence of Part
     prepare : function, optional
         Changes each piece before it is stored.
     more : function, optional

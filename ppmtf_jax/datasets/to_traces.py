@@ -52,7 +52,6 @@ def discretize(
         datetime64, for order and gaps), place (optional on a grid, and for given places if other check-ins go to the
         nearest place) and, optionally, category, and trace (rows of one trace are together and in time order; traces
         are numbered anew from 0 for each user).
-    discretization : Discretization or SpacedTraces
     time_zone : str
         IANA name of the zone of local_time.
     friendships : DataFrame, optional

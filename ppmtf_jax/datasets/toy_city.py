@@ -140,7 +140,6 @@ class ToyCity:
         One trace for each user; hourly instants from Monday midnight in twelve cyclic two-hour slots; friendships.
     cluster : int array, shape (users,)
         True cluster of each user, an index into `cluster_names`.
-    cluster_names : tuple of str
     home : int array, shape (users,)
         Index of the place where the user lives.
     work : int array, shape (users,)
@@ -170,7 +169,6 @@ def toy_city(
 
     Parameters
     ----------
-    n_users : int
     n_places : int
         At least 8, one of each category.
     n_days : int
@@ -182,8 +180,6 @@ def toy_city(
         and repeat every week.
     seed : int
         At least 0.
-    progress : bool
-        Show a progress bar where there is a terminal.
 
     Examples
     --------

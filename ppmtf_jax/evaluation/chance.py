@@ -102,7 +102,6 @@ def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, 
     ----------
     numbers : function of two Traces that returns a mapping of names to float
         Such as `evaluated` with a given `n_instants`.
-    train, test : Traces
 
     Returns
     -------

@@ -54,9 +54,6 @@ def evaluate(
         The time grid has the slots of the real sets. A single set becomes the column "synthetic".
     train, test : Traces or StoredTraces
         Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
-    settings : EvaluationSettings
-    progress : bool
-        Show a progress bar where there is a terminal.
 
     Returns
     -------

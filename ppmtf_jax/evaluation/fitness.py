@@ -105,7 +105,6 @@ def judge(
 
     Parameters
     ----------
-    quantity : MetricInfo
     synthetic, training, uniform : float
         The number of synthetic traces, of training users, and of random places; NaN if it is undefined.
     reading : Interpretation

@@ -207,7 +207,6 @@ class Evaluation:
 
         Parameters
         ----------
-        text : str
         subject : str
             Name of the file, for the error.
         """

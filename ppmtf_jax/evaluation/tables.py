@@ -58,7 +58,6 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
 
     Parameters
     ----------
-    evaluation : Evaluation
     note : str
         A sentence below the table.
     spread : Evaluation, optional

@@ -60,7 +60,6 @@ def write_layer(
 
     Parameters
     ----------
-    path : path
     format_name : str, optional
         One of `EXPORT_FORMATS`. By default the first with this ending of the file name.
     public : bool

@@ -186,9 +186,6 @@ def compare(
     ----------
     candidates : list of str or Candidate
         A name, such as "bridge", or a name and settings, such as "sgd n_copied=2".
-    settings : CompareSettings, optional
-    progress : bool
-        Show progress bars on a terminal.
     say : function of a str
         Is called with a line for each cell.
     **named_settings

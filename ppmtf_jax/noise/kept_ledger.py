@@ -41,7 +41,6 @@ class KeptLedger:
     ----------
     path : path
         The ledger file; it is created when the first line is written.
-    seed : Seed
     bounded : bool
         Whether the sum of this run's losses bounds what the run reveals.
 

@@ -128,7 +128,6 @@ class PlausibleDeniability:
 
     Parameters
     ----------
-    settings : PrivacyTestSettings
     system : str
         The synthesizer of the model.
     model_settings : dict
@@ -343,11 +342,8 @@ def plausible_deniability_test(
     synthetic : Traces or StoredTraces
         Traces that `synthesize` made from this model, or a part of them. The traces of `open_traces` are read in blocks
         of users; only the verdicts of all blocks are in memory together.
-    settings : PrivacyTestSettings, optional
     seed : int or Seed, optional
         Seed of the subset of verifiers. It comes from the operating system if none is given.
-    progress : bool
-        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`: `plausible_deniability_test(model, synthetic, k=20)`.
 

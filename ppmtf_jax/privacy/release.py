@@ -95,7 +95,6 @@ class Release:
 
     Parameters
     ----------
-    contents : Contents
     statement : dict
         What is protected and what is not, see `release_statement.privacy_statement` and `model_statement`.
     key : DataFrame or None

@@ -30,7 +30,6 @@ def privacy_statement(
 
     Parameters
     ----------
-    verdicts : PlausibleDeniability
     together : bool
         Whether the traces of one user share a new user id.
     seed : Seed

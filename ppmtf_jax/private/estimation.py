@@ -113,7 +113,6 @@ def estimate_population(
 
     Parameters
     ----------
-    releases : Releases
     seed : int
         Seed of the stochastic gradients. It may be known: privacy does not depend on it.
     prior : float array, shape (slots, places), optional

@@ -219,7 +219,6 @@ def fit_people(
 
     Parameters
     ----------
-    releases : Releases
     seed : int
         Seed of the fit. It may be known: privacy does not depend on it.
     prior : float array, shape (slots, places), optional

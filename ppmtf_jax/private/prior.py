@@ -39,7 +39,6 @@ def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.n
         slot; the total weight of a user is the square root of her number of events. A table has a row for each place,
         and may have a column of weights. If the places of the domain have coordinates, the table must have coordinates,
         and each weight is spread over the places around it. Otherwise the table must have the ids of the places.
-    domain : Domain
     training : str
         Digest of the training traces. Neither they nor traces synthesized from them may be the prior.
 

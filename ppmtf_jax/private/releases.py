@@ -180,7 +180,6 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
 
     Parameters
     ----------
-    traces : Traces
     domain : Domain
         Must be public: see `Domain`.
     accountant : ZCDPAccountant

@@ -59,15 +59,12 @@ class FittedModel:
     ----------
     system : str
         Name of the synthesizer.
-    settings : dict
     seed : int
         Seed of the fit. Keep it secret. 0 for a model of nobody.
     user_ids : array, shape (users,)
         Empty for a model of nobody.
-    places : PlaceTable
     time_grid : TimeGrid
         Grid of a synthetic trace: one period of the training grid, or more (`TraceModel.grid_of_trace`).
-    trace_model : TraceModel
     seed_given : bool
         Whether the caller gave the seed; otherwise it came from the operating system.
     learned_from : str

@@ -69,13 +69,10 @@ def complete(
         Chains with likelihoods or people who remember, learned from the users of `traces`.
     traces : Traces
         Traces with the model's time grid and places.
-    settings : CompletionSettings, optional
     seed : int or Seed, optional
         Reproduces random completions, and all completions of people who remember. Each completion depends on the seed,
         the user, the trace number and the first period, but not on other traces. By default it comes from the operating
         system.
-    progress : bool
-        Show a progress bar on a terminal.
     **named_settings
         Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
 

@@ -90,8 +90,6 @@ def fit(
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
     seed : int or Seed, optional
         Reproduces the fit. Keep it secret. By default it comes from the operating system.
-    progress : bool
-        Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
         File to which a long fit writes its state and from which it resumes. Give the seed too, because a fit with
         another seed cannot resume. `jobs.steps.fit_resumably` stores a random seed for you.
@@ -154,8 +152,6 @@ def synthesize(
         Reproduces the traces. Keep it secret. By default it comes from the operating system.
     batch_users : int
         Number of users processed at a time, at least 1; it limits the memory.
-    progress : bool
-        Show a progress bar on a terminal.
     **named_settings
         Settings by name, in place of `settings`: `synthesize(model, people=500)`.
 

@@ -98,9 +98,6 @@ def estimate_transitions(
         The target users' traces that the attacker knows.
     estimator : str
         A name in `ESTIMATORS`.
-    settings : EstimatorSettings, optional
-    seed : int
-    progress : bool
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -58,8 +58,6 @@ def infer_membership(
     attack : str
         A name in `MEMBERSHIP_ATTACKS`.
     settings : the attack's settings, such as `DensityRatioSettings`; None for its defaults
-    seed : int
-    progress : bool
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -76,7 +76,6 @@ def complete_traces(
     ----------
     keys : keys, shape (traces,)
         Each completion depends only on its own key, apart from the rounding of sums.
-    law : PersonLaw
     users : int array, shape (traces,)
     known : int array, shape (traces, instants)
         Known places, `ABSENT` where the place is unknown. The person begins at the first column.

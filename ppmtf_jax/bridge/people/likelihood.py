@@ -71,7 +71,6 @@ def log_traces(
 
     Parameters
     ----------
-    law : PersonLaw
     places : int array, shape (traces, instants)
         Index of the place at each instant from instant 0 on, `ABSENT` where there is no event.
     clusters : int array, shape (clusters,)
@@ -106,7 +105,6 @@ def held_out(
 
     Parameters
     ----------
-    law : PersonLaw
     places : int array, shape (traces, instants)
         Traces with or without gaps, see `log_traces`.
     user : int array, shape (traces,)

@@ -26,7 +26,6 @@ def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = Fal
     Parameters
     ----------
     curves : mapping of str to Roc
-    title : str
     logarithmic : bool
         Use a logarithmic axis of the false positive rate, to show what an attacker finds with few false alarms.
 

@@ -82,7 +82,6 @@ def section(
         Its anchor on the page: words with hyphens between.
     part : str
         One of `PARTS`.
-    title : str
     lead : str
         An introduction for readers who do not know the papers.
     question : str
@@ -103,9 +102,6 @@ def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[s
 
     Parameters
     ----------
-    data : ReportData
-    progress : bool
-        Show a progress bar where there is a terminal.
     say : function of a str
         Receives the title of each section before the section is made.
     """
