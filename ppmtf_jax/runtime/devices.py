@@ -190,14 +190,13 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
-def own_share(n_rows: int, block: int = 1) -> slice:
+def own_share(n_rows: int) -> slice:
     """The rows that this process works on; all rows if there is one process.
 
-    Shares are contiguous and begin at the beginning of a block of rows. All shares but the last are equal, and none is
-    empty: with more processes than blocks, several shares have the last block.
+    No share is empty: if there are too few rows for all processes, several processes have the last row.
     """
-    size = _share_size(n_rows, block)
-    first = min(jax.process_index() * size, (n_rows - 1) // block * block)
+    size = -(-n_rows // jax.process_count())
+    first = min(jax.process_index() * size, n_rows - 1)
     return slice(first, min(first + size, n_rows))
 
 
@@ -218,7 +217,7 @@ def own_items(n: int, process: int | None = None) -> range:
     return range(n * process // n_processes, n * (process + 1) // n_processes)
 
 
-def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int = 1) -> Shaped[np.ndarray, "row ..."]:
+def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int) -> Shaped[np.ndarray, "row ..."]:
     """All rows, bit for bit, from the shares of `own_share`; every process must call it.
 
     Examples
@@ -228,7 +227,7 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
     """
     if jax.process_count() == 1:
         return share
-    padded = np.resize(share, (_share_size(n_rows, block), *share.shape[1:]))
+    padded = np.resize(share, (-(-n_rows // jax.process_count()), *share.shape[1:]))
     return of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
 
 
@@ -322,10 +321,6 @@ def _of_processes(array: np.ndarray, mesh: Mesh, shape: tuple[int, ...] = ()) ->
     """The arrays of all processes as one; as bytes, because JAX would narrow numbers of 64 bits."""
     own = np.ascontiguousarray(array).view(np.uint8).reshape(1, *shape, -1)
     return jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), own, (mesh.size, *own.shape[1:]))
-
-
-def _share_size(n_rows: int, block: int) -> int:
-    return -(-n_rows // (block * jax.process_count())) * block
 
 
 def _first_devices() -> Mesh:

@@ -129,9 +129,9 @@ def check_parent(path: Path) -> None:
         raise InputError(str(path), [Problem("a folder to write into", found)])
 
 
-def write_text(path: PathLike, text: str, *, public: bool = False) -> None:
-    """Write `text` to `path` in one step; only the owner may read the file unless it is public."""
-    with atomic_file(path, public=public) as partial:
+def write_text(path: PathLike, text: str) -> None:
+    """Write `text` to `path` in one step; only the owner may read the file."""
+    with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
