@@ -116,13 +116,9 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
     """Measure signs of copying in released traces, compared with the same numbers for test users.
 
     Windows of complete released traces are thinned to the instants of test windows; windows with one event are left
-    out. At most 2,000 windows of each set are measured, drawn at random. Raises `InputError`: the place tables or the
-    periods of the grids differ, or a set has no window with two events.
-
-    Parameters
-    ----------
-    released, train, test : Traces
-        `train` and `test` are real traces of users who were, and were not, used to make the released traces.
+    out. At most 2,000 windows of each set are measured, drawn at random. `train` and `test` are real traces of users
+    who were, and were not, used to make the released traces. Raises `InputError`: the place tables or the periods of
+    the grids differ, or a set has no window with two events.
 
     Examples
     --------

@@ -22,20 +22,11 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
 
     The attacker knows all training traces; the prior over users is uniform. A transition that a user never made has
     probability 1e-8. In a tie, the first user is guessed. Transitions are steps to the next instant; if the released
-    traces have gaps, also steps over several instants, in the released and the training traces. Raises `InputError`:
-    the place tables differ.
+    traces have gaps, also steps over several instants, in the released and the training traces.
 
-    Parameters
-    ----------
-    released : Traces
-        What the attacker sees, on the places of `train`.
-    pool_traces : bool
-        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
-
-    Returns
-    -------
-    int array, shape (traces,) or, with `pool_traces`, (users,)
-        Index of the guessed training user, in the order of `released.trace_table()`.
+    `pool_traces`: attack all traces of a user as one; for real data, where trace numbers only mark breaks. The result
+    has the index of the guessed training user for each row of `released.trace_table()`, or with `pool_traces` for each
+    user. Raises `InputError`: the place tables differ.
 
     Examples
     --------

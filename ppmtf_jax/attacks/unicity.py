@@ -33,19 +33,11 @@ def unicity(
     A point is a place and an instant of the period. In each repetition, one window (one period) of each user is drawn,
     and then points of this window at random. If a user has fewer points, all of them are used. The user is unique if no
     other user's drawn window contains all drawn points. Shares are averaged over the repetitions. Only one window per
-    user is used, so that users with longer traces do not have more points. Raises `InputError`: `max_points`,
-    `n_repeats` or `n_users` is below 1.
+    user is used, so that users with longer traces do not have more points.
 
-    Parameters
-    ----------
-    n_users : int, optional
-        Size of the crowd: the number of users drawn at random in each repetition, all by default. Compare only shares
-        with the same crowd size, because more users are unique in a small crowd.
-
-    Returns
-    -------
-    float array, shape (max_points,)
-        NaN if there are fewer users than `n_users`.
+    `n_users`: size of the crowd, the number of users drawn at random in each repetition; all by default. Compare only
+    shares with the same crowd size, because more users are unique in a small crowd. With fewer users than that, all
+    shares are NaN. Raises `InputError`: `max_points`, `n_repeats` or `n_users` is below 1.
 
     Examples
     --------

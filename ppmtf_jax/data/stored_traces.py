@@ -230,13 +230,8 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     """Check a trace-set folder, without loading all its traces.
 
     All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files. Each of
-    several processes checks a share of the events, so all of them have to call this function together. Raises
-    `InputError` as `Traces.load` does.
-
-    Parameters
-    ----------
-    with_friends : bool
-        Read the friendships, if there are any. Without them, users need less memory.
+    several processes checks a share of the events, so all of them have to call this function together. Without
+    `with_friends`, friendships are not read, and users need less memory. Raises `InputError` as `Traces.load` does.
 
     Examples
     --------

@@ -401,12 +401,10 @@ class Traces(TraceSet):
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own.
 
-        Parameters
-        ----------
-        with_time_and_coordinates : bool
-            Also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and longitude (NaN where not
-            known). The date of synthetic traces is nominal: all begin on the date of the first period of the training
-            data, or, in a release, on a date with the same day of the week, unless `synthesize` was given a start.
+        `with_time_and_coordinates`: also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and
+        longitude (NaN where not known). The date of synthetic traces is nominal: all begin on the date of the first
+        period of the training data, or, in a release, on a date with the same day of the week, unless `synthesize` was
+        given a start.
 
         Examples
         --------

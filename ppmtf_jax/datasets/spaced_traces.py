@@ -133,12 +133,8 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
 def split_traces(traces: Traces, share: float) -> tuple[Traces, Traces]:
     """The first traces of each user, at least one, and the user's other traces.
 
-    Raises `InputError`: the share is not above 0 and below 1, or leaves no trace on the other side.
-
-    Parameters
-    ----------
-    share : float
-        Share of each user's traces that come first, rounded up.
+    `share`: share of each user's traces that come first, rounded up. Raises `InputError`: the share is not above 0 and
+    below 1, or leaves no trace on the other side.
     """
     if not 0 < share < 1:
         raise InputError("split", [Problem("a share above 0 and below 1", repr(share))])

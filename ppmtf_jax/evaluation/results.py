@@ -203,12 +203,7 @@ class Evaluation:
     def from_json(cls, text: str, *, subject: str = "evaluation") -> Evaluation:
         """Read the result of `to_json`; metrics of earlier versions get their present names.
 
-        Raises `InputError`: the text is no evaluation.
-
-        Parameters
-        ----------
-        subject : str
-            Name of the file, for the error.
+        `subject`: name of the file, for the error. Raises `InputError`: the text is no evaluation.
         """
         try:
             content = json.loads(text)

@@ -74,13 +74,8 @@ def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0)
     """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
 
     Stored traces (`open_traces`) are read in blocks of users: once here, and once each time that the layer is written.
-    Of a sample, only the users are loaded. Raises `InputError`: the number is less than 1, or a place with events has
-    no coordinates.
-
-    Returns
-    -------
-    Layer
-        With columns time, latitude, longitude, user, trace, place and, if known, category.
+    Of a sample, only the users are loaded. The columns are time, latitude, longitude, user, trace, place and, if known,
+    category. Raises `InputError`: the number is less than 1, or a place with events has no coordinates.
 
     Examples
     --------
@@ -154,20 +149,13 @@ def population_layer(sets: Mapping[str, TraceSet]) -> Layer:
     """Number of events at each place in each hour of a period, in one trace set or in several side by side.
 
     All traces and all periods are counted together: the hour from 9:00 has the events of all days. A step longer than
-    an hour has one row, at the beginning of the step. A place without events in an hour has no row. Raises
-    `InputError`: places or grids differ, or a place with events has no coordinates.
+    an hour has one row, at the beginning of the step. A place without events in an hour has no row.
 
-    Parameters
-    ----------
-    sets : mapping of names to Traces or StoredTraces
-        With the same places in the same order, and time grids of the same period and clock times.
-
-    Returns
-    -------
-    Layer
-        With columns time (the beginning of the hour in the first period of the first set), latitude, longitude, place,
-        category if known, and for each set its number of events and their share of the set's events in the hour (NaN
-        if it has none). For two sets also the difference: the first share minus the second.
+    The sets have the same places in the same order, and time grids of the same period and clock times. The columns are
+    time (the beginning of the hour in the first period of the first set), latitude, longitude, place, category if
+    known, and for each set its number of events and their share of the set's events in the hour (NaN if it has none).
+    For two sets there is also the difference: the first share minus the second. Raises `InputError`: places or grids
+    differ, or a place with events has no coordinates.
 
     Examples
     --------

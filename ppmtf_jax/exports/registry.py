@@ -55,17 +55,10 @@ def write_layer(
 ) -> None:
     """Write a layer to a file, in one step.
 
+    `format_name`: one of `EXPORT_FORMATS`; by default the first with this ending of the file name. `public`: whether
+    other users may read the file; set this only for released traces. `overwrite`: whether to replace an earlier export.
     Raises `InputError`: the ending does not fit the format, the format cannot contain a population, or the file exists
     or cannot be written.
-
-    Parameters
-    ----------
-    format_name : str, optional
-        One of `EXPORT_FORMATS`. By default the first with this ending of the file name.
-    public : bool
-        Whether other users may read the file; set this only for released traces.
-    overwrite : bool
-        Whether to replace an earlier export.
 
     Examples
     --------

@@ -217,12 +217,8 @@ def fit_people(
 ) -> Fitted:
     """Fit the law of synthetic people to releases and a public prior alone, see `bridge.people.law.PersonLaw`.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the fit. It may be known: privacy does not depend on it.
-    prior : float array, shape (slots, places), optional
-        See `estimation.estimate_population`.
+    `seed`: seed of the fit. It may be known: privacy does not depend on it. `prior`: see
+    `estimation.estimate_population`.
     """
     domain = releases.domain
     population = elsewhere = estimate_population(releases, seed, prior)

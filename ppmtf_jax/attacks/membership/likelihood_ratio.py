@@ -43,15 +43,11 @@ def membership_scores(
     log-likelihood ratio over the released traces with this number. The ratio is the likelihood under the user's
     transition matrix, divided by the likelihood under the mean matrix of all other users. A transition that does not
     occur in a matrix has probability 1e-8. Transitions are steps to the next instant; if the released traces have gaps,
-    also steps over several instants, in all sets. Raises `InputError`: the place tables differ, or users are in both
-    sets.
+    also steps over several instants, in all sets.
 
-    Parameters
-    ----------
-    released, train, test : Traces
-        Traces with the same place table; no user is in both `train` and `test`.
-    pool_traces : bool
-        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
+    No user is in both `train` and `test`. `pool_traces`: attack all traces of a user as one; for real data, where trace
+    numbers only mark breaks. Returns the scores of training users, shape (trace numbers, training users), and of test
+    users, shape (trace numbers, test users). Raises `InputError`: the place tables differ, or users are in both sets.
 
     Returns
     -------

@@ -195,10 +195,7 @@ def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     between trace numbers. If membership has an effect, the shuffled scores mix members and others; with one trace
     number the mean is the same even then, because only ranks count.
 
-    Parameters
-    ----------
-    members, others : float arrays, shape (trace numbers, users)
-        As `membership_scores` gives them.
+    `members` and `others` are as `membership_scores` gives them.
     """
     n_members, n_others = members.shape[1], others.shape[1]
     scores = np.concatenate([members, others], axis=1)

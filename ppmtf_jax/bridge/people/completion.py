@@ -72,6 +72,9 @@ def complete_traces(
 ) -> Completion:
     """Complete each trace under the law of its user's cluster; one trace belongs to one person.
 
+    `impossible_at` of the result is the first instant at which no particle is left, or `ABSENT`. With more particles,
+    some may be left.
+
     Parameters
     ----------
     keys : keys, shape (traces,)
@@ -84,12 +87,6 @@ def complete_traces(
         a second place. By default, a random particle is drawn by weight.
     n_particles : int
         Number of particles of each trace. The error of the distribution falls as 1 / particles.
-
-    Returns
-    -------
-    Completion
-        `impossible_at`: the first instant at which no particle is left, or `ABSENT`. With more particles, some may be
-        left.
 
     Notes
     -----

@@ -67,18 +67,9 @@ def log_traces(
       the probabilities of staying over all instants of the gap. Otherwise she left her place. Then a single step from
       this place leads to her next place, which may also be the same place again.
 
-    Raises `InputError` if a place does not exist.
-
-    Parameters
-    ----------
-    places : int array, shape (traces, instants)
-        Index of the place at each instant from instant 0 on, `ABSENT` where there is no event.
-    clusters : int array, shape (clusters,)
-
-    Returns
-    -------
-    float array, shape (traces, clusters)
-        In nats; minus infinity if the law never makes the trace, such as one with more than `law.most_places` places.
+    `places` has the index of the place at each instant from instant 0 on, `ABSENT` where there is no event. The result
+    is in nats; it is minus infinity if the law never makes the trace, such as one with more than `law.most_places`
+    places. Raises `InputError` if a place does not exist.
     """
     return _log_traces(law, places, [(np.arange(len(places)), np.asarray(clusters))], len(clusters), progress)
 
@@ -101,19 +92,8 @@ def held_out(
     """Log-probability of the traces of each user, whose cluster is unknown; it is large if the law predicts them well.
 
     The probability of each cluster is its share of the training users. All traces of a user have the same cluster.
-    Apart from that, each trace is that of a new person.
-
-    Parameters
-    ----------
-    places : int array, shape (traces, instants)
-        Traces with or without gaps, see `log_traces`.
-    user : int array, shape (traces,)
-        User of each trace: 0, 1, and so on.
-
-    Returns
-    -------
-    float array, shape (users,)
-        In nats.
+    Apart from that, each trace is that of a new person. `places`: traces with or without gaps, see `log_traces`.
+    `user`: user of each trace, 0, 1, and so on. The result is in nats.
     """
     n_present = np.asarray(law.n_present, np.float64)
     clusters = np.flatnonzero(n_present)

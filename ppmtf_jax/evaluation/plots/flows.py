@@ -40,16 +40,11 @@ def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: in
     A flow is the moves from one cell of a grid to another; a move is a step to another place from one instant to the
     next. Arrows bend to the right of their direction, so that the two directions do not hide each other; their width is
     the share of all moves. OD-TV compares the same shares, after synthetic traces are thinned to the instants at which
-    people are seen. Raises `InputError`: there is no set, the places differ, or there is not at least one cell or flow.
+    people are seen.
 
-    Parameters
-    ----------
-    sets : mapping of names to Traces
-        On the same places.
-    n_cells : int
-        Number of cells on each side of the bounding box of the places.
-    n_flows : int
-        Largest number of flows to draw for each set.
+    The sets have the same places. `n_cells`: number of cells on each side of the bounding box of the places. `n_flows`:
+    largest number of flows to draw for each set. Raises `InputError`: there is no set, the places differ, or there is
+    not at least one cell or flow.
 
     Examples
     --------

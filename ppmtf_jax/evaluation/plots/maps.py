@@ -37,16 +37,9 @@ def population_maps(
 ) -> Figure:
     """Draw maps of the population in some slots: a column for each slot, a row for each trace set, one colour scale.
 
-    Raises `InputError`: the places or the numbers of slots differ, or a synthetic set has the name of another row.
-
-    Parameters
-    ----------
-    synthetic : Traces, or mapping of names to Traces
-        A single set is the row "synthetic".
-    slots : sequence of int, optional
-        Slots to show; by default four spread evenly.
-    background : sequence of float arrays, shape (points, 2)
-        Lines to draw below the places, see `read_background`.
+    A single synthetic set is the row "synthetic". `slots`: slots to show, by default four spread evenly. `background`:
+    lines to draw below the places, see `read_background`. Raises `InputError`: the places or the numbers of slots
+    differ, or a synthetic set has the name of another row.
 
     Examples
     --------

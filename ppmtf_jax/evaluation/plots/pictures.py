@@ -54,13 +54,9 @@ def save_pictures(
 ) -> list[Path]:
     """Write population.png, transitions.png, utility.png; privacy.png if there are attacks, clusters.png with factors.
 
-    Each file appears complete or not at all; existing ones are replaced. A missing folder is created. Raises
-    `InputError`: the folder cannot be written to, or the trace sets do not belong together.
-
-    Parameters
-    ----------
-    factors : Factors, optional
-        Factors of a model fitted to `train`.
+    Each file appears complete or not at all; existing ones are replaced. A missing folder is created. `factors`: those
+    of a model fitted to `train`. Raises `InputError`: the folder cannot be written to, or the trace sets do not belong
+    together.
     """
     figures = {
         "population.png": population_maps(synthetic, train, test),

@@ -100,10 +100,7 @@ def section(
 def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> Report:
     """Make every section of a report, and the verdict from what they found.
 
-    Parameters
-    ----------
-    say : function of a str
-        Receives the title of each section before the section is made.
+    `say` receives the title of each section before the section is made.
     """
     makers = sorted(SECTIONS.values(), key=lambda maker: PARTS.index(maker.part))
     sections = []
