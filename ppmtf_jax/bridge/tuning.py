@@ -78,8 +78,7 @@ class BridgeChoice(NamedTuple):
     population: PopulationSmoothing
     moves: MoveSmoothing
     clusters: ClusterSmoothing
-    # For each tried number of clusters: mean gain in log-probability (nats) of a held-out visit, compared with one
-    # cluster.
+    # For each tried number of clusters: mean gain over one cluster in log-probability (nats) of a held-out visit.
     gains: dict[int, float]
 
     @property

@@ -23,8 +23,7 @@ from ppmtf_jax.trace_models.completion import ABSENT
 # shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
-# Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy of it, and her earliest
-# proposal.
+# Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy, and her earliest proposal.
 PAIR_BYTES, USER_BYTES = 1, 16
 
 
@@ -49,8 +48,7 @@ class MeetingProbabilities:
         """From noisy counts: instants in proportion to their sums, places in proportion to projected counts.
 
         The projected counts are the nearest (least squares) non-negative counts with the same sum at each instant. So
-        noise at places where nobody meets is removed. If the sum of an instant is not positive, all places are equally
-        probable.
+        noise at places where nobody meets is removed. Without a positive sum, all places are equally probable.
         """
         total = np.maximum(counts.sum(axis=1), 0)
         nearest = _nearest_not_negative(counts, total)
@@ -97,8 +95,7 @@ def draw_meetings(
     """Draw co-locations of random friends at random instants, one after the other.
 
     Two friends who are both free at the instant meet at a place drawn for it. If one of them is already at a place
-    because of another meeting, the other friend joins there; so groups form. If they are at two different places, they
-    do not meet.
+    because of another meeting, the other friend joins there; so groups form. At two different places, they do not meet.
 
     Parameters
     ----------
@@ -187,8 +184,7 @@ def _nearest_not_negative(
     falling = -np.sort(-counts, axis=1)
     rank = np.arange(1, counts.shape[1] + 1)
     level = (np.cumsum(falling, axis=1) - total[:, None]) / rank
-    # Counts above their level come first. The largest count is always above its level, except if the sum is 0 (then it
-    # is equal).
+    # Counts above their level come first. The largest count is above its level, or equal to it if the sum is 0.
     last = np.maximum((falling > level).sum(axis=1) - 1, 0)
     return np.maximum(counts - np.take_along_axis(level, last[:, None], axis=1), 0)
 
@@ -239,8 +235,7 @@ def _draw_places(
 ) -> Int[np.ndarray, " proposal"]:
     """Draw a place for each proposal with the probabilities of its instant."""
     upto = np.cumsum(of_place, axis=1)
-    # Rows are concatenated, each of length 1. Draws are slightly below 1, so that no sum is rounded up into the next
-    # row.
+    # Rows are concatenated, each of length 1. Draws are slightly below 1, so that no sum reaches the next row.
     ends = upto / upto[:, -1:] + np.arange(len(of_place))[:, None]
     wanted = instant + rng.random(len(instant)) * (1 - 2.0**-30)
     return np.searchsorted(ends.ravel(), wanted, side="right") - instant * of_place.shape[1]

@@ -67,15 +67,13 @@ class ColocationSettings(Settings, subject="co-location settings"):
         makes more than the total. This happens for data with few events per user, because synthetic traces have an
         event at every instant.
     max_events : int
-        Maximum number of events of a user that are counted for places and instants of meetings. The noise is
-        proportional to it.
+        Maximum number of a user's events that count for meetings. The noise is proportional to it.
     max_friends : int
         Maximum number of friends with whom a user is counted at one place and instant. The noise is proportional to it.
     max_meetings : int
         Maximum number of co-locations of a user that are counted for the total number. The noise is proportional to it.
     max_transitions : int
-        Maximum number of moves of a user that are counted for the model of all other moves. The noise is proportional
-        to it.
+        Maximum number of moves of a user that count for the model of all other moves. The noise is proportional to it.
     mechanism : "privelet" or "laplace"
         "privelet": noise that is small for categories of places. "laplace": noise that is small for single places.
     limit_rule : "bounded" or "greedy"
@@ -84,8 +82,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
         "erdos-renyi": any two users are friends with the same probability. "configuration": the distribution of the
         number of friends is that of the data.
     max_degree : int
-        Maximum number of friends of a user that are counted for the configuration model. The noise is proportional to
-        it.
+        Maximum number of friends of a user that count for the configuration model. The noise is proportional to it.
     meetings : "published" or "by-counts"
         Instants and places of meetings. "published": as in the paper, instants are equally probable. "by-counts": in
         proportion to the nearest non-negative counts. This is better only if counts are well above their noise;
@@ -94,8 +91,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Probability that a friend of two people who meet is asked to come along, then a further friend, and so on. At
         least 0 and below 1.
     completion : "random" or "most-probable"
-        How traces are completed between meetings. "most-probable" is the published way; it repeats the most probable
-        trace.
+        How traces are completed between meetings. "most-probable", as published, repeats the most probable trace.
     """
 
     epsilon_friendship: Positive = 1.0
@@ -173,8 +169,7 @@ def synthesize_colocations(
 
     Noisy numbers are computed from the data: the probability of a friendship, the number of co-located pairs of friends
     at each place and instant, and their total number. From these numbers alone, a friendship graph and meetings are
-    drawn (`draw_meetings`). The events between meetings are completed under a trace model, by default TPM with its own
-    budget.
+    drawn (`draw_meetings`). A trace model fills the time between meetings, by default TPM with its own budget.
 
     Parameters
     ----------
@@ -322,8 +317,7 @@ def _synthetic_friends(
 ) -> FriendGraph:
     epsilon, n_users, most = settings.epsilon_friendship, graph.n_users, settings.max_degree
     if settings.graph_model == "erdos-renyi":
-        # The ledger lists the number of friendships, not the probability computed from it, so that every line is about
-        # whole numbers.
+        # The ledger lists the number of friendships, not the probability, so that every line is about whole numbers.
         to_spend = accountant.spend("number of friendships", epsilon, sensitivity=max(n_users - 1, 1))
         probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
         return sample_erdos_renyi(n_users, probability, seed=seed)

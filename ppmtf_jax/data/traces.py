@@ -466,8 +466,7 @@ class Traces(TraceSet):
         Raises
         ------
         InputError
-            Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
-            synthesized.
+            Naming the files that are missing, unreadable or inconsistent, or changed since synthesis.
         """
         table = open_trace_set(folder, progress=progress)
         require_memory_to_load(folder, table.n_events)

@@ -103,8 +103,7 @@ def read_geolife(
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the names of their folders, such as "007". The report counts fixes with coordinates that are not on
-        the globe.
+        User ids are the names of their folders, such as "007". The report counts fixes that are nowhere on the globe.
 
     References
     ----------

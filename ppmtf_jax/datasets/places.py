@@ -134,8 +134,7 @@ class MostVisited(Settings, subject="most visited places"):
 class GivenPlaces(Settings, subject="places"):
     """The places of a table that is given, visited or not, and no others.
 
-    A check-in belongs to the place with its place id. Other people's check-ins have no influence, so the places may be
-    public.
+    A check-in belongs to the place with its place id. Other check-ins have no influence, so the places may be public.
 
     Parameters
     ----------

@@ -2,8 +2,7 @@
 
 It needs no download. Because the truth is known, the city shows whether a method finds the truth. People belong to one
 of four clusters that live in different quarters and keep different hours; they commute, eat, shop and go out to places
-chosen by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator is good
-enough.
+chosen by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator will do.
 
 Places have a random stream of their own, and so have people in blocks of `BLOCK_USERS`: a complete block is the same
 whatever the number of users, and a city too large for memory can be made in pieces.
@@ -176,8 +175,7 @@ def toy_city(
     missing : float
         Probability in [0, 1) that an event is absent, as in check-ins. Every user keeps at least one event.
     period : "day" or "week"
-        What a synthetic trace will cover: the two-hour slots repeat every day, or those of weekdays and weekends differ
-        and repeat every week.
+        What a synthetic trace will cover: two-hour slots repeat every day, or every week and differ at weekends.
     seed : int
         At least 0.
 

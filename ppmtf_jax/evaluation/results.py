@@ -76,8 +76,7 @@ class Evaluation:
     table : DataFrame
         A row for each metric and column, with the columns `TABLE_COLUMNS`: the names of the metric and the column, the
         number (NaN if undefined), the description of the metric (see `MetricInfo`) and its kind, "utility" or
-        "privacy". References (a dictionary), caveat and alarm say how to read the metric on these data (see
-        `Interpretation`).
+        "privacy". For references (a dictionary), caveat and alarm, see `Interpretation`.
     lineage : dict of str to str
         Digests of the measured traces; empty if the evaluation was built from given numbers.
     sampled : dict of str to int

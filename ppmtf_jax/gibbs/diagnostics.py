@@ -31,11 +31,9 @@ MIN_CHAINS, MIN_SWEEPS = 2, 20
 # Thresholds of Vehtari et al. 2021.
 MAX_R_HAT = 1.01
 MIN_ESS_PER_CHAIN = 100
-# If a held-out error falls by more than this share from the second to the last quarter of the sweeps, it has not
-# settled.
+# A held-out error that falls by more than this share from the second to the last quarter of the sweeps is not settled.
 SETTLED = 0.02
-# The number of needed sweeps is only estimated up to this multiple of the sweeps done; a larger estimate would be a
-# guess.
+# The number of needed sweeps is only estimated up to this multiple of the sweeps done; more would be a guess.
 MAX_EXTRAPOLATION = 10
 # If chains mix, twice the sweeps halve R-hat^2 - 1. If more than this share remains, the chains hardly approach.
 FALLS = 0.75
@@ -196,8 +194,7 @@ def summarize(trace: Mapping[Quantity, np.ndarray]) -> pd.DataFrame:
 def advise(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray]) -> list[str]:
     """Report whether the chains have converged, how their draws may be used, and what to try.
 
-    `table` is the result of `summarize` for the second half of the sweeps. `trace` has all sweeps, also of held-out
-    errors.
+    `table` is the result of `summarize` for the second half of the sweeps. `trace` has all sweeps, and held-out errors.
     """
     n_chains, n_sweeps = next(iter(trace.values())).shape
     least = MIN_ESS_PER_CHAIN * n_chains

@@ -28,8 +28,7 @@ from ppmtf_jax.runtime.files import atomic_file, open_own, writing_to
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings
 
-# Number of sweeps in one jitted call: enough to hide the overhead of the call, few enough for frequent progress
-# updates.
+# Number of sweeps in one jitted call: enough to hide its overhead, few enough for frequent progress updates.
 SWEEPS_PER_CALL = 5
 # On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several
 # operations at once on each device; with one device per core, this makes a sweep 1.4 times as long. Other platforms

@@ -1,8 +1,7 @@
 """Laplace noise for differential privacy, from OpenDP.
 
 Private noise must come from OpenDP, because floating-point samplers, such as those of NumPy and JAX, reveal the true
-value in the low bits of their results. OpenDP draws integers exactly, from the operating system's secure source, so
-there is no seed.
+value in the low bits of their results. OpenDP draws integers exactly, from the system's secure source, without a seed.
 
 Both synthesizers and privacy tests use this module.
 """

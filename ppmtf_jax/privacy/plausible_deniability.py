@@ -154,9 +154,8 @@ class PlausibleDeniability:
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
     is_share : bool
-        Whether several processes tested many users together, and `table` has only the traces of this process. Then
-        every process has to call the methods and properties below together, except for those that return a value for
-        each trace.
+        Whether several processes tested many users together, and `table` has only the traces of this process. Then all
+        processes have to call methods and properties together, except for those that return a value for each trace.
     """
 
     settings: PrivacyTestSettings

@@ -45,17 +45,14 @@ NO_MOVES, MEAN_MOVES, SPREAD = (
 have probabilities of a move with a beta distribution: it has a mean (`MEAN_MOVES`), and its variance is a share
 (`SPREAD`) of mean x (1 - mean)."""
 GUESS_WEIGHT, SLOT_WEIGHT = 0.5, 2.0
-"""Weights of two guesses, in standard deviations of the noise: of the share of moves back, and of the share of moves in
-a slot."""
+"""Weights of two guesses, in standard deviations of the noise: of the shares of moves back and of moves in a slot."""
 LEAST_MASS = 0.5
-"""Minimum rate of moves per pair of people, in standard errors of an estimated rate that is the same at all
-distances."""
+"""Minimum rate of moves per pair of people, in standard errors of an estimate that is the same at all distances."""
 NEUTRAL_BACK = 0.2
 """Share of moves back for the calibration of people without memory; it changes nothing for them."""
 MOST_MISPLACED = 0.03
 """If people remember places but hardly go back, they cannot be at popular places often enough. The share of people who
-are misplaced may exceed that of people without memory by this number. Otherwise the model has no memory of places
-elsewhere."""
+are misplaced may exceed that of people without memory by this number. Otherwise places elsewhere are not remembered."""
 SMALL = (300, 100)
 """With fewer users with a step than this, at epsilon 1, a model is of little use: for sparse traces, and for dense
 traces. Of 1,000 users who check in now and then, a third have events at consecutive instants."""
@@ -272,8 +269,7 @@ def _misplaced(
 ) -> float:
     """Total variation between simulated people and the population, less that by chance, on average over instants.
 
-    By chance, the simulated share of people at a place has a nearly normal error, with a mean absolute value of
-    sqrt(2 variance / pi).
+    By chance, the simulated share of people at a place has a nearly normal error, of sqrt(2 variance / pi) on average.
     """
     n_people, n_places = len(places), population.shape[1]
     apart = []

@@ -25,8 +25,7 @@ KERNELS_KM = (0.1, 0.4, 1.5)
 AT_A_TIME = 2000
 """Number of weighted points that are spread at a time."""
 LEAST = 1e-3
-"""Each weight is raised by this share of the place's mean weight over slots, and by this share of the mean weight over
-all places and slots."""
+"""Each weight is raised by this share of the place's mean weight over slots, and of the mean weight of all places."""
 
 
 def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.ndarray, "slot place"]:

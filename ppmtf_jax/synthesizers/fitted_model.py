@@ -211,8 +211,7 @@ class FittedModel:
         days : int, optional
             How many days each trace lasts; by default as long as the model's time grid.
         start : date, optional
-            Date of the first instant. The default is the date of the training traces; for a model of nobody, it is a
-            nominal date.
+            Date of the first instant. By default that of the training traces; for a model of nobody, a nominal date.
         seed : int or Seed, optional
             Reproduces the traces. Keep it secret. By default it comes from the operating system.
         batch_users : int
@@ -258,8 +257,7 @@ class FittedModel:
         """The traces of `sample` in parts, each with the traces of at most `n_users` users, which bounds the memory.
 
         All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part. Each
-        of several processes makes its own parts; if there are fewer parts than processes, they make each part together,
-        and all get all parts.
+        of several processes makes its own parts; fewer parts than processes are made together, and all get all parts.
         """
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])

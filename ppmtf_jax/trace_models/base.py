@@ -40,8 +40,7 @@ class Sizes(NamedTuple):
 class StoredArray(NamedTuple):
     """Specification of an array in a model folder."""
 
-    # Lengths of the axes: numbers, fields of `Sizes`, or other names. The same name means the same length in all
-    # arrays.
+    # Lengths of the axes: numbers, fields of `Sizes`, or other names. The same name means the same length.
     shape: tuple[int | str, ...]
     kind: Literal["float", "int"] = "float"
     # `low`, `high`: smallest and largest value allowed.

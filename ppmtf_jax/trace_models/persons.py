@@ -15,8 +15,7 @@ class PersonModel(TraceModel):
 
     A trace depends on its user only through her class, so every trace is equally probable for all users of a class.
     Each trace belongs to a new synthetic person, who is no user, and whose properties (such as her home) are drawn for
-    this trace. `sample_trace` may return `ABSENT` for an instant without an event, but every trace has at least one
-    event.
+    this trace. `sample_trace` may return `ABSENT` for an instant without an event, but no trace is empty.
     """
 
     cluster: Int[Array, " user"]

@@ -110,8 +110,7 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     block = jnp.minimum(jnp.sum(ends <= target), n_blocks - 1)
     before = jnp.where(block > 0, ends[block - 1], 0)
     within = jnp.cumsum(blocks[block])
-    # A compiler may fuse the product and the difference, which can round a number at the boundary to below the
-    # boundary.
+    # A compiler may fuse the product and the difference, which can round a number at the boundary to below it.
     rest = jnp.maximum(target - before, 0)
     # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)

@@ -36,8 +36,7 @@ class ExposedUsers:
 
     `score` is the mean over the trace numbers, in the attack's own unit. `false_positive_rate` is the share of the
     other users with at least this score: at a threshold that accuses this user, these users are accused wrongly.
-    `excess` is the mean score of the exposed users minus the mean score of the top tenth of the other users: about 0 by
-    chance.
+    `excess` is the mean score of the exposed users minus that of the top tenth of the other users: about 0 by chance.
     """
 
     user_ids: tuple[Any, ...]

@@ -23,8 +23,7 @@ REACH = 1
 PSEUDO_COUNT = 0.02
 """Events added to each count, so that moves that occur in no trace have a positive probability."""
 SMOOTH_CONCENTRATION = 100.0
-"""Concentration of a second chain. It shows how usual a user's traces are; the first chain shows which steps are
-absent."""
+"""Concentration of a second chain. It shows how usual a user's traces are; the first one shows absent steps."""
 COMPARED_WINDOWS = 2**28
 """Maximum number of pairs of user windows and synthetic windows; above it, fewer synthetic windows are used."""
 
