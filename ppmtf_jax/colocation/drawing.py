@@ -19,8 +19,7 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.completion import ABSENT
 
-# Minimum number of proposals at a time. If less than this share of the proposals is new, all remaining codes are
-# shuffled instead.
+# Minimum number of proposals at a time. If fewer than this share are new, all remaining codes are shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
 # Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy, and her earliest proposal.

@@ -64,8 +64,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Completion of traces, and meetings with friends of friends, add further co-locations by chance.
     subtract_chance : bool
         Draw fewer co-locations, so that the total including co-locations by chance is right. Refused if chance alone
-        makes more than the total. This happens for data with few events per user, because synthetic traces have an
-        event at every instant.
+        makes more than the total. This happens where users have few events, because synthetic traces are complete.
     max_events : int
         Maximum number of a user's events that count for meetings. The noise is proportional to it.
     max_friends : int
@@ -281,8 +280,7 @@ def noisy_colocation_counts(
 ) -> Float[np.ndarray, "instant place"]:
     """Noisy number of pairs of friends at each place and instant of a period: Q' of section 4.3.
 
-    The counts are summed over all periods of the data; noisy counts may be negative. `seed` determines which events
-    count.
+    Counts are summed over all periods of the data; noisy counts may be negative. `seed` decides which events count.
 
     Notes
     -----

@@ -212,8 +212,7 @@ class Measurement:
         Whether the traces of each trace number are measured separately, and the numbers averaged; see `part_of_trace`
         for users with different numbers of traces.
     pools_gaps : bool
-        Whether synthetic traces with gaps are measured together also if complete traces are measured by trace number:
-        they have few events each.
+        Whether synthetic traces with gaps, which have few events each, are measured together in any case.
     reading : callable, optional
         From a `Comparison` of the training set and settings to an `Interpretation` for each quantity.
     check : callable, optional

@@ -111,8 +111,7 @@ def read_lbsn2vec(
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0, so
-        distances mean nothing.
+        User ids are the file's user_index, place ids Foursquare's. All places are at 0, 0, so distances mean nothing.
 
     Notes
     -----
@@ -182,8 +181,7 @@ def read_lbsn2vec_table(
 ) -> tuple[Traces, ImportReport]:
     """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
 
-    Check-ins at venues without coordinates are left out, and counted in the report. Raises `InputError`, which lists
-    every problem of the files.
+    Check-ins at venues without coordinates are left out and counted. Raises `InputError`, which lists every problem.
 
     Parameters
     ----------

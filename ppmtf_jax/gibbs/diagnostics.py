@@ -46,8 +46,7 @@ class Diagnosis:
     Parameters
     ----------
     table : DataFrame
-        One row per quantity, indexed by its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the
-        sweeps.
+        A row per quantity, by its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the sweeps.
     trace : dict of float arrays, shape (chains, sweeps)
         The quantities after each sweep. They include the held-out root mean square error of each single draw, and that
         of the average of all predictions so far (from the middle of the run on).

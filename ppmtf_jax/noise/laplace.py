@@ -74,8 +74,7 @@ def laplace_scale(values: np.ndarray, sensitivity: int | float, epsilon: int | f
 def check_noise(values: np.ndarray, sensitivity: int | float, amount: str, loss: int | float, kinds: str) -> None:
     """Refuse values, a sensitivity or a loss with which noise would give no protection.
 
-    `kinds`: the kinds of values that the mechanism accepts, "i" for whole numbers and "f" for floats. `amount` is the
-    name of the loss.
+    `kinds`: values that the mechanism accepts, "i" for whole numbers and "f" for floats. `amount`: name of the loss.
     """
     problems: list[Problem | str] = []
     if not 0 < loss < np.inf:

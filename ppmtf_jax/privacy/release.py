@@ -332,8 +332,7 @@ def open_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Tra
     """Released traces with their input users and original trace numbers, which are secret; read in blocks of users.
 
     `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.
-    Raises `InputError`: a folder is of another kind or was changed, the key belongs to another release, or the places
-    are different.
+    Raises `InputError`: a folder is of another kind or changed, the key is of another release, or the places differ.
     """
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     if _about_key(key_folder).get("release") != digest_of(files):

@@ -3,8 +3,7 @@
 The people follow the law of `bridge.people`. They differ in how often they move. If the domain is anchored, people have
 homes and second places, and are of several types (see `anchors`); each type is a cluster of the law. Moves depend on
 the distance and the population (gravity), and on the places of the trace so far. Calibration brings the population,
-stays, distances and returns of simulated people near the estimates from the releases. No function here sees a trace of
-a real person.
+stays, distances and returns of simulated people near the estimates. No function here sees a real trace.
 """
 
 from __future__ import annotations

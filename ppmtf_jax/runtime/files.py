@@ -88,8 +88,7 @@ def check_apart(path: PathLike) -> None:
 def check_output_file(path: PathLike, *, overwrite: bool, is_ours: Callable[[Path], bool], what: str) -> None:
     """Refuse an output file that cannot be written, before the work and not after it.
 
-    With `overwrite` an earlier file of ours may be replaced: `is_ours` recognizes it (see `has_mark`), and `what` is
-    its name in the message.
+    With `overwrite` an earlier file of ours may be replaced: `is_ours` recognizes it (see `has_mark`), `what` names it.
     """
     path = Path(path)
     check_apart(path)

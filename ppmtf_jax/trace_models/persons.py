@@ -31,8 +31,7 @@ class PersonModel(TraceModel):
     ) -> Float[np.ndarray, "trace class"]:
         """Exact log-probability (float64) of each whole trace under each of the classes.
 
-        `places`: `ABSENT` at instants without an event. The log-probability is minus infinity if the model cannot make
-        the trace.
+        `places`: `ABSENT` at instants without an event. The result is minus infinity if the model cannot make it.
         """
 
     def log_own_class(

@@ -14,8 +14,7 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import TraceModel
 
-# Traces are always drawn for tiles of this many users, so that all products have the same shape and the traces do not
-# depend on the batch size.
+# Traces are drawn for tiles of this many users, so that products have one shape and traces do not depend on the batch.
 TILE = 64
 GOLDEN_RATIO = np.uint32(0x9E3779B9)
 """(sqrt(5) - 1) / 2, in units of 2^-32."""
@@ -52,9 +51,8 @@ def sample_traces(
 ) -> Int[np.ndarray, "trace instant"]:
     """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
-    A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed
-    at a time. `users`: draw only the traces of these users. `shared`: several processes share the work, and all get all
-    traces.
+    A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed at
+    a time. `users`: draw only the traces of these users. `shared`: processes share the work, and get all traces.
     """
     n_users, (begin, stop, _) = len(traces_of_user), users.indices(len(traces_of_user))
     of_some = traces_of_user[begin:stop]

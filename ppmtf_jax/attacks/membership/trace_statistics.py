@@ -1,8 +1,7 @@
 """Statistics that compare a user's traces with synthetic ones: one number for each user and each statistic.
 
 Synthesizers reveal users in different ways: through the places at each hour if populations are exact, or through whole
-traces if some are copied. So the attacker uses several statistics, and learns from shadow models how much each
-statistic reveals.
+traces if some are copied. So the attacker uses several, and learns from shadow models how much each reveals.
 """
 
 from __future__ import annotations

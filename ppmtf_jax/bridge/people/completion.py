@@ -72,8 +72,7 @@ def complete_traces(
 ) -> Completion:
     """Complete each trace under the law of its user's cluster; one trace belongs to one person.
 
-    `impossible_at` of the result is the first instant at which no particle is left, or `ABSENT`. With more particles,
-    some may be left.
+    `impossible_at` is the first instant at which no particle is left, or `ABSENT`. More particles may help.
 
     Parameters
     ----------

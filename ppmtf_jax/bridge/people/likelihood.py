@@ -274,8 +274,7 @@ class _Exact(StepFormulas):
                 of_class += self._log_of_moves(moves, some, len(log))
                 if len(others.steps.trace):
                     of_class += self._log_of_others(others, anchors, some, len(log))
-                # Sum person by person, so that rounding depends neither on how many persons are computed together nor
-                # on the other traces.
+                # Sum person by person, so that rounding does not depend on the other persons and traces.
                 of_person = np.moveaxis(of_class, 2, 3).reshape(*log.shape, -1)
                 log = np.logaddexp.reduce(np.concatenate([log[..., None], of_person], axis=-1), axis=-1)
         return log

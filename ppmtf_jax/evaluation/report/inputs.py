@@ -116,8 +116,7 @@ class ReportData:
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
     shares_passed : mapping of str to float
-        Share of the traces that passed the privacy test, by column of the evaluation. A column is missing if its share
-        is not known.
+        Share of the traces that passed the privacy test, by column of the evaluation. Unknown shares are missing.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
     reidentified : Future, optional
