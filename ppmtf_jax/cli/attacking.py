@@ -24,7 +24,7 @@ from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import sample_of_users, sizes_of_sampled
-from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING, sample_remark
+from ppmtf_jax.evaluation.results import SYNTHETIC, TEST, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.limits import Judgement, worst
@@ -43,7 +43,6 @@ Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG o
 AttackSeed = Annotated[int, option("--seed N", "The same seed gives the same numbers.", callback=check_seed)]
 Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this command.")]
 
-TEST = "test"
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")

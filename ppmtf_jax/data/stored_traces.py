@@ -32,7 +32,7 @@ from ppmtf_jax.data.trace_set import (
     trace_files,
     write_about,
 )
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices, renumbered
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import is_first_process, joined_over_processes, of_all_processes, own_items
 from ppmtf_jax.runtime.files import PathLike
@@ -132,12 +132,6 @@ class StoredTraces(TraceSet):
     def in_memory(self) -> Traces:
         require_memory_to_load(self.folder, self.n_events)
         return self.select_users(np.arange(self.n_users))
-
-
-def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
-    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
-    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
 
 
 def on_places(traces: TraceSet, places: PlaceTable, subject: str) -> TraceSet:

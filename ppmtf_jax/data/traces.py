@@ -498,17 +498,12 @@ class Traces(TraceSet):
         keep = _checked_mask(keep, self.n_events, "events")
         if not keep.any():
             raise InputError("traces", [Problem("at least one event to keep", "none")])
-        kept_per_user = counts_per_user(self.user[keep], self.n_users)
-        present = np.flatnonzero(kept_per_user)
-        pairs = None
-        if self.friendships is not None:
-            new_index = np.full(self.n_users, -1, np.int32)
-            new_index[present] = np.arange(len(present))
-            renamed = new_index[self.friendships].reshape(-1, 2)
-            pairs = renamed[(renamed >= 0).all(1)]
+        present = np.zeros(self.n_users, bool)
+        present[self.user[keep]] = True
+        number, pairs = renumbered(present, self.friendships)
         return replace(
             self,
-            user=np.repeat(np.arange(len(present), dtype=np.int32), kept_per_user[present]),
+            user=number[self.user[keep]],
             trace=self.trace[keep],
             instant=self.instant[keep],
             place=self.place[keep],
@@ -652,6 +647,12 @@ def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
     """How often each user occurs in the sorted array `user`, shape (users,)."""
     # `bincount` would copy to int64.
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
+
+
+def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
+    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
 
 
 def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:

@@ -14,7 +14,7 @@ from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Evaluation, Row
+from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
 from ppmtf_jax.runtime.progress import progress_bar
@@ -84,9 +84,9 @@ def evaluate(
         raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
     lineage |= {column_of(name): traces.digest for name, traces in whole_sets.items()}
-    whole = {TRAINING: train, "test": test, **whole_sets}
+    whole = {TRAINING: train, TEST: test, **whole_sets}
     sets, train, (test,) = sample_of_users(whole_sets, train, test)
-    sampled = sizes_of_sampled(whole, {TRAINING: train, "test": test, **sets})
+    sampled = sizes_of_sampled(whole, {TRAINING: train, TEST: test, **sets})
     check_comparable(**sets, train=train, test=test)
     n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)

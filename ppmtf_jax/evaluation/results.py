@@ -17,7 +17,9 @@ from ppmtf_jax.runtime.lineage import Lineage
 
 REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
 """Trace sets of a comparison; "real" are the test users, whose data no synthesizer saw."""
-RESERVED = (TRAINING, UNIFORM, "train", "test")
+TEST = "test"
+"""The test users where several sets are named, such as for `ppmtf attack`."""
+RESERVED = (TRAINING, UNIFORM, "train", TEST)
 """Names that no column of synthetic traces may have."""
 JSON_KIND = "evaluation"
 INFO_COLUMNS = ("direction", "unit", "meaning", "title", "good_value", "undefined")
