@@ -107,14 +107,11 @@ def draw_meetings(
         Probability that a random friend of one of the two is asked to come along; then, with the same probability, a
         further friend, and so on. A friend who is free joins, and this counts as a co-location.
 
-    Raises
-    ------
-    InputError
-        There is no friendship; the number is below 1 or above the number of combinations of friends and possible
-        instants; or not all are possible, because too many friends are already at different places.
-
     Notes
     -----
+    Raises `InputError`: there is no friendship; the number is below 1 or above the number of combinations of friends
+    and possible instants; or not all are possible, because too many friends are already at different places.
+
     The result is the same as if all proposals were read one by one. It is computed in rounds: each decides those
     proposals whose users have no earlier undecided proposal at the same instant.
 

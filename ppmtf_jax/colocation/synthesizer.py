@@ -190,17 +190,14 @@ def synthesize_colocations(
     **named_settings
         Settings by name, in place of `settings`.
 
-    Raises
-    ------
-    InputError
-        Friendships are not known; a place has no category (for privelet); the model has other places or instants, has
-        no likelihood, or makes drawn meetings impossible; the noisy numbers give no friendship or no co-location; or
-        `n_colocations` exceeds what friendships and instants allow. Errors depend only on noisy numbers and public
-        facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
-        possible, fewer are drawn.
-
     Notes
     -----
+    Raises `InputError`: friendships are not known; a place has no category (for privelet); the model has other places
+    or instants, has no likelihood, or makes drawn meetings impossible; the noisy numbers give no friendship or no
+    co-location; or `n_colocations` exceeds what friendships and instants allow. Errors depend only on noisy numbers and
+    public facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
+    possible, fewer are drawn.
+
     With the bounded rule and without a model, the traces and their friendships are differentially private, with the sum
     of the ledger's epsilons.
 

@@ -70,16 +70,13 @@ class PlaceTable:
     def from_frame(cls, frame: pd.DataFrame, *, may_lack_coordinates: bool = False) -> PlaceTable:
         """Validate a table with columns place, latitude, longitude and, optionally, category.
 
+        Raises `InputError`, which lists missing columns, repeated ids, and coordinates out of range or perhaps swapped.
+
         Parameters
         ----------
         may_lack_coordinates : bool
             Whether coordinates may be missing, as in a saved trace set. A place without coordinates is on no map, and
             functions that need distances refuse it.
-
-        Raises
-        ------
-        InputError
-            Listing missing columns, repeated ids, and coordinates that are out of range or look swapped.
         """
         problems = missing_columns(frame.columns, NEEDED_COLUMNS)
         if problems:

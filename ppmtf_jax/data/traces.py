@@ -266,11 +266,8 @@ class Traces(TraceSet):
     ) -> Traces:
         """Validate a table with columns user, instant, place and, optionally, trace (else 0).
 
-        Raises
-        ------
-        InputError
-            Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
-            the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
+        Raises `InputError`, which lists every problem of the table at once: missing columns, wrong types, unknown
+        places, instants outside the grid, a (user, trace, instant) given twice, no event, friends that are not users.
         """
         pieces = (frame.iloc[rows] for rows in pieces_of(len(frame)))
         return cls._of_table(EventTable(places, time_grid, friendships, frame.columns, len(frame), pieces), subject)
@@ -463,10 +460,7 @@ class Traces(TraceSet):
     def load(cls, folder: PathLike, *, progress: bool = False) -> Traces:
         """Read and validate a trace-set folder.
 
-        Raises
-        ------
-        InputError
-            Naming the files that are missing, unreadable or inconsistent, or changed since synthesis.
+        Raises `InputError`, which names files that are missing, unreadable, inconsistent or changed since synthesis.
         """
         table = open_trace_set(folder, progress=progress)
         require_memory_to_load(folder, table.n_events)

@@ -45,6 +45,10 @@ def discretize(
 ) -> tuple[Traces, ImportReport]:
     """Turn a table of raw check-ins, in any order, into traces.
 
+    Raises `InputError`, which lists every problem of the table at once: no rows, missing ids or times, bad coordinates,
+    no place column, time going backwards within a trace, a few times years away from all others; columns that seem
+    mixed up; or nothing left after filtering.
+
     Parameters
     ----------
     checkins : DataFrame
@@ -67,17 +71,6 @@ def discretize(
     stay_points : StayPoints, optional
         Rows are GPS fixes: take the stays among them, each as a check-in at every step of the stay (for
         `SpacedTraces` one at the arrival).
-
-    Returns
-    -------
-    (Traces, ImportReport)
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the table at once: no rows, missing ids or times, bad coordinates, no place column,
-        time going backwards within a trace, a few times years away from all others; columns that seem mixed up; or
-        nothing left after filtering.
 
     Examples
     --------

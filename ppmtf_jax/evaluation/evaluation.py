@@ -47,6 +47,9 @@ def evaluate(
 
     Of a set of more than `MOST_USERS` users, a random sample of this size is measured; see `sample_of_users`.
 
+    Raises `InputError`: slots or place tables differ; there is no synthetic set, or its name is reserved for another
+    column; or, with attacks, a synthetic user is not a training user, or a user is in both real sets.
+
     Parameters
     ----------
     synthetic : Traces, StoredTraces, or mapping of names to these
@@ -59,12 +62,6 @@ def evaluate(
     -------
     Evaluation
         Its columns are the synthetic sets, "training" and "uniform".
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ; there is no synthetic set, or its name is reserved for another
-        column; or, with attacks, a synthetic user is not a training user, or a user is in both real sets.
 
     Examples
     --------

@@ -108,6 +108,9 @@ def run_gibbs(
 ) -> GibbsResult:
     """Run `n_sweeps` Gibbs sweeps of `n_chains` chains (Murakami et al. 2021, Appendix H).
 
+    Raises `NumericalError`: a factor is no longer finite; the error names the sweep, the factor and the last
+    checkpoint. Raises `InputError`: the checkpoint belongs to another run.
+
     Parameters
     ----------
     key : typed key
@@ -124,13 +127,6 @@ def run_gibbs(
     devices : JAX devices that share the cells and the work
         By default all devices of all processes. The draws do not depend on the number of devices: each row has its own
         key, and sums over devices are taken in a fixed order.
-
-    Raises
-    ------
-    NumericalError
-        A factor is no longer finite; the error names the sweep, the factor and the last checkpoint.
-    InputError
-        The checkpoint belongs to another run.
     """
     problems = []
     if n_sweeps < 1 or n_chains < 1:

@@ -334,6 +334,9 @@ def plausible_deniability_test(
     the traces are in a folder, with at least as many parts of 65,536 users as there are processes, each process gets
     only the verdicts on the traces of its own users.
 
+    Raises `InputError`: the model did not make the traces, its traces have no likelihood, it is of nobody, or settings
+    are impossible. Raises `NumericalError`: a trace is impossible under its own input user.
+
     Parameters
     ----------
     model : FittedModel
@@ -345,13 +348,6 @@ def plausible_deniability_test(
         Seed of the subset of verifiers. It comes from the operating system if none is given.
     **named_settings
         Settings by name, in place of `settings`: `plausible_deniability_test(model, synthetic, k=20)`.
-
-    Raises
-    ------
-    InputError
-        The model did not make the traces, its traces have no likelihood, it is of nobody, or settings are impossible.
-    NumericalError
-        A trace is impossible under its own input user.
 
     Examples
     --------

@@ -151,6 +151,10 @@ def make_release(
     gets a nominal date with the same day of the week, because the date in the training data is that of a real event. A
     date that `synthesize` was asked for (`start`) stays.
 
+    Raises `InputError`: the verdicts belong to other traces; the traces were changed after the test; no trace passed;
+    or a visited place had fewer training users than `min_users_per_place`. If a model is given: it knows users, it did
+    not make the traces, the traces are only a part of those that it made, or settings are given.
+
     Parameters
     ----------
     synthetic : Traces or StoredTraces
@@ -164,13 +168,6 @@ def make_release(
         is not used for traces of nobody, which keep their ids.
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The verdicts belong to other traces; the traces were changed after the test; no trace passed; or a visited place
-        had fewer training users than `min_users_per_place`. If a model is given: it knows users, it did not make the
-        traces, the traces are only a part of those that it made, or settings are given.
 
     Examples
     --------
@@ -254,11 +251,8 @@ def save_release(
 
     The key is written first, because a release without its key could never be evaluated. Traces of nobody have no key.
 
-    Raises
-    ------
-    InputError
-        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written. The folder
-        for the key is missing, or it is given although the release has no key.
+    Raises `InputError`: a folder exists and may not be replaced, one folder lies in the other, or a folder cannot be
+    written. The folder for the key is missing, or it is given although the release has no key.
     """
     if (release.key is None) != (key_folder is None):
         expected = "no key: nobody stands behind these traces" if release.key is None else "a folder for the key"

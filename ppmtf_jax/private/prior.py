@@ -31,6 +31,9 @@ LEAST = 1e-3
 def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.ndarray, "slot place"]:
     """Weights of the places in each slot, positive.
 
+    Raises `InputError`: the file cannot be read, a weight is negative or not a number, a trace set has other slots, no
+    weight is at or near the places of the domain, the prior is the training traces, or it was synthesized from them.
+
     Parameters
     ----------
     path : path
@@ -40,12 +43,6 @@ def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.n
         and each weight is spread over the places around it. Otherwise the table must have the ids of the places.
     training : str
         Digest of the training traces. Neither they nor traces synthesized from them may be the prior.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, a weight is negative or not a number, a trace set has other slots, no weight is at or
-        near the places of the domain, the prior is the training traces, or it was synthesized from them.
     """
     marker = read_marker(path)
     if marker is not None and marker.kind in (TRACE_SET, SYNTHETIC):

@@ -204,6 +204,9 @@ class FittedModel:
         number of traces. Likewise, person 3 of a model of nobody is always the same. So a larger sample contains the
         traces of a smaller sample. Several processes share the work, and all get all traces; see `join_processes`.
 
+        Raises `InputError`: `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of
+        these days. Raises `NumericalError`: the model made a trace without any event.
+
         Parameters
         ----------
         n_traces : int, or int array of shape (users,)
@@ -222,13 +225,6 @@ class FittedModel:
         Traces
             Traces with the ids of the drawn users, in the model's order. The traces of each user are numbered from 0.
             Test them before any release. The people of a model of nobody have new ids, see `ids_of_people`.
-
-        Raises
-        ------
-        InputError
-            `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of these days.
-        NumericalError
-            The model made a trace without any event.
 
         Examples
         --------
@@ -380,13 +376,10 @@ class FittedModel:
     def load(cls, folder: PathLike) -> FittedModel:
         """Read a model folder.
 
-        Raises
-        ------
-        InputError
-            The folder is not a model folder, or has another format; a file is missing, damaged or changed; the
-            parameters do not match the tables of users and places; or the synthesizer is not registered. In the last
-            case, import the module that the message names before you load the model. The module is not imported
-            automatically, since a folder could then run any code.
+        Raises `InputError`: the folder is not a model folder, or has another format; a file is missing, damaged or
+        changed; the parameters do not match the tables of users and places; or the synthesizer is not registered. In
+        the last case, import the module that the message names before you load the model. The module is not imported
+        automatically, since a folder could then run any code.
         """
         return cls(**read_model(Path(folder)))
 

@@ -79,6 +79,9 @@ def fit(
 ) -> FittedModel:
     """Learn a generative model of traces.
 
+    Raises `InputError`: the system or a setting is unknown (the message names the most similar one), settings are
+    impossible, or a registered synthesizer breaks the contract of `Synthesizer`.
+
     Parameters
     ----------
     train : Traces, StoredTraces or DataFrame
@@ -95,12 +98,6 @@ def fit(
         another seed cannot resume. `jobs.steps.fit_resumably` stores a random seed for you.
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The system or a setting is unknown (the message names the most similar one), settings are impossible, or a
-        registered synthesizer breaks the contract of `Synthesizer`.
 
     Examples
     --------
