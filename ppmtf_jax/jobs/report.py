@@ -24,7 +24,7 @@ from ppmtf_jax.evaluation.results import RESERVED, TRAINING
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
-from ppmtf_jax.jobs.steps import open_released
+from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import lineage_of_key, statement_of
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
@@ -103,7 +103,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         way_out = "Run the job again"
         raise InputError(str(folder), [Problem("release or private/synthetic", "neither", way_out=way_out)])
     has_key = is_release and key.is_dir()
-    synthetic = open_released(source, train, key if has_key else None, progress=progress).in_memory()
+    synthetic = load_released(source, train, key if has_key else None, progress=progress)
     lineages: dict[str, dict[str, str]] = {
         "private/data": {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest},
         "private/model": dict(model.lineage) if model else {},

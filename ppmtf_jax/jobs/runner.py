@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
@@ -34,7 +33,7 @@ from ppmtf_jax.jobs.steps import (
     fit_model,
     import_data,
     kept_seed,
-    open_released,
+    load_released,
     release_traces,
     run_privacy_test,
     synthesize_traces,
@@ -111,8 +110,7 @@ class _Job:
         config, private, data = self.config, self.private, self.private / "data"
         self._clear_leftovers()
         importing = config.source, _with_digests(config.importing)
-        imported = partial(import_data, config.source, config.importing, data, **self.how)
-        self._do("import", lambda: imported().report, importing, [], [data])
+        self._do("import", lambda: self._import(data), importing, [], [data])
         self._check_k()
         self._make(config.system, config.fitting, private)
         self._do("release", self._release, config.releasing, ["test"], [self.release, private / "key"])
@@ -218,6 +216,9 @@ class _Job:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         append_text(self.private / LOG_FILE, f"{now} {text}\n")
 
+    def _import(self, data: Path) -> str:
+        return import_data(self.config.source, self.config.importing, data, **self.how).report
+
     def _check_k(self) -> None:
         """Refuse a k of the privacy test above the number of training users, unless there is noise on k."""
         if all(SYNTHESIZERS[system].of_nobody for system in (self.config.system, *self.config.compared)):
@@ -260,8 +261,8 @@ class _Job:
         synthetic = self._released(train) if self.release.is_dir() else self._load("synthetic")
         factors = model if isinstance(model, Factors) else None
         sets = {"synthetic": synthetic, "train": train, "test": self._load("data/test")}
-        with spinner("drawing", show=self.progress), output_folder(folder, PICTURES, overwrite=True) as started:
-            save_pictures(started, **sets, evaluation=self._evaluation(), factors=factors)
+        with spinner("drawing", show=self.progress), output_folder(folder, PICTURES, overwrite=True) as partial:
+            save_pictures(partial, **sets, evaluation=self._evaluation(), factors=factors)
 
     def _passed(self, folder: Path) -> Bool[np.ndarray, " trace"]:
         """Whether each synthetic trace of a system may be released: all traces of nobody, or those that passed."""
@@ -275,7 +276,7 @@ class _Job:
     def _released(self, train: Traces) -> Traces:
         """The release as it was written; if there is a key, with the ids of the input users."""
         key = self.private / "key"
-        return open_released(self.release, train, key if key.is_dir() else None).in_memory()
+        return load_released(self.release, train, key if key.is_dir() else None)
 
     def _evaluation(self) -> Evaluation:
         return Evaluation.from_json((self.private / METRICS_FILE).read_text(encoding="utf-8"))

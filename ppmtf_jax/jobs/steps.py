@@ -239,6 +239,13 @@ def release_traces(
     return release
 
 
+def load_released(
+    folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
+) -> Traces:
+    """The traces of `open_released`, in memory."""
+    return open_released(folder, train, key, key_needed=key_needed, progress=progress).in_memory()
+
+
 def open_released(
     folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
 ) -> TraceSet:
