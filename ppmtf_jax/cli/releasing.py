@@ -138,7 +138,8 @@ def release(
 
     The folder contains the traces with new ids in a random order, the places, the time grid, and a statement of what is
     protected and what is not (PRIVACY.txt, privacy.json). The key says which id belongs to which user; only you can
-    read it. Traces of nobody, such as those of the system private, need neither test nor key: give the model.
+    read it. Traces of nobody, such as those of the system private, need neither a test nor a key: give the model that
+    made them.
     """
     by = verdicts if model is None else model
     if by is None or (verdicts is not None and model is not None):

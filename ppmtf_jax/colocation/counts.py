@@ -110,7 +110,8 @@ def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int)
     """Co-locations as in section 4.3: read in order of time, each counts if both users have fewer than c so far.
 
     For reproduction of the paper. **One user can change the counts by more than c**: without her, her friends have room
-    for other co-locations, which leaves room for their friends, and so on along a chain. Noise for c is no protection.
+    for other co-locations, which leaves room for their friends, and so on along a chain. Noise for c does not protect
+    her.
 
     Raises `InputError`: the limit is below 1, or as in `find_colocations`.
 

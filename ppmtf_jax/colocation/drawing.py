@@ -47,7 +47,7 @@ class MeetingProbabilities:
         """From noisy counts: instants in proportion to their sums, places in proportion to projected counts.
 
         The projected counts are the nearest (least squares) non-negative counts with the same sum at each instant. So
-        noise at places where nobody meets is removed. Without a positive sum, all places are equally probable.
+        noise at places where nobody meets is removed. If an instant's sum is <= 0, all places are equally probable.
         """
         total = np.maximum(counts.sum(axis=1), 0)
         nearest = _nearest_not_negative(counts, total)

@@ -219,7 +219,7 @@ class Measurement:
         Raises `InputError` if the sets of a `Comparison` cannot be measured, before anything is computed.
     applies : callable, optional
         Whether the sets of a `Comparison` with a synthetic set have the measured data, such as friendships. A
-        measurement that applies to no synthetic set is left out; for others, it is undefined where it does not apply.
+        measurement that applies to no synthetic set is left out; if it applies to some, it is undefined for the others.
 
     Examples
     --------

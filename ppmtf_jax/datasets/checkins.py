@@ -48,7 +48,7 @@ class CheckinsSettings(FixTableSettings):
         end_latitude, end_longitude, end_place of trips: a name, or a number from 0 in a file without a header. By
         default, columns are found by common names.
     time_zone : str, optional
-        Time zone whose clocks the slots follow, such as Asia/Tokyo. Needed if times have no offset; otherwise UTC.
+        Time zone whose clocks slots follow, such as Asia/Tokyo. Needed if times have no offset; else UTC by default.
     times_in : str, optional
         Time zone of the times without an offset, such as UTC, if it is another zone.
     time_format : str, optional

@@ -143,7 +143,7 @@ def fit_resumably(
 def kept_seed(file: Path, seed: AnySeed) -> Seed:
     """The given seed; otherwise the seed in the file; otherwise a drawn seed, which the file then keeps.
 
-    So stopped work continues with its first seed. A file that others could have written is refused: `files.open_own`.
+    So stopped work continues with its first seed. A file that others could have written is refused (`files.open_own`).
     """
     if seed is not None:
         return draw_seed(seed)

@@ -155,7 +155,7 @@ class Limit:
 
         `value`: from 0 to 1, or NaN if it is not known. `people`: number of people from whom it was computed, not of
         traces, because traces of one person are not independent. `interval`: a 95 % interval from another method, such
-        as a bootstrap; at each end, the wider interval counts. `guess`: that of a guess, if it depends on the data.
+        as a bootstrap; at each end, the wider interval counts. `guess`: the result of one, if it depends on the data.
         """
         guess = self.guess if guess is None else guess
         if not (math.isfinite(value) and people > 0):

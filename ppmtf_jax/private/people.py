@@ -268,7 +268,8 @@ def _misplaced(
 ) -> float:
     """Total variation between simulated people and the population, less that by chance, on average over instants.
 
-    By chance, the simulated share of people at a place has a nearly normal error, of sqrt(2 variance / pi) on average.
+    By chance, the simulated share of people at a place has a nearly normal error, with a mean absolute value of
+    sqrt(2 variance / pi).
     """
     n_people, n_places = len(places), population.shape[1]
     apart = []

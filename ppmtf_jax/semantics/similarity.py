@@ -58,7 +58,8 @@ class VisitProfiles(NamedTuple):
         maps the r-th most visited place of u to the r-th most visited place of v. Proof: min(x, y) is the length of the
         interval of t > 0 with x >= t and y >= t. So the sum is the integral over t of the number of places r with
         pi_r(u) >= t and pi_sigma(r)(v) >= t. For every permutation, this number is at most the smaller of two numbers:
-        the number of places with pi(u) >= t, and the number with pi(v) >= t. Sorting reaches it at every t.
+        the number of places with pi(u) >= t, and the number with pi(v) >= t. The sorted permutation reaches this bound
+        at every t.
 
         Examples
         --------

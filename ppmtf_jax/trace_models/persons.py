@@ -31,7 +31,7 @@ class PersonModel(TraceModel):
     ) -> Float[np.ndarray, "trace class"]:
         """Exact log-probability (float64) of each whole trace under each of the classes.
 
-        `places`: `ABSENT` at instants without an event. The result is minus infinity if the model cannot make it.
+        `places`: `ABSENT` at instants without an event. Minus infinity if the model cannot make the trace.
         """
 
     def log_own_class(

@@ -52,7 +52,7 @@ def sample_traces(
     """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
     A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed at
-    a time. `users`: draw only the traces of these users. `shared`: processes share the work, and get all traces.
+    a time. `users`: draw only the traces of these users. `shared`: processes share the work, and each gets all traces.
     """
     n_users, (begin, stop, _) = len(traces_of_user), users.indices(len(traces_of_user))
     of_some = traces_of_user[begin:stop]

@@ -25,7 +25,7 @@ from ppmtf_jax.settings import Settings, Share
 from ppmtf_jax.streams import Stage, numpy_stream
 
 USUAL_CONCENTRATION = 30.0
-"""Weight of a prior of the usual density, in events. Large, because few people say little about what is usual."""
+"""Weight of a prior of the usual density, in events. Large, because few people cannot show what is usual."""
 LEAST_TEST_USERS = 2
 SEED = 0
 REFERENCE_STREAM = 0

@@ -55,7 +55,7 @@ def save_pictures(
     """Write population.png, transitions.png, utility.png; privacy.png if there are attacks, clusters.png with factors.
 
     Each file appears complete or not at all; existing ones are replaced. A missing folder is created. `factors`: those
-    of a model fitted to `train`. Raises `InputError`: the folder cannot be written to, or the sets do not fit.
+    of a model fitted to `train`. Raises `InputError`: the folder cannot be written to, or the sets do not match.
     """
     figures = {
         "population.png": population_maps(synthetic, train, test),
