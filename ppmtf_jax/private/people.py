@@ -235,7 +235,15 @@ def fit_people(
     clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
 
     def calibrated(kind: type[RememberingBridge], back: float) -> tuple[RememberingBridge, np.ndarray]:
-        law, targets = kind.from_arrays(law_arrays), _targets(domain, elsewhere, movements, back, share)
+        targets = Targets(
+            np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
+            np.float32(1 - movements.moves),
+            domain.distance_bin,
+            np.float32(movements.distances),
+            back,
+            np.float32(share),
+        )
+        law = kind.from_arrays(law_arrays)
         return calibrate(law, targets, clusters, share_back, jax_stream(seed, Stage.FIT, 2), advance)
 
     with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
@@ -246,19 +254,6 @@ def fit_people(
     remembers = _misplaced(places, population, slots) < neutral[1] + MOST_MISPLACED
     arrays = (law if remembers else chain).to_arrays()
     return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share, remembers)
-
-
-def _targets(
-    domain: Domain, elsewhere: Float[np.ndarray, "slot place"], movements: Movements, back: float, share: np.ndarray
-) -> Targets:
-    return Targets(
-        np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
-        np.float32(1 - movements.moves),
-        domain.distance_bin,
-        np.float32(movements.distances),
-        back,
-        np.float32(share),
-    )
 
 
 def _misplaced(
