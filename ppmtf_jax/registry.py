@@ -56,10 +56,7 @@ class Registry(Mapping[str, Entry]):
     def register(self, entry: Entry) -> Entry:
         """Add an entry.
 
-        Raises
-        ------
-        InputError
-            The name is taken, or the settings are not a dataclass that inherits from `Settings`.
+        Raises `InputError`: the name is taken, or the settings are not a dataclass that inherits from `Settings`.
         """
         kind = getattr(entry, "settings", None)
         if kind is not None and not (issubclass(kind, Settings) and is_dataclass(kind)):

@@ -52,8 +52,7 @@ class Settings:
 
     Annotations say what a field accepts, with bounds as `Annotated[int, Ge(1)]` or one of the names of this module,
     such as `Count`. Numbers of NumPy become numbers of Python. Lists become tuples, texts become paths, and whole
-    numbers become floats if the annotation asks for them. The keyword `subject` of a subclass names its settings in
-    errors.
+    numbers become floats if the annotation asks for them. The keyword `subject` names the settings in errors.
 
     Examples
     --------

@@ -4,8 +4,7 @@ All streams come from one seed. The seed is secret: with the seed and the progra
 has 128 bits, from the operating system unless the caller gives one. The key of a stage's stream is a hash of the seed
 and the stage's name, so that no two stages share a draw.
 
-Noise for differential privacy has no seed: it comes from `noise`. Seeded noise of `noise` is only for experiments, and
-is marked so.
+Noise for differential privacy has no seed: it comes from `noise`. Seeded noise is only for experiments, and marked so.
 """
 
 from __future__ import annotations

@@ -119,6 +119,9 @@ def reidentification_attacks(
 ) -> list[Reidentified]:
     """Attack traces with every estimator; the strongest comes first.
 
+    The attacks are sorted by the AUC of single traces. The first is the strongest *on these traces*: it was chosen by
+    the measured AUC, because an auditor looks for the worst case.
+
     Parameters
     ----------
     known : Traces
@@ -127,17 +130,8 @@ def reidentification_attacks(
         The attacked traces. Their user ids are only used to evaluate the attack.
     estimators : sequence of str, optional
         Names, each with settings if wanted, as in "tf rank=8". By default all estimators.
-    settings : ReidentificationSettings, optional
-    seed : int
-    progress : bool
     say : callable
         Receives progress messages.
-
-    Returns
-    -------
-    list of Reidentified
-        Sorted by the AUC of single traces, highest first. The first attack is the strongest *on these traces*: it was
-        chosen by the measured AUC, because an auditor looks for the worst case.
 
     Examples
     --------

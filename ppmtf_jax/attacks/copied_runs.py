@@ -16,8 +16,7 @@ def longest_copied_runs(windows: Windows, train: Windows, *, over_gaps: bool = F
 
     A run is a sequence of events at consecutive instants of a window, with `over_gaps` at any instants. It is copied if
     a training window has the same sequence of places. Long stays at a popular place match by chance; so compare with
-    the lengths for held-out users' traces. Both sets of windows have the same places. Work is n log n in the number of
-    events.
+    the lengths for held-out users' traces. Both sets of windows have the same places.
     """
     n_own = len(windows.window)
     # 1. Sort the runs that begin at each event of both sets, as in a suffix array.

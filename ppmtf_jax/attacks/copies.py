@@ -91,8 +91,7 @@ class CopyCheck:
     """Result of `check_copies`.
 
     `unicity` is that of the synthetic windows, `training_unicity` that of the training users, both among `crowd` users.
-    `copied_run` is in events, see `longest_copied_runs`; `nearest_share` is 1 - distance to the closest record, see
-    `nearest_shares`.
+    See `longest_copied_runs` for `copied_run`, in events, and `nearest_shares` for `nearest_share`.
     """
 
     unicity: Float[np.ndarray, " points"]
@@ -116,18 +115,9 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
     """Measure signs of copying in released traces, compared with the same numbers for test users.
 
     Windows of complete released traces are thinned to the instants of test windows; windows with one event are left
-    out. At most 2,000 windows of each set are measured, drawn at random.
-
-    Parameters
-    ----------
-    released, train, test : Traces
-        `train` and `test` are real traces of users who were, and were not, used to make the released traces.
-    seed : int
-
-    Raises
-    ------
-    InputError
-        The place tables or the periods of the grids differ, or a set has no window with two events.
+    out. At most 2,000 windows of each set are measured, drawn at random. `train` and `test` are real traces of users
+    who were, and were not, used to make the released traces. Raises `InputError`: the place tables or the periods of
+    the grids differ, or a set has no window with two events.
 
     Examples
     --------
@@ -148,8 +138,7 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
     """Compare windows; None if there is nothing to compare.
 
     Unicity depends on the number of users (the crowd). In a table of several systems all columns need the same crowd,
-    so the real sets determine it. With `crowd_of_released`, the number of released users is used in place of that of
-    test users.
+    so the real sets determine it. With `crowd_of_released`, the number of released users counts, not of test users.
     """
     length = comparison.window_length
     train, test = (comparison.statistic(_windows, each, length) for each in (comparison.train, comparison.test))

@@ -2,8 +2,7 @@
 
 The model (13) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility Traces"
 (TIFS 2017), is fitted to the rows (user, place) that have a transition. Neither the tensor nor its rows are stored. An
-update needs only products of the counts with a factor and, because the model is bilinear, the `rank` x `rank` Gram
-matrices of factors.
+update needs only products of the counts with a factor and, as the model is bilinear, `rank` x `rank` Gram matrices.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
 NEWTON_STEPS = 12
-"""Newton steps for the norm of a group whose places have different curvatures; Newton's method converges quadratically,
-from below."""
+"""Newton steps for the norm of a group whose places have different curvatures; they converge quadratically."""
 MIN_PADDED = 64
 # For each row and count, a fit holds products with a factor, gathered and summed, and indices.
 ARRAYS_OF_A_ROW = 6
@@ -43,8 +41,7 @@ class Factors(NamedTuple):
 class SparseTransitions(NamedTuple):
     """Transition counts of users, and the rows of the tensor that have a transition: the set D of (15).
 
-    Both lists are padded, with indices beyond the last user and place and counts of 0. `row_total` is the sum of the
-    counts of a row.
+    Both lists are padded, with indices beyond the last user and place and counts of 0. `row_total`: sum of a row.
     """
 
     row_user: Int[Array, " row"]

@@ -43,8 +43,7 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
 
     If the coordinates are a regular lattice, the eight cells around a place are adjacent. A lattice has evenly spaced
     rows and columns and no cell with two places; up to nine in ten cells may be empty. Otherwise two places are
-    adjacent if one is among the eight nearest of the other. Raises `InputError` if coordinates are missing, or the same
-    for all places.
+    adjacent if one is among the eight nearest of the other. Raises `InputError`: coordinates are missing or all alike.
     """
     n_places = len(places)
     if n_places == 1:

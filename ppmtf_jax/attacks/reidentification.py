@@ -24,23 +24,9 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     probability 1e-8. In a tie, the first user is guessed. Transitions are steps to the next instant; if the released
     traces have gaps, also steps over several instants, in the released and the training traces.
 
-    Parameters
-    ----------
-    released : Traces
-        What the attacker sees, on the places of `train`.
-    train : Traces
-    pool_traces : bool
-        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
-
-    Returns
-    -------
-    int array, shape (traces,) or, with `pool_traces`, (users,)
-        Index of the guessed training user, in the order of `released.trace_table()`.
-
-    Raises
-    ------
-    InputError
-        The place tables differ.
+    `pool_traces`: attack all traces of a user as one; for real data, where trace numbers only mark breaks. The result
+    has the index of the guessed training user for each row of `released.trace_table()`, or with `pool_traces` for each
+    user. Raises `InputError`: the place tables differ.
 
     Examples
     --------
@@ -57,12 +43,8 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
     """Share of the released traces whose training user is guessed right; chance is 1 / training users.
 
-    NaN if no training trace or no released trace has a transition.
-
-    Raises
-    ------
-    InputError
-        The place tables differ, or released users are not training users.
+    NaN if no training trace or no released trace has a transition. Raises `InputError`: the place tables differ, or
+    released users are not training users.
     """
     check_same_places(released=released, train=train)
     truth = training_user_of(released, train)

@@ -48,9 +48,8 @@ class Roc:
 def roc_by_weights(positive: np.ndarray, negative: np.ndarray) -> Callable[[Float[np.ndarray, " score"]], Roc]:
     """Return a function from weights of the scores, positives first, to the curve.
 
-    This makes bootstraps fast: the scores are sorted once, not in each resample. The rates are NaN if all
-    positives or all negatives have weight 0. Raises `InputError` if there are no positives or no negatives, or a score
-    is not a finite number.
+    This makes bootstraps fast: the scores are sorted once, not in each resample. The rates are NaN if all positives or
+    all negatives have weight 0. Raises `InputError` without positives or negatives, or if a score is not finite.
     """
     scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
     n_positive, n_negative = np.size(positive), np.size(negative)

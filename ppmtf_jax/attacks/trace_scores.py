@@ -112,6 +112,9 @@ def score_traces(
 ) -> TraceScores:
     """Score every attacked trace for every target user.
 
+    Raises `InputError`: the place tables differ, there are fewer than two target users, `max_gap` is below 1, or memory
+    is too small.
+
     Parameters
     ----------
     traces : Traces
@@ -123,12 +126,6 @@ def score_traces(
         uniform, which cancels in the ratio.
     max_gap : int
         After a longer gap, in instants, an event is scored as a first place.
-    progress : bool
-
-    Raises
-    ------
-    InputError
-        The place tables differ, there are fewer than two target users, `max_gap` is below 1, or memory is too small.
 
     Examples
     --------
@@ -245,13 +242,7 @@ def _summed(counts: Float[Array, "user place next_place"], floor: float | Float[
 
 @partial(jax.jit, static_argnames="n_rows")
 def _log_tables(
-    counts: Array,
-    total: Array,
-    n_others: Array,
-    floor: Array,
-    starts: Array,
-    steps: list,
-    n_rows: tuple[int, ...],
+    counts: Array, total: Array, n_others: Array, floor: Array, starts: Array, steps: list, n_rows: tuple[int, ...]
 ) -> tuple[Float[Array, "2 user place place"], list[Array]]:
     """The chains of users and of others, and for each gap the log-probabilities of its steps."""
     own = to_probabilities(counts.astype(jnp.float64), floor)

@@ -35,25 +35,9 @@ def unicity(
     other user's drawn window contains all drawn points. Shares are averaged over the repetitions. Only one window per
     user is used, so that users with longer traces do not have more points.
 
-    Parameters
-    ----------
-    traces : Traces or Windows
-    max_points : int
-    n_repeats : int
-    n_users : int, optional
-        Size of the crowd: the number of users drawn at random in each repetition, all by default. Compare only shares
-        with the same crowd size, because more users are unique in a small crowd.
-    seed : int
-
-    Returns
-    -------
-    float array, shape (max_points,)
-        NaN if there are fewer users than `n_users`.
-
-    Raises
-    ------
-    InputError
-        `max_points`, `n_repeats` or `n_users` is below 1.
+    `n_users`: size of the crowd, the number of users drawn at random in each repetition; all by default. Compare only
+    shares with the same crowd size, because more users are unique in a small crowd. With fewer users than that, all
+    shares are NaN. Raises `InputError`: `max_points`, `n_repeats` or `n_users` is below 1.
 
     Examples
     --------

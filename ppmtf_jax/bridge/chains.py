@@ -27,8 +27,7 @@ from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 # Rounds that adjust stays and distances, and maximum numbers of Sinkhorn iterations in a round and in the last round.
 # Some data need a few thousand iterations in the last round. The model's summary reports a remaining error.
 N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 5000
-# Sinkhorn stops when, in every cluster, the total variation between a step's distribution and its marginal is below
-# this.
+# Sinkhorn stops when, in every cluster, a step's distribution is within this total variation of its marginal.
 TOLERANCE = 1e-4
 # Near convergence, updates of rows and columns are overrelaxed (Thibault et al. 2021, Algorithms 14(5):143), which
 # needs a third of the iterations. Far from convergence, overrelaxed updates may diverge.
@@ -223,8 +222,7 @@ def _scale(
     v = jnp.transpose(scaling)
     u = jnp.ones_like(v)
     _, v, _, _ = lax.while_loop(is_open, iterate, (u, v, jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
-    # A constant factor of a cluster's scaling cancels in the probabilities; choose it such that the numbers are near
-    # one.
+    # A constant factor of a cluster's scaling cancels in the probabilities; it is chosen to keep numbers near one.
     v = v / jnp.exp(jnp.mean(jnp.log(jnp.maximum(v, TINY)), axis=0))
     total = from_next(v)
     u = before / jnp.maximum(total, TINY)

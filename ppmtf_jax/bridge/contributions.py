@@ -151,8 +151,7 @@ class Groups(NamedTuple):
         which, found = _numbered(group)
         heaviest, second = np.zeros((2, len(found)))
         np.maximum.at(heaviest, which, weight)
-        # One of the heaviest users of each group. If another user is equally heavy, the second heaviest has the same
-        # weight.
+        # One of the heaviest users of each group. If another is equally heavy, the second heaviest weighs the same.
         first = np.zeros(len(found), np.int64)
         is_heaviest = np.flatnonzero(weight == heaviest[which])
         first[which[is_heaviest]] = is_heaviest

@@ -89,8 +89,7 @@ class MoveSmoothing(NamedTuple):
 class SeenMoves:
     """Sorted pairs of places between which enough users moved, and the numbers of moves.
 
-    `overall` counts pairs with enough users over all slots, `count` only those with enough users also in the stretch of
-    time.
+    `overall` counts pairs with enough users over all slots, `count` those that also have them in the stretch of time.
     """
 
     place: Int[np.ndarray, " pair"]
@@ -190,8 +189,7 @@ class Movement:
         """Shrink the moves of a slot towards the moves of all slots, and the moves of all slots towards gravity.
 
         D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s),
-        where N counts the observed moves, N_s is N smoothed over slots, and t_d and t_s are `gravity_mass` and
-        `slot_mass`.
+        where N counts the observed moves, N_s is N smoothed over slots, t_d `gravity_mass` and t_s `slot_mass`.
         """
         kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
         in_slot, from_overall = kernel @ seen.count, seen.from_place(seen.overall[None])[0]

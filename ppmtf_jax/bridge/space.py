@@ -16,8 +16,7 @@ MAX_CELLS = 1024
 class Space(NamedTuple):
     """Distances between cells of places; with up to `MAX_CELLS` places, each place is a cell.
 
-    For 10,000 places, a table of places x places would need 400 MB and hours of arithmetic; a table of cells needs
-    4 MB.
+    For 10,000 places, a table of places x places would need 400 MB and hours of arithmetic, one of cells 4 MB.
     """
 
     cell: Int[np.ndarray, " place"]

@@ -54,10 +54,7 @@ POPULATION_GRID = PopulationSmoothing(
 )
 POPULATION_START = PopulationSmoothing(1.0, PLACE_USERS, 1.0, 1.0, 0.3)
 MOVE_GRID = MoveSmoothing(
-    (5.0, 20.0, 50.0, 100.0, 300.0),
-    (10.0, 50.0, 200.0, 1000.0, 5000.0),
-    (10.0, 50.0, 200.0, 1000.0),
-    BANDWIDTHS,
+    (5.0, 20.0, 50.0, 100.0, 300.0), (10.0, 50.0, 200.0, 1000.0, 5000.0), (10.0, 50.0, 200.0, 1000.0), BANDWIDTHS
 )
 MOVE_START = MoveSmoothing(20.0, 200.0, 200.0, 1.0)
 CLUSTER_START = ClusterSmoothing(1, 0.0, 0.3, 0.0)
@@ -81,8 +78,7 @@ class BridgeChoice(NamedTuple):
     population: PopulationSmoothing
     moves: MoveSmoothing
     clusters: ClusterSmoothing
-    # For each tried number of clusters: mean gain in log-probability (nats) of a held-out visit, compared with one
-    # cluster.
+    # For each tried number of clusters: mean gain over one cluster in log-probability (nats) of a held-out visit.
     gains: dict[int, float]
 
     @property

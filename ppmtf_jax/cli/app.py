@@ -22,9 +22,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def main(
-    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
+def main(show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """Handle the options of `ppmtf` itself, before any command."""
     if show_version:
         console.print(f"ppmtf_jax {version('ppmtf_jax')}", highlight=False)

@@ -24,7 +24,7 @@ from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import sample_of_users, sizes_of_sampled
-from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING, sample_remark
+from ppmtf_jax.evaluation.results import SYNTHETIC, TEST, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.limits import Judgement, worst
@@ -36,15 +36,13 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 
 Real = Annotated[Path, argument("TRACES", "Trace set of real users: what the attacker may know.")]
 Released = Annotated[
-    Path | None,
-    option("--released TRACES", "Attack these synthetic or released traces, knowing all real traces."),
+    Path | None, option("--released TRACES", "Attack these synthetic or released traces, knowing all real traces.")
 ]
 Key = Annotated[Path | None, option("--key KEY", "Key of the release.")]
 Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG or PDF.")]
 AttackSeed = Annotated[int, option("--seed N", "The same seed gives the same numbers.", callback=check_seed)]
 Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this command.")]
 
-TEST = "test"
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")

@@ -65,9 +65,7 @@ COMMANDS = {
         "Run all steps on a simulated city: a table, pictures, and traces that passed the privacy test.",
     ),
     "run": Listed(
-        "running.run",
-        WHOLE,
-        "Run all steps of a job file: import, fit, synthesize, test, release, evaluate, draw.",
+        "running.run", WHOLE, "Run all steps of a job file: import, fit, synthesize, test, release, evaluate, draw."
     ),
     "report": Listed(
         "reporting.report",

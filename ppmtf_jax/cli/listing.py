@@ -17,9 +17,7 @@ WIDE = 120
 
 
 @with_example("ppmtf list")
-def list_all(
-    markdown: Annotated[bool, option("--markdown", "Print Markdown tables.")] = False,
-) -> None:
+def list_all(markdown: Annotated[bool, option("--markdown", "Print Markdown tables.")] = False) -> None:
     """List all data sets, synthesizers, metrics and attacks."""
     if markdown:
         tell(markdown_tables())

@@ -43,10 +43,7 @@ LATE_HELP["run"] = _run_help
 
 
 @with_example("ppmtf run job.toml")
-def run(
-    config: Annotated[Path, argument("JOB.TOML", "The job file.")],
-    quiet: Quiet = False,
-) -> None:
+def run(config: Annotated[Path, argument("JOB.TOML", "The job file.")], quiet: Quiet = False) -> None:
     """Run all steps of a job file."""
     _run_and_show(JobConfig.load(config), quiet)
 

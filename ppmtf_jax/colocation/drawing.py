@@ -19,12 +19,10 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.completion import ABSENT
 
-# Minimum number of proposals at a time. If less than this share of the proposals is new, all remaining codes are
-# shuffled instead.
+# Minimum number of proposals at a time. If fewer than this share are new, all remaining codes are shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
-# Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy of it, and her earliest
-# proposal.
+# Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy, and her earliest proposal.
 PAIR_BYTES, USER_BYTES = 1, 16
 
 
@@ -49,8 +47,7 @@ class MeetingProbabilities:
         """From noisy counts: instants in proportion to their sums, places in proportion to projected counts.
 
         The projected counts are the nearest (least squares) non-negative counts with the same sum at each instant. So
-        noise at places where nobody meets is removed. If the sum of an instant is not positive, all places are equally
-        probable.
+        noise at places where nobody meets is removed. If an instant's sum is <= 0, all places are equally probable.
         """
         total = np.maximum(counts.sum(axis=1), 0)
         nearest = _nearest_not_negative(counts, total)
@@ -97,8 +94,7 @@ def draw_meetings(
     """Draw co-locations of random friends at random instants, one after the other.
 
     Two friends who are both free at the instant meet at a place drawn for it. If one of them is already at a place
-    because of another meeting, the other friend joins there; so groups form. If they are at two different places, they
-    do not meet.
+    because of another meeting, the other friend joins there; so groups form. At two different places, they do not meet.
 
     Parameters
     ----------
@@ -111,14 +107,11 @@ def draw_meetings(
         Probability that a random friend of one of the two is asked to come along; then, with the same probability, a
         further friend, and so on. A friend who is free joins, and this counts as a co-location.
 
-    Raises
-    ------
-    InputError
-        There is no friendship; the number is below 1 or above the number of combinations of friends and possible
-        instants; or not all are possible, because too many friends are already at different places.
-
     Notes
     -----
+    Raises `InputError`: there is no friendship; the number is below 1 or above the number of combinations of friends
+    and possible instants; or not all are possible, because too many friends are already at different places.
+
     The result is the same as if all proposals were read one by one. It is computed in rounds: each decides those
     proposals whose users have no earlier undecided proposal at the same instant.
 
@@ -187,8 +180,7 @@ def _nearest_not_negative(
     falling = -np.sort(-counts, axis=1)
     rank = np.arange(1, counts.shape[1] + 1)
     level = (np.cumsum(falling, axis=1) - total[:, None]) / rank
-    # Counts above their level come first. The largest count is always above its level, except if the sum is 0 (then it
-    # is equal).
+    # Counts above their level come first. The largest count is above its level, or equal to it if the sum is 0.
     last = np.maximum((falling > level).sum(axis=1) - 1, 0)
     return np.maximum(counts - np.take_along_axis(level, last[:, None], axis=1), 0)
 
@@ -239,8 +231,7 @@ def _draw_places(
 ) -> Int[np.ndarray, " proposal"]:
     """Draw a place for each proposal with the probabilities of its instant."""
     upto = np.cumsum(of_place, axis=1)
-    # Rows are concatenated, each of length 1. Draws are slightly below 1, so that no sum is rounded up into the next
-    # row.
+    # Rows are concatenated, each of length 1. Draws are slightly below 1, so that no sum reaches the next row.
     ends = upto / upto[:, -1:] + np.arange(len(of_place))[:, None]
     wanted = instant + rng.random(len(instant)) * (1 - 2.0**-30)
     return np.searchsorted(ends.ravel(), wanted, side="right") - instant * of_place.shape[1]

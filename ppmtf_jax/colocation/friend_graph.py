@@ -52,12 +52,8 @@ class FriendGraph:
     def of(cls, traces: Traces) -> FriendGraph:
         """The friendships of the users of some traces.
 
-        `Traces` has already removed repeated friendships and users who list themselves.
-
-        Raises
-        ------
-        InputError
-            The traces have no table of friendships, or were built without validation and have impossible pairs.
+        `Traces` has already removed repeated friendships and users who list themselves. Raises `InputError`: the traces
+        have no table of friendships, or were built without validation and have impossible pairs.
         """
         if traces.friendships is None:
             way_out = "Give a table of friendships with columns user, friend to Traces.from_frame"
@@ -68,11 +64,8 @@ class FriendGraph:
     def from_pairs(cls, user_ids: np.ndarray, pairs: np.ndarray) -> FriendGraph:
         """Build a graph from pairs of user indices in any order; a pair that is given several times counts once.
 
-        Raises
-        ------
-        InputError
-            User ids are repeated, an index belongs to no user, or a user is her own friend (one error lists all of
-            these); or the pairs are not an integer array with two columns.
+        Raises `InputError`: user ids are repeated, an index belongs to no user, or a user is her own friend (one error
+        lists all of these); or the pairs are not an integer array with two columns.
         """
         pairs = np.asarray(pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):

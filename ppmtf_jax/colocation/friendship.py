@@ -55,8 +55,7 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: Nois
     from 0 to n - 1. The bound is reached if she has no friend in one graph, and all users as friends in the other.
 
     In the paper, the user is also removed from n. Then p changes by at most 2/n as well, where n is the larger number
-    of users, but noise of scale 2 / (n epsilon) differs between the two graphs, and the ratio of their densities has no
-    bound.
+    of users, but noise of scale 2 / (n epsilon) differs between the graphs: the ratio of their densities has no bound.
     """
     source = noise or SecureNoise()
     noisy = source.add_laplace(np.array([graph.n_pairs]), max(graph.n_users - 1, 1), epsilon)

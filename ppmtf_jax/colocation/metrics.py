@@ -160,8 +160,7 @@ def clustering_coefficient(graph: FriendGraph) -> float:
     of paths of two friendships.
     """
     degrees = graph.degrees()
-    # Each friendship points to the user with more friends, so that all rows are short, even those of users with many
-    # friends.
+    # Each friendship points to the user with more friends, so that all rows are short, even of users with many friends.
     rank = np.argsort(np.argsort(degrees, kind="stable"))
     low, high = np.sort(rank[graph.pairs], axis=1).T
     ones = np.ones(len(low), np.int64)

@@ -20,8 +20,7 @@ def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> Friend
 
     The Erdos-Renyi model of section 4.4 of the co-location paper. The users' ids are 0, 1, ...
 
-    Raises `InputError`: there is no user, the probability is impossible, or so many friendships would not fit into the
-    memory.
+    Raises `InputError`: there is no user, the probability is impossible, or so many friendships do not fit into memory.
 
     Notes
     -----

@@ -29,18 +29,10 @@ UNBOUNDED_RUNS = (
 def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:
     """The statement: what is protected, mechanisms, neighbours, privacy budget, and what is not protected.
 
-    Parameters
-    ----------
-    made : ColocationSynthesis
-    earlier : EarlierRuns
-        Earlier runs on the same data, which also spent privacy budget. By default none.
-
-    Returns
-    -------
-    dict
-        JSON values: format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected,
-        not_protected, randomness. `private` says whether the sum of the ledger bounds everything that the traces reveal
-        about a user; see `is_bounded`. Epsilon and delta are the sums over this run and all earlier runs.
+    `earlier`: earlier runs on the same data, which also spent privacy budget; by default none. Returns JSON values:
+    format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected, not_protected, randomness.
+    `private` says whether the sum of the ledger bounds everything that the traces reveal about a user; see
+    `is_bounded`. Epsilon and delta are the sums over this run and all earlier runs.
 
     Examples
     --------

@@ -64,18 +64,15 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Completion of traces, and meetings with friends of friends, add further co-locations by chance.
     subtract_chance : bool
         Draw fewer co-locations, so that the total including co-locations by chance is right. Refused if chance alone
-        makes more than the total. This happens for data with few events per user, because synthetic traces have an
-        event at every instant.
+        makes more than the total. This happens where users have few events, because synthetic traces are complete.
     max_events : int
-        Maximum number of events of a user that are counted for places and instants of meetings. The noise is
-        proportional to it.
+        Maximum number of a user's events that count for meetings. The noise is proportional to it.
     max_friends : int
         Maximum number of friends with whom a user is counted at one place and instant. The noise is proportional to it.
     max_meetings : int
         Maximum number of co-locations of a user that are counted for the total number. The noise is proportional to it.
     max_transitions : int
-        Maximum number of moves of a user that are counted for the model of all other moves. The noise is proportional
-        to it.
+        Maximum number of moves of a user that count for the model of all other moves. The noise is proportional to it.
     mechanism : "privelet" or "laplace"
         "privelet": noise that is small for categories of places. "laplace": noise that is small for single places.
     limit_rule : "bounded" or "greedy"
@@ -84,8 +81,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
         "erdos-renyi": any two users are friends with the same probability. "configuration": the distribution of the
         number of friends is that of the data.
     max_degree : int
-        Maximum number of friends of a user that are counted for the configuration model. The noise is proportional to
-        it.
+        Maximum number of friends of a user that count for the configuration model. The noise is proportional to it.
     meetings : "published" or "by-counts"
         Instants and places of meetings. "published": as in the paper, instants are equally probable. "by-counts": in
         proportion to the nearest non-negative counts. This is better only if counts are well above their noise;
@@ -94,8 +90,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Probability that a friend of two people who meet is asked to come along, then a further friend, and so on. At
         least 0 and below 1.
     completion : "random" or "most-probable"
-        How traces are completed between meetings. "most-probable" is the published way; it repeats the most probable
-        trace.
+        How traces are completed between meetings. "most-probable", as published, repeats the most probable trace.
     """
 
     epsilon_friendship: Positive = 1.0
@@ -132,7 +127,6 @@ class ColocationSynthesis:
     traces : Traces
         One trace over one period of the data's time grid for each of the users "synthetic 0", "synthetic 1", ..., who
         represent no real person; with friendships.
-    settings : ColocationSettings
     accountant : Accountant
         Its ledger lists everything that was spent. **The ledger does not hold with the greedy rule, nor for a given
         model.** It says if the noise is not private.
@@ -174,14 +168,12 @@ def synthesize_colocations(
 
     Noisy numbers are computed from the data: the probability of a friendship, the number of co-located pairs of friends
     at each place and instant, and their total number. From these numbers alone, a friendship graph and meetings are
-    drawn (`draw_meetings`). The events between meetings are completed under a trace model, by default TPM with its own
-    budget.
+    drawn (`draw_meetings`). A trace model fills the time between meetings, by default TPM with its own budget.
 
     Parameters
     ----------
     traces : Traces
         Traces with friendships, unless `graph` is given.
-    settings : ColocationSettings, optional
     graph : FriendGraph, optional
         The graph of all users; needed if some of them have no event.
     model : FittedModel, optional
@@ -195,22 +187,17 @@ def synthesize_colocations(
         Seed of all draws except the noise. Keep it secret. By default it comes from the operating system.
     record : function of a Spending
         Receives every line of the ledger before its noise is drawn, because a run that fails later has still spent it.
-    progress : bool
-        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`.
 
-    Raises
-    ------
-    InputError
-        Friendships are not known; a place has no category (for privelet); the model has other places or instants, has
-        no likelihood, or makes drawn meetings impossible; the noisy numbers give no friendship or no co-location; or
-        `n_colocations` exceeds what friendships and instants allow. Errors depend only on noisy numbers and public
-        facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
-        possible, fewer are drawn.
-
     Notes
     -----
+    Raises `InputError`: friendships are not known; a place has no category (for privelet); the model has other places
+    or instants, has no likelihood, or makes drawn meetings impossible; the noisy numbers give no friendship or no
+    co-location; or `n_colocations` exceeds what friendships and instants allow. Errors depend only on noisy numbers and
+    public facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
+    possible, fewer are drawn.
+
     With the bounded rule and without a model, the traces and their friendships are differentially private, with the sum
     of the ledger's epsilons.
 
@@ -290,8 +277,7 @@ def noisy_colocation_counts(
 ) -> Float[np.ndarray, "instant place"]:
     """Noisy number of pairs of friends at each place and instant of a period: Q' of section 4.3.
 
-    The counts are summed over all periods of the data; noisy counts may be negative. `seed` determines which events
-    count.
+    Counts are summed over all periods of the data; noisy counts may be negative. `seed` decides which events count.
 
     Notes
     -----
@@ -326,8 +312,7 @@ def _synthetic_friends(
 ) -> FriendGraph:
     epsilon, n_users, most = settings.epsilon_friendship, graph.n_users, settings.max_degree
     if settings.graph_model == "erdos-renyi":
-        # The ledger lists the number of friendships, not the probability computed from it, so that every line is about
-        # whole numbers.
+        # The ledger lists the number of friendships, not the probability, so that every line is about whole numbers.
         to_spend = accountant.spend("number of friendships", epsilon, sensitivity=max(n_users - 1, 1))
         probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
         return sample_erdos_renyi(n_users, probability, seed=seed)

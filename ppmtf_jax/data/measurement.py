@@ -39,8 +39,7 @@ class MetricInfo:
     unit : str
         As an axis shows it: "bins", "share of traces".
     direction : {"lower", "higher", "zero", "none"}
-        Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither good nor bad, such
-        as a count.
+        Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither, such as a count.
     good_value : str
         A good value in words, such as "near 0".
     undefined : str
@@ -134,8 +133,7 @@ class Comparison:
         """`function(traces, *args)`, computed once for all measurements and columns.
 
         Results for the real sets are kept for all comparisons with these sets, other results only for this comparison.
-        The function must be defined in a module: a lambda that is made at each call would be computed again. `args` are
-        hashable.
+        The function must be defined in a module: a lambda made at each call is computed again. `args` are hashable.
         """
         memo = self._of_real if traces is self.train or traces is self.test else self._of_measured
         key = (function, traces, *args)
@@ -214,16 +212,14 @@ class Measurement:
         Whether the traces of each trace number are measured separately, and the numbers averaged; see `part_of_trace`
         for users with different numbers of traces.
     pools_gaps : bool
-        Whether synthetic traces with gaps are measured together also if complete traces are measured by trace number:
-        they have few events each.
+        Whether synthetic traces with gaps, which have few events each, are measured together in any case.
     reading : callable, optional
         From a `Comparison` of the training set and settings to an `Interpretation` for each quantity.
     check : callable, optional
         Raises `InputError` if the sets of a `Comparison` cannot be measured, before anything is computed.
     applies : callable, optional
-        Whether the sets of a `Comparison` with a synthetic set have the measured data, such as friendships.
-        A measurement that applies to no synthetic set is left out; if it applies to some, it is undefined for the
-        others.
+        Whether the sets of a `Comparison` with a synthetic set have the measured data, such as friendships. A
+        measurement that applies to no synthetic set is left out; if it applies to some, it is undefined for the others.
 
     Examples
     --------

@@ -18,6 +18,8 @@ Degrees = np.ndarray | float
 class PlaceTable:
     """The places that events can be at.
 
+    Raises `InputError`: coordinates are not on the globe.
+
     Parameters
     ----------
     ids : array, shape (places,)
@@ -26,11 +28,6 @@ class PlaceTable:
         Degrees; NaN where they are not known.
     category : array of str, shape (places,), or None
         A label such as "home" or "restaurant".
-
-    Raises
-    ------
-    InputError
-        Coordinates are not on the globe.
 
     Examples
     --------
@@ -73,17 +70,13 @@ class PlaceTable:
     def from_frame(cls, frame: pd.DataFrame, *, may_lack_coordinates: bool = False) -> PlaceTable:
         """Validate a table with columns place, latitude, longitude and, optionally, category.
 
+        Raises `InputError`, which lists missing columns, repeated ids, and coordinates out of range or perhaps swapped.
+
         Parameters
         ----------
-        frame : DataFrame
         may_lack_coordinates : bool
             Whether coordinates may be missing, as in a saved trace set. A place without coordinates is on no map, and
             functions that need distances refuse it.
-
-        Raises
-        ------
-        InputError
-            Listing missing columns, repeated ids, and coordinates that are out of range or look swapped.
         """
         problems = missing_columns(frame.columns, NEEDED_COLUMNS)
         if problems:

@@ -1,6 +1,6 @@
-"""Traces of a folder for other users: in another order, or some of them; for data that do not fit into memory.
+"""Some or all traces of a set, in another order and with new users; for sets that do not fit into memory.
 
-The events are in a temporary file of 12 bytes an event. The file has no name, so nothing of it is left even if the
+The events are in a temporary file, which takes 12 bytes an event. It has no name, so nothing of it is left even if the
 program is killed.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
-from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces, renumbered
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces
+from ppmtf_jax.data.traces import Traces, TraceSet, renumbered
 from ppmtf_jax.runtime.devices import from_all_processes, own_items
 
 # Smaller sets stay in memory.
@@ -25,19 +25,19 @@ MOST_BYTES_IN_MEMORY = 2**25
 
 
 class Rearranged:
-    """Some traces of a set with new users and trace numbers, in parts of `PART_USERS` new users.
+    """Chosen traces of a set, with new users and trace numbers, in parts of `PART_USERS` new users.
 
-    If several processes share the set, each reads its own users. They exchange the events of a part when it is read.
+    If several processes share the set, each reads the traces of some of the old users. The processes exchange the
+    events of a part of new users when this part is read.
 
     Parameters
     ----------
-    traces : TraceSet
     user_of_trace : int array, shape (traces,)
-        As `traces.trace_table` gives it.
+        The old user of each trace, as in `traces.trace_table`.
     chosen : int array, shape (rows,)
-        The chosen traces, in the new order.
+        Indices of the chosen traces, in the new order.
     user, trace : int arrays, shape (rows,)
-        The new user, which ascends from 0 on, and the new trace number of each chosen trace.
+        The new user and the new trace number of each chosen trace. Users ascend from 0 on.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Rearranged:
             n_written += len(found)
             of_block += np.bincount(block_of_row[row], minlength=len(of_block))
             at_place += np.bincount(place, minlength=len(at_place))
-        self.edges = np.stack(edges)  # of the events of each part from each block
+        self.edges = np.stack(edges)  # for each block: where its events of each part begin
         self.of_all, self.shared = blocks.of_all, blocks.shared
         self.begins = np.concatenate([[0], np.cumsum(blocks.sum_of_all(of_block))])  # as in `StoredTraces`
         self.at_place = blocks.sum_of_all(at_place)  # number of events at each place
 
     def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
-        """The users and the events of each block; users are counted from the first of the block."""
+        """The users and the events of each block; the events number the users of their block from 0."""
         for users, rows in self.parts():
             for first in range(users.start, users.stop, BLOCK_USERS):
                 stop = min(first + BLOCK_USERS, users.stop)
@@ -88,16 +88,16 @@ class Rearranged:
                 yield slice(first, stop), EventRows(user - np.int32(first - users.start), *columns)
 
     def parts(self, *, own: bool = False) -> Iterator[tuple[slice, EventRows]]:
-        """The users and the events of each part; users are counted from the first of the part.
+        """The users and the events of each part; the events number the users of their part from 0.
 
-        `own`: only the parts of this process, see `own_items`. Every process that has a share of the traces calls this.
+        `own`: only the parts of this process, see `own_items`. If processes share the traces, all of them must call it.
         """
         n_processes = jax.process_count()
         if not own or self.n_parts < n_processes:
             for number in range(self.n_parts):
                 yield self._part(number, self.of_all(self._stored(number)))
             return
-        # A part for each process in turn, so that afterwards all write at the same time.
+        # In each turn, every process gets one part, so that all of them write at the same time.
         for numbers in zip_longest(*(own_items(self.n_parts, process) for process in range(n_processes))):
             number = numbers[jax.process_index()]
             if self.shared:
@@ -108,7 +108,7 @@ class Rearranged:
                 yield self._part(number, events)
 
     def _stored(self, number: int | None) -> Int[np.ndarray, "event 3"]:
-        """New row, instant and place of the events of a part that this process has read; of no part, no events."""
+        """New row, instant and place of the events of a part that this process has read; no events without a part."""
         content, width = [], 3 * np.dtype(np.int32).itemsize
         for begin, stop in [] if number is None else self.edges[:, number : number + 2].tolist():
             self.store.seek(begin * width)

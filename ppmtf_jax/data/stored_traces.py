@@ -1,6 +1,6 @@
 """Traces in a folder, read in blocks of users, and written part by part; for data that do not fit into memory.
 
-The parts of a trace set are files. No user is in two parts, and the ids of users ascend from part to part.
+The parts of a trace set are its files. No user is in two parts, and the ids of users ascend from part to part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ppmtf_jax.data.trace_set import (
     trace_files,
     write_about,
 )
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices, renumbered
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import is_first_process, joined_over_processes, of_all_processes, own_items
 from ppmtf_jax.runtime.files import PathLike
@@ -45,7 +45,7 @@ PART_USERS = PART_BLOCKS * BLOCK_USERS
 
 
 class EventRows(NamedTuple):
-    """Events as they are in a file, users as numbers."""
+    """Columns of events, as in a file, but with numbers in place of the ids of users and places."""
 
     user: np.ndarray
     trace: np.ndarray
@@ -69,7 +69,7 @@ class StoredTraces(TraceSet):
     friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
-    rows: Blocks[EventRows] | None = None  # the rows of this process, if they are not read from the folder
+    rows: Blocks[EventRows] | None = None  # the events of this process, if they are not read from the folder
     whole: bool = False  # whether every process reads all blocks
 
     @property
@@ -78,7 +78,7 @@ class StoredTraces(TraceSet):
 
     @property
     def own_blocks(self) -> range:
-        """The numbers of the blocks of this process: those of whole parts, if there are enough parts."""
+        """The numbers of the blocks of this process: whole parts, unless there are fewer parts than processes."""
         n_blocks = len(self.begins) - 1
         n_parts = -(-n_blocks // PART_BLOCKS)
         if self.whole:
@@ -134,12 +134,6 @@ class StoredTraces(TraceSet):
         return self.select_users(np.arange(self.n_users))
 
 
-def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
-    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
-    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
-
-
 def on_places(traces: TraceSet, places: PlaceTable, subject: str) -> TraceSet:
     """The same traces with the places of another table; `InputError` about `subject` if an event is elsewhere."""
     if isinstance(traces, StoredTraces) and (places.index_of(traces.places.ids) >= 0).all():
@@ -154,7 +148,7 @@ def in_own_parts(traces: TraceSet) -> bool:
 
 
 def read_whole(traces: TraceSet) -> TraceSet:
-    """The same traces, all of which this process reads."""
+    """The same traces, of which every process reads all blocks."""
     return replace(traces, whole=True) if isinstance(traces, StoredTraces) else traces
 
 
@@ -183,13 +177,13 @@ class _OutOfOrderError(Exception):
 
 
 def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[EventRows, np.ndarray]]:
-    """The rows from `begin` to `stop` of all files, in pieces; and the ids of the users who begin in each piece.
+    """The events from `begin` to `stop`, numbered over all files, in pieces.
 
-    Users are numbered in the order of appearance.
+    With each piece come the ids of the users whose first event is in it. Users are numbered in the order of appearance.
     """
     before, n_users, last = 0, 0, None
     for path in trace_files(Path(folder)):
-        # Most files store each distinct id of a place only once. The ids are needed in this form, so it is kept.
+        # Most files store each distinct id of a place only once. Arrow keeps this form, which `_encoded` needs.
         with opened(path, read_dictionary=["place"]) as file:
             for group in range(file.num_row_groups):
                 n = file.metadata.row_group(group).num_rows
@@ -229,18 +223,9 @@ def _whole(column: Any) -> np.ndarray:
 def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
-    All traces are loaded and sorted only if users, traces or instants are not in ascending order in the files. Each of
-    several processes checks a share of the events, so all of them have to call this function together.
-
-    Parameters
-    ----------
-    with_friends : bool
-        Read the friendships, if there are any. Without them, users need less memory.
-
-    Raises
-    ------
-    InputError
-        As for `Traces.load`.
+    If users, traces or instants are not in ascending order in the files, all traces are loaded and sorted. Several
+    processes share the check, so all of them have to call this function together. Without `with_friends`, friendships
+    are not read, and users need less memory. Raises `InputError` as `Traces.load` does.
 
     Examples
     --------
@@ -273,9 +258,9 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
 
 
 class _Checked(NamedTuple):
-    """Events in order: the ids of their users, and what comes first and last."""
+    """What is known of events that are in order."""
 
-    ids: np.ndarray
+    ids: np.ndarray  # of their users
     begins: np.ndarray  # index of the first event of each user, among all events
     first: tuple[int, int]  # trace and instant of the first event
     last: tuple[int, int]
@@ -301,7 +286,7 @@ def _checked(folder: PathLike, table: EventTable, own: range, advance: Callable[
 
 
 def _checked_together(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
-    """Check all events, of which each process reads its own; all find the same, or raise the same error."""
+    """Check all events, of which each process reads its own; all processes return the same or raise the same error."""
     checked = None
     with suppress(InputError, _OutOfOrderError):
         checked = _checked(folder, table, own, advance)
@@ -342,12 +327,8 @@ def _check_ascend(user_ids: np.ndarray) -> None:
 def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
     """Write a trace-set folder, with a file for each part if there are several; it appears only when it is complete.
 
-    The parts have different users, in the order of their ids, and the same places and time grid.
-
-    Raises
-    ------
-    InputError
-        A part has users whose ids do not come after those of the part before.
+    The parts have different users, in the order of their ids, and the same places and time grid. Raises `InputError`: a
+    part has users whose ids do not come after those of the part before.
     """
     parts = iter(parts)
     first = next(parts)
@@ -361,7 +342,7 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
 
 
 def joined(parts: Iterable[Traces]) -> Traces:
-    """The parts of a set, as in `save_in_parts`, as one set in memory; friendships between parts are not known."""
+    """The parts of a set, as in `save_in_parts`, as one set in memory; only a single part keeps its friendships."""
     one, *others = parts
     if not others:
         return one
@@ -381,8 +362,8 @@ def parts_of_users(table: pd.DataFrame, user: str) -> list[pd.DataFrame]:
 def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = None) -> None:
     """Write the files of a trace set into an existing folder; see `save_in_parts`.
 
-    `n_parts`: the number of parts of all processes; None if this process alone writes. If there are at least as many
-    parts as processes, `parts` are those of this process, as in `own_items`. Otherwise every process has all parts,
+    `n_parts`: the number of parts of all processes; None if only this process writes. If there are at least as many
+    parts as processes, `parts` are those of this process, as in `own_items`. Otherwise every process gives all parts,
     and the first process writes them.
     """
     file, is_first = folder / TRACES_FILE, n_parts is None or is_first_process()

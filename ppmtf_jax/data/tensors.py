@@ -82,8 +82,7 @@ class Trimming(Settings, subject="trimming"):
 def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int) -> CountTensors:
     """Count transitions and visits of every user, trimmed.
 
-    The kept cells depend only on the seed, the user's id and her own traces: adding or removing a user changes no other
-    user's counts.
+    The kept cells depend only on the seed, the user's id and her own traces: other users do not change her counts.
 
     Examples
     --------

@@ -27,6 +27,8 @@ JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 class TimeGrid:
     """Discrete time: instants of equal step, and the slot that each instant belongs to.
 
+    Raises `InputError`, which lists everything that does not fit.
+
     Parameters
     ----------
     start : str
@@ -39,11 +41,6 @@ class TimeGrid:
         IANA name of the zone of `start`.
     period : int
         Instants after which the slots repeat: what one synthetic trace covers. Default: the whole grid.
-
-    Raises
-    ------
-    InputError
-        Listing everything that does not fit.
 
     Examples
     --------
@@ -175,12 +172,8 @@ class TimeGrid:
     def whole_days(self, most: int) -> TimeGrid:
         """The first whole days of the grid: at most `most` days; whole weeks if there are at least seven days.
 
-        The result begins at `first_midnight`. Slots that it does not have are left out of its numbers.
-
-        Raises
-        ------
-        InputError
-            The step does not divide a day, or the grid has no whole day.
+        The result begins at `first_midnight`. Slots that it does not have are left out of its numbers. Raises
+        `InputError`: the step does not divide a day, or the grid has no whole day.
 
         Examples
         --------

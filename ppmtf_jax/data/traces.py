@@ -186,8 +186,6 @@ class Traces(TraceSet):
         Index of the user, number of the trace among that user's, instant of the grid, index of the place.
     user_ids : array, shape (users,)
         The user's own identifiers, sorted.
-    places : PlaceTable
-    time_grid : TimeGrid
     friendships : int32 array, shape (pairs, 2), or None
         User indices, the smaller first, each pair once.
     origin : Origin or None
@@ -268,11 +266,8 @@ class Traces(TraceSet):
     ) -> Traces:
         """Validate a table with columns user, instant, place and, optionally, trace (else 0).
 
-        Raises
-        ------
-        InputError
-            Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
-            the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
+        Raises `InputError`, which lists every problem of the table at once: missing columns, wrong types, unknown
+        places, instants outside the grid, a (user, trace, instant) given twice, no event, friends that are not users.
         """
         pieces = (frame.iloc[rows] for rows in pieces_of(len(frame)))
         return cls._of_table(EventTable(places, time_grid, friendships, frame.columns, len(frame), pieces), subject)
@@ -403,12 +398,10 @@ class Traces(TraceSet):
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own.
 
-        Parameters
-        ----------
-        with_time_and_coordinates : bool
-            Also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and longitude (NaN where not
-            known). The date of synthetic traces is nominal: all begin on the date of the first period of the training
-            data, or, in a release, on a date with the same day of the week, unless `synthesize` was given a start.
+        `with_time_and_coordinates`: also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and
+        longitude (NaN where not known). The date of synthetic traces is nominal: all begin on the date of the first
+        period of the training data, or, in a release, on a date with the same day of the week, unless `synthesize` was
+        given a start.
 
         Examples
         --------
@@ -467,11 +460,7 @@ class Traces(TraceSet):
     def load(cls, folder: PathLike, *, progress: bool = False) -> Traces:
         """Read and validate a trace-set folder.
 
-        Raises
-        ------
-        InputError
-            Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
-            synthesized.
+        Raises `InputError`, which names files that are missing, unreadable, inconsistent or changed since synthesis.
         """
         table = open_trace_set(folder, progress=progress)
         require_memory_to_load(folder, table.n_events)
@@ -498,25 +487,17 @@ class Traces(TraceSet):
     def select_events(self, keep: np.ndarray) -> Traces:
         """Some of the events; `keep` has one boolean for each event, and users without an event are dropped.
 
-        Raises
-        ------
-        InputError
-            `keep` is something else, such as indices, or no event is kept.
+        Raises `InputError`: `keep` is something else, such as indices, or no event is kept.
         """
         keep = _checked_mask(keep, self.n_events, "events")
         if not keep.any():
             raise InputError("traces", [Problem("at least one event to keep", "none")])
-        kept_per_user = counts_per_user(self.user[keep], self.n_users)
-        present = np.flatnonzero(kept_per_user)
-        pairs = None
-        if self.friendships is not None:
-            new_index = np.full(self.n_users, -1, np.int32)
-            new_index[present] = np.arange(len(present))
-            renamed = new_index[self.friendships].reshape(-1, 2)
-            pairs = renamed[(renamed >= 0).all(1)]
+        present = np.zeros(self.n_users, bool)
+        present[self.user[keep]] = True
+        number, pairs = renumbered(present, self.friendships)
         return replace(
             self,
-            user=np.repeat(np.arange(len(present), dtype=np.int32), kept_per_user[present]),
+            user=number[self.user[keep]],
             trace=self.trace[keep],
             instant=self.instant[keep],
             place=self.place[keep],
@@ -663,6 +644,12 @@ def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
     """How often each user occurs in the sorted array `user`, shape (users,)."""
     # `bincount` would copy to int64.
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
+
+
+def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
+    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
 
 
 def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:

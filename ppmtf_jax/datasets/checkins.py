@@ -48,8 +48,7 @@ class CheckinsSettings(FixTableSettings):
         end_latitude, end_longitude, end_place of trips: a name, or a number from 0 in a file without a header. By
         default, columns are found by common names.
     time_zone : str, optional
-        Time zone whose clocks the slots follow, such as Asia/Tokyo. Needed if times have no offset; otherwise UTC by
-        default.
+        Time zone whose clocks slots follow, such as Asia/Tokyo. Needed if times have no offset; else UTC by default.
     times_in : str, optional
         Time zone of the times without an offset, such as UTC, if it is another zone.
     time_format : str, optional
@@ -113,14 +112,11 @@ def read_checkins(
         plain integers ("007" is not one), they become integers. With a trace column, the traces are renumbered from 0
         for each user.
 
-    Raises
-    ------
-    InputError
-        Listing every problem of the table at once. Rows are numbered as in the file, where the header is row 1; rows of
-        a DataFrame are named by its index.
-
     Notes
     -----
+    Raises `InputError`, which lists every problem of the table at once. Rows are numbered as in the file, where the
+    header is row 1; rows of a DataFrame are named by its index.
+
     Times are ISO 8601 ("2012-04-03T18:00:00", "2012-04-03 18:00", with "Z" or "-04:00" or nothing), dates such as
     "13.4.2012" or "April 13, 2012" with a time of 24 or 12 hours, or a count of seconds, milliseconds, microseconds or
     nanoseconds since 1970-01-01 UTC. The other rows tell whether "3/4/2012" is in March or April; if no row tells it,

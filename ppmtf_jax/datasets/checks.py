@@ -16,8 +16,7 @@ from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited, PlaceChoice
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
-# Legal clocks are within about three hours of solar time, as in the far west of China; UTC and foreign zones differ
-# more.
+# Legal clocks are within about three hours of solar time, as in the far west of China; other zones differ more.
 MAX_SUN_H = 4
 MAX_SCATTER_DEGREES, MAX_FAR_SHARE = 0.5, 0.25
 # Coordinates are suspected if they are further than this from the city of their time zone, and another way to read them

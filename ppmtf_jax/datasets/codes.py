@@ -20,8 +20,7 @@ class Codes:
 
     Blanks around texts are removed. `n_written` counts texts that differ only in these blanks as different values.
     `padded` has the codes of the values that were written with blanks at least once. While all values are whole
-    numbers, also as texts, and lie close enough together, an array has their codes. Otherwise a dictionary has the
-    codes.
+    numbers, also as texts, and lie close enough together, an array has their codes, otherwise a dictionary.
     """
 
     def __init__(self) -> None:

@@ -117,11 +117,6 @@ class Discretization(Settings, subject="discretization"):
         Whether check-ins at other places (of few users, or not among the most visited) are dropped or moved to the
         nearest place that is kept. Check-ins outside of a grid, or far from all given places, are always dropped.
 
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
-
     Examples
     --------
     Slots of six hours, different at weekends:

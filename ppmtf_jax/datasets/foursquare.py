@@ -50,23 +50,17 @@ def read_foursquare(
 
     The file has TABs between eight columns and no header: user, venue, category id, category name (both may be
     missing), latitude, longitude, offset from UTC in minutes, UTC time such as "Tue Apr 03 18:00:00 +0000 2012". Local
-    time is UTC plus the offset. Published files are Latin-1 or UTF-8; the reader recognizes both.
+    time is UTC plus the offset. Published files are Latin-1 or UTF-8; the reader recognizes both. Raises `InputError`,
+    which lists every problem of the file; also where most offsets are not those of `time_zone`.
 
     Parameters
     ----------
     file_or_folder : path
         The file, plain or gzipped, or a folder that holds one of them.
-    settings : FoursquareSettings
-        All settings as one object.
-    discretization : Discretization or SpacedTraces
-        How check-ins become events, in place of the settings n_places, grid, step_s and so on.
+    settings, discretization
+        As for `read_checkins`.
     **named
         Settings by name, see `FoursquareSettings`: `time_zone`, `drop_bad_rows`, `n_places`, `step_s` and others.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the file at once; also where most offsets are not those of `time_zone`.
 
     References
     ----------

@@ -87,33 +87,23 @@ def read_geolife(
 
     A PLT file has six header lines, then a line for each GPS fix: latitude, longitude, 0, altitude in feet (not read),
     days since 1899-12-30, date, time. Times are GMT. Files are recordings, not trips, so a user's files are one trace
-    unless `max_gap_s` divides it.
+    unless `max_gap_s` divides it. Raises `InputError`: there is no PLT file, or some cannot be read; or there are lines
+    that are no fixes, counted by file.
 
     Parameters
     ----------
     folder_or_archive : path
         Folder somewhere below which the files are, or a tar (plain, gzipped or the like) or zip archive of it.
-    settings : GeolifeSettings
-        All settings as one object.
-    discretization : Discretization or SpacedTraces
-        How fixes become events, in place of the settings grid, step_s and so on. It must have `GridPlaces`, because
-        fixes have no place ids. Fixes outside of the box, such as trips abroad and errors of the receiver, are left out
-        and counted.
-    stay_points : StayPoints
-        Take the stays among a user's fixes as check-ins, in place of all fixes.
+    settings, discretization, stay_points
+        As for `read_checkins`. The places must be `GridPlaces`, because fixes have no place ids. Fixes outside of the
+        box, such as trips abroad and errors of the receiver, are left out and counted.
     **named
         Settings by name, see `GeolifeSettings`: `time_zone`, `drop_bad_rows`, `grid`, `step_s` and others.
 
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the names of their folders, such as "007". The report counts fixes with coordinates that are not on
-        the globe.
-
-    Raises
-    ------
-    InputError
-        There is no PLT file, or some cannot be read; lines that are no fixes, counted by file.
+        User ids are the names of their folders, such as "007". The report counts fixes that are nowhere on the globe.
 
     References
     ----------

@@ -59,7 +59,7 @@ def read_gowalla(
     """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
 
     Rows that repeat another row entirely are dropped, and so are friendships with a user who has no event left. The
-    report counts both.
+    report counts both. Raises `InputError`, which lists every problem of both files.
 
     Parameters
     ----------
@@ -68,19 +68,12 @@ def read_gowalla(
         or gzipped.
     edges_file : path, optional
         TABs between user and friend, no header; plain or gzipped.
-    settings : GowallaSettings
-        All settings as one object.
-    discretization : Discretization or SpacedTraces
-        How check-ins become events, in place of the settings n_places, grid, step_s and so on.
+    settings, discretization
+        As for `read_checkins`.
     **named
         Settings by name, see `GowallaSettings`: `time_zone`, which is needed, `drop_bad_rows`, `n_places` and others.
         The data covers the world and has UTC times. Instants follow the clocks of the zone, and the report counts the
         check-ins that are far from it.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of both files at once.
 
     References
     ----------

@@ -92,18 +92,18 @@ def read_lbsn2vec(
 ) -> tuple[Traces, ImportReport]:
     """Read dataset_connected_<city>.mat: check-ins by hour of the week, and friendships.
 
+    Raises `InputError`, which lists every problem of the file.
+
     Parameters
     ----------
     city_file : path
         MATLAB 5: selected_checkins (user, hour of the week from 1, which is Monday 0 to 1 o'clock local time, venue
         index, category index), friendship_old, friendship_new, selected_users_IDs, selected_venue_IDs.
-    settings : Lbsn2vecSettings
-        All settings as one object.
     category_names_file : path, optional
         The same as the setting `category_names`. A category without a name is called by its index.
-    discretization : Discretization
-        How check-ins become events, in place of the settings n_places, step_s and so on. The step has to be whole
-        hours, and places cannot be on a grid. Slots come round every day, so that a synthetic trace is a day.
+    settings, discretization
+        As for `read_checkins`. The step has to be whole hours, and places cannot be on a grid. Slots come round every
+        day, so that a synthetic trace is a day.
     **named
         Settings by name, see `Lbsn2vecSettings`: `graph`, `time_zone`, `drop_bad_rows`, `n_places` and others. The zone
         is only the name of the time grid's zone, because the hours are already local.
@@ -111,13 +111,7 @@ def read_lbsn2vec(
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0, so
-        distances mean nothing.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the file at once.
+        User ids are the file's user_index, place ids Foursquare's. All places are at 0, 0, so distances mean nothing.
 
     Notes
     -----
@@ -187,7 +181,7 @@ def read_lbsn2vec_table(
 ) -> tuple[Traces, ImportReport]:
     """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
 
-    Check-ins at venues without coordinates are left out, and counted in the report.
+    Check-ins at venues without coordinates are left out and counted. Raises `InputError`, which lists every problem.
 
     Parameters
     ----------
@@ -196,9 +190,7 @@ def read_lbsn2vec_table(
         week_verified; plain or gzipped.
     friendships_file : path, optional
         Table with columns user, friend: friendships before the check-ins (old) or after them (new).
-    settings : Lbsn2vecTableSettings
-        All settings as one object.
-    category_names_file, discretization
+    settings, category_names_file, discretization
         As for `read_lbsn2vec`; places on a grid are possible.
     **named
         Settings by name, see `Lbsn2vecTableSettings`: `verified_only`, `time_zone`, `drop_bad_rows`, `n_places` and
@@ -208,11 +200,6 @@ def read_lbsn2vec_table(
     -------
     (Traces, ImportReport)
         User ids are the user_index of the city's MATLAB file.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the files at once.
 
     Examples
     --------

@@ -31,23 +31,10 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
     """Read training and test traces, 9:00 to 19:00 in thirty instants of 20 minutes, each a slot of its own.
 
     User and place ids are the indices of the files (user_index, poi_index), as in the official synthetic traces,
-    tensors and factors. The traces come from six days of 2013; their common grid begins nominally on 2013-07-01.
-
-    Parameters
-    ----------
-    folder : path
-        With POI_X.csv, POIindex_X.csv, traintraces_X.csv and testtraces_X.csv for one city X (published: TK), each
-        plain or gzipped (.csv.gz).
-
-    Returns
-    -------
-    (Traces, Traces)
-        Training and test traces over the same places, which are in the order of poi_index.
-
-    Raises
-    ------
-    InputError
-        Files or columns are missing, or the content is not as expected; all problems of a file at once.
+    tensors and factors. The traces come from six days of 2013; their common grid begins nominally on 2013-07-01. The
+    folder has POI_X.csv, POIindex_X.csv, traintraces_X.csv and testtraces_X.csv for one city X (published: TK), each
+    plain or gzipped (.csv.gz). Training and test traces have the same places, in the order of poi_index. Raises
+    `InputError`, which lists all problems of a file: it is missing, or its content is not as expected.
 
     References
     ----------
@@ -74,18 +61,9 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
 def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
     """Read a file of official synthetic traces, plain or gzipped.
 
-    Its columns are user, trace_no, time_slot (or time_period), time_instant (within the slot) and poi_index.
-
-    Parameters
-    ----------
-    file : path
-    like : Traces
-        The training traces: they give the places and the time grid. A synthetic trace covers one period of the grid.
-
-    Raises
-    ------
-    InputError
-        The file is not of that kind, or does not fit places and time grid; all problems at once.
+    Its columns are user, trace_no, time_slot (or time_period), time_instant (within the slot) and poi_index. The
+    training traces `like` give the places and the time grid. A synthetic trace covers one period of the grid. Raises
+    `InputError`, which lists all problems: the file is not of that kind, or does not fit places and time grid.
     """
     grid = like.time_grid.one_period()
     if grid.n_instants % grid.n_slots:
@@ -103,11 +81,7 @@ def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarra
     """Read the official factors: "A" (users, rank), "B" and "C" (places, rank), "D" (slots, rank).
 
     The folder has one file ending in _A.csv (or _A.csv.gz), and so on; hyper-parameters (_Lam_A, _mu_A) are not read.
-
-    Raises
-    ------
-    InputError
-        A file is missing, is there twice, or holds something else than numbers.
+    Raises `InputError`: a file is missing, is there twice, or holds something else than numbers.
     """
     factors, problems = {}, []
     for name in "ABCD":
@@ -131,15 +105,8 @@ def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarra
 def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
     """Read an official count tensor, one row for each positive cell.
 
-    Returns
-    -------
-    DataFrame
-        Columns user, place, next_place, count for transitions; user, place, slot, count for visits.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or has other columns.
+    The columns are user, place, next_place, count for transitions; user, place, slot, count for visits. Raises
+    `InputError`: the file cannot be read, or has other columns.
     """
     table = _read_table(Path(file), ("user_index", "poi_index_from", ("poi_index_to", "time_slot"), "count"))
     names = {"user_index": "user", "poi_index_from": "place", "poi_index_to": "next_place", "time_slot": "slot"}

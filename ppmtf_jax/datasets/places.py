@@ -134,8 +134,7 @@ class MostVisited(Settings, subject="most visited places"):
 class GivenPlaces(Settings, subject="places"):
     """The places of a table that is given, visited or not, and no others.
 
-    A check-in belongs to the place with its place id. Other people's check-ins have no influence, so the places may be
-    public.
+    A check-in belongs to the place with its place id. Other check-ins have no influence, so the places may be public.
 
     Parameters
     ----------
@@ -344,7 +343,7 @@ def keep_shared_places(
     """Keep the places where at least `min_users` training users have events.
 
     Readers count all users, so a place may have fewer training users. `ppmtf import` and jobs call this function after
-    the split.
+    the split. Raises `InputError`: no place has `min_users` users, or a set has no event left.
 
     Parameters
     ----------
@@ -363,11 +362,6 @@ def keep_shared_places(
     -------
     tuple of Traces
         The training users' and the others', on the same places. Users without an event are dropped.
-
-    Raises
-    ------
-    InputError
-        No place has `min_users` users, or a set has no event left.
 
     Examples
     --------

@@ -40,11 +40,6 @@ class SpacedTraces(Settings, subject="spaced traces"):
     max_gap_s : float, optional
         A new trace begins after more than these seconds of true time; traces of one place are dropped.
 
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
-
     Examples
     --------
     >>> import pandas as pd
@@ -138,16 +133,8 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
 def split_traces(traces: Traces, share: float) -> tuple[Traces, Traces]:
     """The first traces of each user, at least one, and the user's other traces.
 
-    Parameters
-    ----------
-    traces : Traces
-    share : float
-        Share of each user's traces that come first, rounded up.
-
-    Raises
-    ------
-    InputError
-        The share is not above 0 and below 1, or leaves no trace on the other side.
+    `share`: share of each user's traces that come first, rounded up. Raises `InputError`: the share is not above 0 and
+    below 1, or leaves no trace on the other side.
     """
     if not 0 < share < 1:
         raise InputError("split", [Problem("a share above 0 and below 1", repr(share))])

@@ -30,11 +30,6 @@ class StayPoints(Settings, subject="stay points"):
         A longer time without a fix ends a stay: a user who is at home again after a month has been elsewhere. By
         default half a day, so that a night without a signal is part of a stay.
 
-    Raises
-    ------
-    InputError
-        A value is not positive.
-
     References
     ----------
     .. [1] Li, Zheng, Xie, Chen, Liu, Ma: Mining User Similarity Based on Location History, GIS 2008. They use 200 m and
@@ -53,18 +48,9 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     search goes on after it. Otherwise the search goes on from the next fix. This is the definition of Li et al. 2008.
     Their algorithm also counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
 
-    Parameters
-    ----------
-    fixes : DataFrame
-        Columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. The rows may be in
-        any order.
-    settings : StayPoints
-
-    Returns
-    -------
-    DataFrame
-        Columns user, trace where there is one, latitude, longitude (means of the fixes), arrival, departure (UTC),
-        users and traces in the order of their first rows.
+    `fixes` has the columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. The
+    rows may be in any order. The result has the columns user, trace where there is one, latitude, longitude (means of
+    the fixes), arrival and departure (UTC), with users and traces in the order of their first rows.
 
     Notes
     -----

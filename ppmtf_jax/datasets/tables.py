@@ -47,8 +47,6 @@ class Rows:
 
     Parameters
     ----------
-    connection : Connection
-    parts : sequence of Part
     prepare : function, optional
         Changes each piece before it is stored.
     more : function, optional
@@ -207,6 +205,8 @@ def read_columns(
 ) -> Columns:
     """Read columns and rename them; ids and columns with numbers only become numbers.
 
+    Raises `InputError`: a file cannot be read, or columns are missing.
+
     Parameters
     ----------
     source : path of a file or folder, list of paths, or table
@@ -219,11 +219,6 @@ def read_columns(
         What encloses texts that contain delimiters; False: nothing does.
     subject : str
         What errors call the data.
-
-    Raises
-    ------
-    InputError
-        A file cannot be read, or columns are missing.
 
     Examples
     --------

@@ -65,8 +65,7 @@ def parse_times(
     times_in : str, optional
         Zone of the times without an offset. Default: `time_zone`.
     time_format : str, optional
-        A format of `datetime.strptime`, or day-first, month-first, unix or gps. Default: inferred from the whole
-        column.
+        A format of `datetime.strptime`, or day-first, month-first, unix or gps. By default inferred from the column.
 
     Returns
     -------

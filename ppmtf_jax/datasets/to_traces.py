@@ -45,6 +45,10 @@ def discretize(
 ) -> tuple[Traces, ImportReport]:
     """Turn a table of raw check-ins, in any order, into traces.
 
+    Raises `InputError`, which lists every problem of the table at once: no rows, missing ids or times, bad coordinates,
+    no place column, time going backwards within a trace, a few times years away from all others; columns that seem
+    mixed up; or nothing left after filtering.
+
     Parameters
     ----------
     checkins : DataFrame
@@ -52,7 +56,6 @@ def discretize(
         datetime64, for order and gaps), place (optional on a grid, and for given places if other check-ins go to the
         nearest place) and, optionally, category, and trace (rows of one trace are together and in time order; traces
         are numbered anew from 0 for each user).
-    discretization : Discretization or SpacedTraces
     time_zone : str
         IANA name of the zone of local_time.
     friendships : DataFrame, optional
@@ -68,17 +71,6 @@ def discretize(
     stay_points : StayPoints, optional
         Rows are GPS fixes: take the stays among them, each as a check-in at every step of the stay (for
         `SpacedTraces` one at the arrival).
-
-    Returns
-    -------
-    (Traces, ImportReport)
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the table at once: no rows, missing ids or times, bad coordinates, no place column,
-        time going backwards within a trace, a few times years away from all others; columns that seem mixed up; or
-        nothing left after filtering.
 
     Examples
     --------
@@ -139,7 +131,6 @@ def to_traces(
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "places with ids", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
-    # Check and code the rows.
     how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows} | dict(times)
     how["as_table"] = stay_points is not None or drop_repeated
     coded = code_checkins(rows, time_zone, subject=subject, findings=findings, **how)
@@ -148,11 +139,9 @@ def to_traces(
         repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
         notes.append(stays_as_checkins(connection, stay_points, time_zone, repeat_s, subject))
     n_duplicates = _drop_repeated(rows) if drop_repeated else 0
-    # Assign places.
     assigned = assign_places(coded, discretization.places, min_users, others)
     notes += suspicions(coded, discretization.places, assigned, time_zone, subject)
     n_left_out, places = assigned.n_left_out.tolist(), assigned.places
-    # Assign instants and traces.
     user_ids = user_ids[coded.in_order["user"]]
     visits = _visits(connection, coded.in_order["user"], assigned.goes_to, "trace" in rows.columns)
     events = discretization.events_of(visits, time_zone)

@@ -2,8 +2,7 @@
 
 It needs no download. Because the truth is known, the city shows whether a method finds the truth. People belong to one
 of four clusters that live in different quarters and keep different hours; they commute, eat, shop and go out to places
-chosen by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator is good
-enough.
+chosen by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator will do.
 
 Places have a random stream of their own, and so have people in blocks of `BLOCK_USERS`: a complete block is the same
 whatever the number of users, and a city too large for memory can be made in pieces.
@@ -140,7 +139,6 @@ class ToyCity:
         One trace for each user; hourly instants from Monday midnight in twelve cyclic two-hour slots; friendships.
     cluster : int array, shape (users,)
         True cluster of each user, an index into `cluster_names`.
-    cluster_names : tuple of str
     home : int array, shape (users,)
         Index of the place where the user lives.
     work : int array, shape (users,)
@@ -166,9 +164,10 @@ def toy_city(
 ) -> ToyCity:
     """Simulate a city: who was where at each hour, who is whose friend, and the truth behind it.
 
+    Raises `InputError`, which lists every argument that is out of range.
+
     Parameters
     ----------
-    n_users : int
     n_places : int
         At least 8, one of each category.
     n_days : int
@@ -176,17 +175,9 @@ def toy_city(
     missing : float
         Probability in [0, 1) that an event is absent, as in check-ins. Every user keeps at least one event.
     period : "day" or "week"
-        What a synthetic trace will cover: the two-hour slots repeat every day, or those of weekdays and weekends differ
-        and repeat every week.
+        What a synthetic trace will cover: two-hour slots repeat every day, or every week and differ at weekends.
     seed : int
         At least 0.
-    progress : bool
-        Show a progress bar where there is a terminal.
-
-    Raises
-    ------
-    InputError
-        Listing every argument that is out of range.
 
     Examples
     --------
@@ -221,13 +212,7 @@ def toy_city(
 
 
 def toy_city_pieces(
-    n_users: int,
-    *,
-    n_places: int = 100,
-    n_days: int = 7,
-    missing: float = 0.2,
-    period: str = "day",
-    seed: int = 0,
+    n_users: int, *, n_places: int = 100, n_days: int = 7, missing: float = 0.2, period: str = "day", seed: int = 0
 ) -> Iterator[ToyCity]:
     """The same city as `toy_city`, in pieces of `BLOCK_USERS` users, so that only one piece is in memory.
 

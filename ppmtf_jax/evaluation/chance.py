@@ -96,18 +96,9 @@ def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, 
 
     The numbers are computed again for ten random parts of the training users and of the test users: half of the users
     or less. For a share f of the users, drawn without replacement, the variance of a statistic over such parts is
-    (1 - f) / f times the variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife).
-
-    Parameters
-    ----------
-    numbers : function of two Traces that returns a mapping of names to float
-        Such as `evaluated` with a given `n_instants`.
-    train, test : Traces
-
-    Returns
-    -------
-    dict of str to float
-        NaN for a number that is undefined for a part; empty if a set has fewer than four users.
+    (1 - f) / f times the variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife). `numbers`
+    is a function such as `evaluated` with a given `n_instants`. A number that is undefined for a part has the error
+    NaN; if a set has fewer than four users, there are no errors.
 
     References
     ----------

@@ -14,7 +14,7 @@ from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Evaluation, Row
+from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
 from ppmtf_jax.runtime.progress import progress_bar
@@ -47,6 +47,9 @@ def evaluate(
 
     Of a set of more than `MOST_USERS` users, a random sample of this size is measured; see `sample_of_users`.
 
+    Raises `InputError`: slots or place tables differ; there is no synthetic set, or its name is reserved for another
+    column; or, with attacks, a synthetic user is not a training user, or a user is in both real sets.
+
     Parameters
     ----------
     synthetic : Traces, StoredTraces, or mapping of names to these
@@ -54,20 +57,11 @@ def evaluate(
         The time grid has the slots of the real sets. A single set becomes the column "synthetic".
     train, test : Traces or StoredTraces
         Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
-    settings : EvaluationSettings
-    progress : bool
-        Show a progress bar where there is a terminal.
 
     Returns
     -------
     Evaluation
         Its columns are the synthetic sets, "training" and "uniform".
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ; there is no synthetic set, or its name is reserved for another
-        column; or, with attacks, a synthetic user is not a training user, or a user is in both real sets.
 
     Examples
     --------
@@ -87,9 +81,9 @@ def evaluate(
         raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
     lineage |= {column_of(name): traces.digest for name, traces in whole_sets.items()}
-    whole = {TRAINING: train, "test": test, **whole_sets}
+    whole = {TRAINING: train, TEST: test, **whole_sets}
     sets, train, (test,) = sample_of_users(whole_sets, train, test)
-    sampled = sizes_of_sampled(whole, {TRAINING: train, "test": test, **sets})
+    sampled = sizes_of_sampled(whole, {TRAINING: train, TEST: test, **sets})
     check_comparable(**sets, train=train, test=test)
     n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)

@@ -105,7 +105,6 @@ def judge(
 
     Parameters
     ----------
-    quantity : MetricInfo
     synthetic, training, uniform : float
         The number of synthetic traces, of training users, and of random places; NaN if it is undefined.
     reading : Interpretation
@@ -276,6 +275,8 @@ def judge_uses(
 ) -> list[JudgedUse]:
     """Judge all uses by the rows of an evaluation.
 
+    The uses are in the order of `USES`, without those for which the evaluation has none of the `needs`.
+
     Parameters
     ----------
     rows : sequence of Row
@@ -286,11 +287,6 @@ def judge_uses(
         The column to judge.
     chance : mapping of metrics to Chance
         See `chance_of`; a metric that is missing counts as exact.
-
-    Returns
-    -------
-    list of JudgedUse
-        In the order of `USES`, without the uses for which the evaluation has none of the `needs`.
 
     Examples
     --------

@@ -44,15 +44,7 @@ PERSONS = (
 )
 """The metrics of memory: returns, places of a window and their shares, days, nights, how regular people are."""
 
-CHECKINS = (
-    "jump_1h_tv",
-    "jump_6h_tv",
-    "jump_24h_tv",
-    "jump_later_tv",
-    "events_w1",
-    "event_gap_tv",
-    "day_events_tv",
-)
+CHECKINS = ("jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv", "events_w1", "event_gap_tv", "day_events_tv")
 """The metrics of events with gaps: when they are, and how far people move between them."""
 
 FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")

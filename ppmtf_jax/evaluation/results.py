@@ -17,7 +17,9 @@ from ppmtf_jax.runtime.lineage import Lineage
 
 REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
 """Trace sets of a comparison; "real" are the test users, whose data no synthesizer saw."""
-RESERVED = (TRAINING, UNIFORM, "train", "test")
+TEST = "test"
+"""The test users where several sets are named, such as for `ppmtf attack`."""
+RESERVED = (TRAINING, UNIFORM, "train", TEST)
 """Names that no column of synthetic traces may have."""
 JSON_KIND = "evaluation"
 INFO_COLUMNS = ("direction", "unit", "meaning", "title", "good_value", "undefined")
@@ -76,8 +78,7 @@ class Evaluation:
     table : DataFrame
         A row for each metric and column, with the columns `TABLE_COLUMNS`: the names of the metric and the column, the
         number (NaN if undefined), the description of the metric (see `MetricInfo`) and its kind, "utility" or
-        "privacy". References (a dictionary), caveat and alarm say how to read the metric on these data (see
-        `Interpretation`).
+        "privacy". For references (a dictionary), caveat and alarm, see `Interpretation`.
     lineage : dict of str to str
         Digests of the measured traces; empty if the evaluation was built from given numbers.
     sampled : dict of str to int
@@ -112,10 +113,7 @@ class Evaluation:
     def value(self, metric: str, column: str | None = None) -> float:
         """The number of a metric in a column, by default in the column of the first synthetic set.
 
-        Raises
-        ------
-        InputError
-            There is no such metric or column.
+        Raises `InputError`: there is no such metric or column.
         """
         column = self.columns[0] if column is None else column
         wanted = ((metric, "metric", self.metrics), (column, "column", self.columns))
@@ -206,16 +204,7 @@ class Evaluation:
     def from_json(cls, text: str, *, subject: str = "evaluation") -> Evaluation:
         """Read the result of `to_json`; metrics of earlier versions get their present names.
 
-        Parameters
-        ----------
-        text : str
-        subject : str
-            Name of the file, for the error.
-
-        Raises
-        ------
-        InputError
-            The text is no evaluation.
+        `subject`: name of the file, for the error. Raises `InputError`: the text is no evaluation.
         """
         try:
             content = json.loads(text)

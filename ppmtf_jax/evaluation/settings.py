@@ -44,11 +44,6 @@ class EvaluationSettings(Settings, subject="evaluation"):
     settings : dict
         Settings by metric or attack: a mapping for each name in `METRICS` or `ATTACKS`.
 
-    Raises
-    ------
-    InputError
-        A metric or attack is unknown, or refuses a setting; the error lists all of them.
-
     Examples
     --------
     >>> settings = EvaluationSettings(attacks=False, settings={"tp_tv": {"n_top": 10}})

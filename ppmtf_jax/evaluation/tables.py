@@ -54,15 +54,8 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
 
     The last column has a good value and the references on these data. Metrics that say little on these data are dim and
     have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. The reasons are
-    printed below the table.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-    note : str
-        A sentence below the table.
-    spread : Evaluation, optional
-        Standard deviations of the same metrics and columns, printed after a plus-minus sign.
+    printed below the table. `note`: a sentence below the table. `spread`: standard deviations of the same metrics and
+    columns, printed after a plus-minus sign.
 
     Examples
     --------

@@ -3,8 +3,7 @@
 A layer is a table of points in time: the events of traces (`trace_layer`), or the number of events at each place in
 each hour (`population_layer`). `write_layer` writes a layer as GeoJSON, GeoParquet, CSV, OGC Moving Features JSON or
 trips of kepler.gl without further libraries. The conversions `to_geodataframe`, `to_trackintel`, `to_movingpandas`,
-`from_trackintel` and `from_movingpandas` need the extra `interop`; `read_checkins` turns the tables of the last two
-into traces.
+`from_trackintel` and `from_movingpandas` need the extra `interop`; `read_checkins` reads the tables of the last two.
 
 Each format is a file of this folder that registers itself.
 """

@@ -59,8 +59,7 @@ EXPORT_FORMATS.register(
         "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
         (".csv",),
         write_csv,
-        # The whole line of names, because a CSV has no `about`, and the beginning of this line is common in other
-        # files.
+        # The whole line of names, because a CSV has no `about`, and other files begin as this line does.
         mark=rb"\Atime,latitude,longitude,(user,trace,place|place,(category,)?[^,\n]+_events,)",
     )
 )

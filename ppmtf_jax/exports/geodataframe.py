@@ -32,10 +32,7 @@ def load_library(name: str) -> Any:
 def to_geodataframe(layer: Layer) -> geopandas.GeoDataFrame:
     """The rows of a layer with a column of points in WGS 84; `attrs["about"]` has `layer.about`.
 
-    Raises
-    ------
-    InputError
-        GeoPandas is not installed, or the rows do not fit into memory.
+    Raises `InputError`: GeoPandas is not installed, or the rows do not fit into memory.
 
     Examples
     --------

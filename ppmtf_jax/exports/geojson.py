@@ -14,8 +14,7 @@ from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 def write_geojson(layer: Layer, path: Path) -> None:
     """Write a feature collection of points, with `layer.about` as its member "about".
 
-    The property time has the offset of its zone; the time slider of kepler.gl and the temporal controller of QGIS use
-    it.
+    The property time has the offset of its zone; the time controls of kepler.gl and QGIS use it.
     """
     write_collection(layer, path, _features)
 

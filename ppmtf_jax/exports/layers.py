@@ -74,17 +74,8 @@ def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0)
     """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
 
     Stored traces (`open_traces`) are read in blocks of users: once here, and once each time that the layer is written.
-    Of a sample, only the users are loaded.
-
-    Returns
-    -------
-    Layer
-        With columns time, latitude, longitude, user, trace, place and, if known, category.
-
-    Raises
-    ------
-    InputError
-        The number is less than 1, or a place with events has no coordinates.
+    Of a sample, only the users are loaded. The columns are time, latitude, longitude, user, trace, place and, if known,
+    category. Raises `InputError`: the number is less than 1, or a place with events has no coordinates.
 
     Examples
     --------
@@ -150,11 +141,7 @@ def event_rows(traces: Traces, events: slice = slice(None)) -> pd.DataFrame:
 def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
     """Coordinates, id and, if known, category of each place index."""
     _check_coordinates(places, place)
-    columns = {
-        "latitude": places.latitude[place],
-        "longitude": places.longitude[place],
-        "place": places.ids[place],
-    }
+    columns = {"latitude": places.latitude[place], "longitude": places.longitude[place], "place": places.ids[place]}
     return pd.DataFrame(columns if places.category is None else columns | {"category": places.category[place]})
 
 
@@ -164,22 +151,11 @@ def population_layer(sets: Mapping[str, TraceSet]) -> Layer:
     All traces and all periods are counted together: the hour from 9:00 has the events of all days. A step longer than
     an hour has one row, at the beginning of the step. A place without events in an hour has no row.
 
-    Parameters
-    ----------
-    sets : mapping of names to Traces or StoredTraces
-        With the same places in the same order, and time grids of the same period and clock times.
-
-    Returns
-    -------
-    Layer
-        With columns time (the beginning of the hour in the first period of the first set), latitude, longitude, place,
-        category if known, and for each set its number of events and their share of the set's events in the hour (NaN
-        if it has none). For two sets also the difference: the first share minus the second.
-
-    Raises
-    ------
-    InputError
-        Places or grids differ, or a place with events has no coordinates.
+    The sets have the same places in the same order, and time grids of the same period and clock times. The columns are
+    time (the beginning of the hour in the first period of the first set), latitude, longitude, place, category if
+    known, and for each set its number of events and their share of the set's events in the hour (NaN if it has none).
+    For two sets there is also the difference: the first share minus the second. Raises `InputError`: places or grids
+    differ, or a place with events has no coordinates.
 
     Examples
     --------

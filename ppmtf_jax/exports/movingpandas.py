@@ -25,19 +25,9 @@ def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
 
     Times are local clock times without a zone, because MovingPandas does not keep zones; they are nominal, see
     `layers`. Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts
-    them there.
-
-    Returns
-    -------
-    movingpandas.TrajectoryCollection
-        Trajectory ids are 0, 1, ... in the order of the traces, and object ids are the users' ids. Columns: user,
-        trace, place and, if known, category.
-
-    Raises
-    ------
-    InputError
-        MovingPandas is not installed, a place has no coordinates, a trace has only one event, or the traces do not fit
-        into memory.
+    them there. Trajectory ids are 0, 1, ... in the order of the traces, and object ids are the users' ids. The columns
+    are user, trace, place and, if known, category. Raises `InputError`: MovingPandas is not installed, a place has no
+    coordinates, a trace has only one event, or the traces do not fit into memory.
 
     Examples
     --------
@@ -57,24 +47,13 @@ def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
         return library.TrajectoryCollection(points, traj_id_col="trajectory", obj_id_col="user")
 
 
-def from_movingpandas(
-    trajectories: movingpandas.TrajectoryCollection | movingpandas.Trajectory,
-) -> pd.DataFrame:
+def from_movingpandas(trajectories: movingpandas.TrajectoryCollection | movingpandas.Trajectory) -> pd.DataFrame:
     """Trajectories of MovingPandas as a table of check-ins, for `read_checkins`.
 
-    Coordinates of another reference system are converted to WGS 84.
-
-    Returns
-    -------
-    DataFrame
-        Columns user (the id of the object, or of the trajectory if it has no object), time (without zone, as in
-        MovingPandas: give `read_checkins` the zone), latitude, longitude, trace (the id of the trajectory) and, if the
-        trajectories have it, place.
-
-    Raises
-    ------
-    InputError
-        There is no trajectory, or a row is not a point.
+    Coordinates of another reference system are converted to WGS 84. The columns are user (the id of the object, or of
+    the trajectory if it has no object), time (without zone, as in MovingPandas: give `read_checkins` the zone),
+    latitude, longitude, trace (the id of the trajectory) and, if the trajectories have it, place. Raises `InputError`:
+    there is no trajectory, or a row is not a point.
 
     Examples
     --------

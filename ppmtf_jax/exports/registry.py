@@ -51,30 +51,14 @@ EXPORT_FORMATS: Registry[ExportFormat] = Registry(
 
 
 def write_layer(
-    layer: Layer,
-    path: PathLike,
-    format_name: str | None = None,
-    *,
-    public: bool = False,
-    overwrite: bool = False,
+    layer: Layer, path: PathLike, format_name: str | None = None, *, public: bool = False, overwrite: bool = False
 ) -> None:
     """Write a layer to a file, in one step.
 
-    Parameters
-    ----------
-    path : path
-    format_name : str, optional
-        One of `EXPORT_FORMATS`. By default the first with this ending of the file name.
-    public : bool
-        Whether other users may read the file; set this only for released traces.
-    overwrite : bool
-        Whether to replace an earlier export.
-
-    Raises
-    ------
-    InputError
-        The ending does not fit the format, the format cannot contain a population, or the file exists or cannot be
-        written.
+    `format_name`: one of `EXPORT_FORMATS`; by default the first with this ending of the file name. `public`: whether
+    other users may read the file; set this only for released traces. `overwrite`: whether to replace an earlier export.
+    Raises `InputError`: the ending does not fit the format, the format cannot contain a population, or the file exists
+    or cannot be written.
 
     Examples
     --------

@@ -30,17 +30,10 @@ def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
     derives locations, home and work, and entropy from staypoints; its search for stays would find nothing in fixes that
     are hours apart. Times are nominal, see `layers`.
 
-    Returns
-    -------
-    trackintel.Staypoints
-        With columns user_id, started_at, finished_at, location_id (the place), geom, user and trace. If traces of a
-        user overlap in time, as several synthetic traces of one day do, each trace is a user of trackintel with an id
-        such as "7 trace 0", because nobody can be at two places.
-
-    Raises
-    ------
-    InputError
-        trackintel is not installed, a place has no coordinates, or the traces do not fit into memory.
+    The columns are user_id, started_at, finished_at, location_id (the place), geom, user and trace. If traces of a user
+    overlap in time, as several synthetic traces of one day do, each trace is a user of trackintel with an id such as
+    "7 trace 0", because nobody can be at two places. Raises `InputError`: trackintel is not installed, a place has no
+    coordinates, or the traces do not fit into memory.
 
     Examples
     --------
@@ -71,26 +64,12 @@ def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
 def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> pd.DataFrame:
     """Staypoints or position fixes of trackintel as a table of check-ins, for `read_checkins`.
 
-    Parameters
-    ----------
-    table : trackintel.Staypoints or trackintel.Positionfixes
-        Or any GeoDataFrame of points with the same columns. Coordinates of another reference system are converted to
-        WGS 84.
-    step_s : int
-        The step of the discretization that follows, in local time: a staypoint gives a check-in when it starts and at
-        every instant that begins before it finishes. A position fix gives one check-in.
-
-    Returns
-    -------
-    DataFrame
-        Columns user, time (with zone), latitude, longitude and, if the table has them, place (its location_id) and
-        trace.
-
-    Raises
-    ------
-    InputError
-        The table has neither staypoints nor position fixes, a staypoint finishes before it starts, or the step is not
-        positive.
+    Any GeoDataFrame of points with the same columns will do. Coordinates of another reference system are converted to
+    WGS 84. `step_s` is the step of the discretization that follows, in local time: a staypoint gives a check-in when it
+    starts and at every instant that begins before it finishes. A position fix gives one check-in. The columns of the
+    result are user, time (with zone), latitude, longitude and, if the table has them, place (its location_id) and
+    trace. Raises `InputError`: the table has neither staypoints nor position fixes, a staypoint finishes before it
+    starts, or the step is not positive.
 
     Examples
     --------

@@ -53,8 +53,7 @@ class ObservedCells(NamedTuple):
     """The observed cells of one tensor."""
 
     by_mode: tuple[Tiles, Tiles, Tiles]  # the stored cells grouped by user, by place, and by next place or slot
-    # Weight w of *every* cell of a user as a zero; a stored cell then has the remaining weight 1 - w. None if zeros are
-    # stored as cells.
+    # Weight w of *every* cell of a user as a zero; a stored cell then has the weight 1 - w. None if zeros are stored.
     zero_weight: Float[Array, " user"] | None
     square_sum: Float[Array, ""]  # weighted sum of squared values, for the reconstruction error
     total_weight: Float[Array, ""]  # sum of the weights of all cells
@@ -99,8 +98,7 @@ def lay_out_cells(
 ) -> ObservedCells:
     """Tile the stored cells, index (cells, 3), along each mode of a tensor of shape (users, places, others).
 
-    `zero_weight`, shape (users,), is the weight, at most 1, of each cell of a user that is not stored; a stored cell
-    has weight 1.
+    `zero_weight` (shape (users,)): the weight, at most 1, of a user's cells that are not stored; stored ones have 1.
     """
     total = float(len(value))
     if zero_weight is not None:

@@ -31,11 +31,9 @@ MIN_CHAINS, MIN_SWEEPS = 2, 20
 # Thresholds of Vehtari et al. 2021.
 MAX_R_HAT = 1.01
 MIN_ESS_PER_CHAIN = 100
-# If a held-out error falls by more than this share from the second to the last quarter of the sweeps, it has not
-# settled.
+# A held-out error that falls by more than this share from the second to the last quarter of the sweeps is not settled.
 SETTLED = 0.02
-# The number of needed sweeps is only estimated up to this multiple of the sweeps done; a larger estimate would be a
-# guess.
+# The number of needed sweeps is only estimated up to this multiple of the sweeps done; more would be a guess.
 MAX_EXTRAPOLATION = 10
 # If chains mix, twice the sweeps halve R-hat^2 - 1. If more than this share remains, the chains hardly approach.
 FALLS = 0.75
@@ -48,8 +46,7 @@ class Diagnosis:
     Parameters
     ----------
     table : DataFrame
-        One row per quantity, indexed by its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the
-        sweeps.
+        A row per quantity, by its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the sweeps.
     trace : dict of float arrays, shape (chains, sweeps)
         The quantities after each sweep. They include the held-out root mean square error of each single draw, and that
         of the average of all predictions so far (from the middle of the run on).
@@ -118,7 +115,8 @@ def diagnose(
 ) -> Diagnosis:
     """Run several chains on most of the cells, compare the chains, and predict the held-out cells.
 
-    The chains run one after another. The held-out cells are predicted after each sweep; draws are not kept.
+    The chains run one after another. The held-out cells are predicted after each sweep; draws are not kept. Raises
+    `InputError`: too few chains or sweeps, no cell to hold out, or too little memory.
 
     Parameters
     ----------
@@ -134,11 +132,6 @@ def diagnose(
         larger than for unobserved cells. `Diagnosis.held_out_note` says this too.
     seed : int
         Seed of the chains, their observed zeros, and the held-out and predicted cells.
-
-    Raises
-    ------
-    InputError
-        Too few chains or sweeps, no cell to hold out, or too little memory.
     """
     problems = []
     if n_chains < MIN_CHAINS:
@@ -200,8 +193,7 @@ def summarize(trace: Mapping[Quantity, np.ndarray]) -> pd.DataFrame:
 def advise(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray]) -> list[str]:
     """Report whether the chains have converged, how their draws may be used, and what to try.
 
-    `table` is the result of `summarize` for the second half of the sweeps. `trace` has all sweeps, also of held-out
-    errors.
+    `table` is the result of `summarize` for the second half of the sweeps. `trace` has all sweeps, and held-out errors.
     """
     n_chains, n_sweeps = next(iter(trace.values())).shape
     least = MIN_ESS_PER_CHAIN * n_chains

@@ -99,8 +99,7 @@ class SweepInfo(NamedTuple):
     # Log density of the tensors, the factors and their priors together. It should rise, then fluctuate.
     log_joint: Float[Array, ""]
     square_size: dict[str, Float[Array, ""]]  # mean square of the entries of each factor
-    # Whether each factor is finite, in the coupling's order. If a factor is not finite, its precision matrix is no
-    # longer positive definite.
+    # Whether each factor is finite, in the coupling's order. Otherwise its precision matrix is not positive definite.
     finite: Bool[Array, " factor"]
 
 

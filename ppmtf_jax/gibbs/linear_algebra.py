@@ -2,8 +2,7 @@
 
 On a CPU, XLA calls LAPACK for Cholesky factors and triangular solves. Two simultaneous calls can wait for each other
 for ever on a shared thread pool (observed at rank 32 on two cores). These routines never call LAPACK: they loop over
-the columns and process all matrices of the batch at once. The batch is the last axis, so that every operation uses
-contiguous memory.
+the columns and process all matrices of the batch at once. The batch is the last axis, so that memory is contiguous.
 
 In each step, a loop first stores the column or the number that the step before computed, and then computes the next one
 from all stored ones. In the other order, XLA would copy all stored ones in every step.

@@ -46,8 +46,7 @@ class MTFGibbs(MCMCKernel):
     Pass `jit_model_args=True` to `MCMC`; otherwise the cells become constants of the program, and each run compiles a
     new program. NumPyro then compiles once for all runs with its progress bar (the default), and once for each run
     without it. All chain methods work; "parallel" needs one device per chain and otherwise warns and runs the chains in
-    turn. Unlike `run_gibbs`, NumPyro's driver does not stop when a factor is no longer finite: look at the field
-    `finite`.
+    turn. Unlike `run_gibbs`, NumPyro does not stop when a factor is no longer finite: look at the field `finite`.
 
     Parameters
     ----------

@@ -13,8 +13,7 @@ CONSTANT_BYTES = 600 * 2**20
 # Bytes per stored cell: for each of three modes, three numbers of 4 bytes plus about a seventh of padding; once on the
 # host and once on the devices.
 CELL_BYTES = 2 * 41
-# Each factor entry is held three times: in the state before and after a sweep, and in the kept draw. The noise of a
-# sweep has as many entries.
+# Each factor entry is held before and after a sweep, and in the kept draw. The noise of a sweep has as many entries.
 FACTOR_ENTRY_BYTES = 4 * 4
 
 

@@ -28,8 +28,7 @@ from ppmtf_jax.runtime.files import atomic_file, open_own, writing_to
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings
 
-# Number of sweeps in one jitted call: enough to hide the overhead of the call, few enough for frequent progress
-# updates.
+# Number of sweeps in one jitted call: enough to hide its overhead, few enough for frequent progress updates.
 SWEEPS_PER_CALL = 5
 # On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several
 # operations at once on each device; with one device per core, this makes a sweep 1.4 times as long. Other platforms
@@ -109,6 +108,9 @@ def run_gibbs(
 ) -> GibbsResult:
     """Run `n_sweeps` Gibbs sweeps of `n_chains` chains (Murakami et al. 2021, Appendix H).
 
+    Raises `NumericalError`: a factor is no longer finite; the error names the sweep, the factor and the last
+    checkpoint. Raises `InputError`: the checkpoint belongs to another run.
+
     Parameters
     ----------
     key : typed key
@@ -125,13 +127,6 @@ def run_gibbs(
     devices : JAX devices that share the cells and the work
         By default all devices of all processes. The draws do not depend on the number of devices: each row has its own
         key, and sums over devices are taken in a fixed order.
-
-    Raises
-    ------
-    NumericalError
-        A factor is no longer finite; the error names the sweep, the factor and the last checkpoint.
-    InputError
-        The checkpoint belongs to another run.
     """
     problems = []
     if n_sweeps < 1 or n_chains < 1:
@@ -331,10 +326,7 @@ def _write_checkpoint(checkpoints: Checkpoints, history: _History, fingerprint: 
     done = int(history.state.sweep[0])
     new = {sweep: draw for sweep, draw in history.kept.items() if sweep not in history.stored and sweep < done}
     if new:
-        with (
-            writing_to(checkpoints.draws),
-            open(open_own(checkpoints.draws, os.O_RDWR | os.O_CREAT), "r+b") as file,
-        ):
+        with writing_to(checkpoints.draws), open(open_own(checkpoints.draws, os.O_RDWR | os.O_CREAT), "r+b") as file:
             for sweep, draw in new.items():
                 content = b"".join(draw[name].tobytes() for name in sorted(draw))
                 # The file may be longer: a run may have been killed while it appended.

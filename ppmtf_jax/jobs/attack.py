@@ -53,8 +53,7 @@ def shadows_like(
 ) -> tuple[ShadowModelSettings | None, str]:
     """Settings of shadow models for synthetic traces; or None, and the reason as the end of a sentence.
 
-    `statement`: of a release, which says how its traces were made and tested. Without it, the traces are those of the
-    model, untested.
+    `statement` of a release: how its traces were made and tested. Without it, the traces are the model's, untested.
     """
     if statement is not None:
         settings = shadows_of_release(statement, n_shadows)

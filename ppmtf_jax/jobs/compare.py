@@ -180,22 +180,16 @@ def compare(
 ) -> Compared:
     """Fit several synthesizers to the same data, and test and measure their traces.
 
+    Raises `InputError`: there are no candidates, two of them are the same, or none can be fitted to these data.
+
     Parameters
     ----------
     candidates : list of str or Candidate
         A name, such as "bridge", or a name and settings, such as "sgd n_copied=2".
-    settings : CompareSettings, optional
-    progress : bool
-        Show progress bars on a terminal.
     say : function of a str
         Is called with a line for each cell.
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        There are no candidates, two of them are the same, or none can be fitted to these data.
 
     Examples
     --------
@@ -299,13 +293,7 @@ def _compare(
 
 
 def measure(
-    candidate: Candidate,
-    train: Traces,
-    test: Traces,
-    settings: CompareSettings,
-    seed: int,
-    *,
-    progress: bool = False,
+    candidate: Candidate, train: Traces, test: Traces, settings: CompareSettings, seed: int, *, progress: bool = False
 ) -> Evaluation:
     """Fit one candidate with one seed, and test and measure its traces; see `Compared.cells`."""
     peak = PeakMemory()

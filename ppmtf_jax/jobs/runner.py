@@ -66,12 +66,10 @@ class JobResult:
 
     Parameters
     ----------
-    out : Path
     evaluation : Evaluation
         Columns: released traces (if any), all synthetic traces (if not all were released), the traces of each compared
         system that passed, training and uniform.
     n_traces, n_released : int
-    pictures : list of Path
     skipped : list of str
         Steps that an earlier run had done.
     guarantee : str

@@ -52,13 +52,7 @@ AnySeed = int | Seed | None
 
 
 def import_data(
-    source: str,
-    settings: Any,
-    out: PathLike,
-    *,
-    seed: AnySeed = None,
-    overwrite: bool = False,
-    progress: bool = False,
+    source: str, settings: Any, out: PathLike, *, seed: AnySeed = None, overwrite: bool = False, progress: bool = False
 ) -> Imported:
     """Read the data set named `source` and write its trace sets, such as train and test, into one folder.
 
@@ -71,12 +65,7 @@ def import_data(
     if imported.refusal is not None:
         raise imported.refusal
     # A report later says what the import left out.
-    about = {
-        "source": source,
-        "seed": own_seed._asdict(),
-        "summary": imported.report,
-        "losses": imported.losses,
-    }
+    about = {"source": source, "seed": own_seed._asdict(), "summary": imported.report, "losses": imported.losses}
     with (
         spinner("writing", show=progress),
         output_folder(out, IMPORTED, about=about, overwrite=overwrite, inputs=inputs) as partial,
@@ -154,8 +143,7 @@ def fit_resumably(
 def kept_seed(file: Path, seed: AnySeed) -> Seed:
     """The given seed; otherwise the seed in the file; otherwise a drawn seed, which the file then keeps.
 
-    So stopped work continues with its first seed. A file that others could have written is refused; see
-    `runtime.files.open_own`.
+    So stopped work continues with its first seed. A file that others could have written is refused (`files.open_own`).
     """
     if seed is not None:
         return draw_seed(seed)

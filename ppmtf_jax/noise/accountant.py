@@ -62,13 +62,7 @@ class Spending(NamedTuple):
 class Ledger(Generic[Amounts]):
     """Budget and ledger of one neighbour relation: the base of accountants, which differ in what a loss is."""
 
-    def __init__(
-        self,
-        relation: str,
-        budget: Amounts,
-        noise: NoiseSource | None,
-        record: Callable[[Spending], None],
-    ):
+    def __init__(self, relation: str, budget: Amounts, noise: NoiseSource | None, record: Callable[[Spending], None]):
         self.relation, self.budget = relation, budget
         self.noise = noise or SecureNoise()
         self._record = record
@@ -119,6 +113,8 @@ class Ledger(Generic[Amounts]):
 class Accountant(Ledger[Loss]):
     """Budget and ledger of one neighbour relation, and the source of its noise.
 
+    Raises `InputError`: epsilon or delta is out of range.
+
     Parameters
     ----------
     relation : str
@@ -129,11 +125,6 @@ class Accountant(Ledger[Loss]):
         `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional
         Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
-
-    Raises
-    ------
-    InputError
-        Epsilon or delta is out of range.
 
     Examples
     --------

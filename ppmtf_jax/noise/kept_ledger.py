@@ -35,18 +35,14 @@ NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)
 class KeptLedger:
     """One run's access to the ledger file; all runs that write the same output share this file.
 
+    Raises `InputError`: the file is not a ledger, belongs to another user, or cannot be written.
+
     Parameters
     ----------
     path : path
         The ledger file; it is created when the first line is written.
-    seed : Seed
     bounded : bool
         Whether the sum of this run's losses bounds what the run reveals.
-
-    Raises
-    ------
-    InputError
-        The file is not a ledger, belongs to another user, or cannot be written.
 
     Examples
     --------

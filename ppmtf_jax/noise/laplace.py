@@ -1,8 +1,7 @@
 """Laplace noise for differential privacy, from OpenDP.
 
 Private noise must come from OpenDP, because floating-point samplers, such as those of NumPy and JAX, reveal the true
-value in the low bits of their results. OpenDP draws integers exactly, from the operating system's secure source, so
-there is no seed.
+value in the low bits of their results. OpenDP draws integers exactly, from the system's secure source, without a seed.
 
 Both synthesizers and privacy tests use this module.
 """
@@ -75,8 +74,7 @@ def laplace_scale(values: np.ndarray, sensitivity: int | float, epsilon: int | f
 def check_noise(values: np.ndarray, sensitivity: int | float, amount: str, loss: int | float, kinds: str) -> None:
     """Refuse values, a sensitivity or a loss with which noise would give no protection.
 
-    `kinds`: the kinds of values that the mechanism accepts, "i" for whole numbers and "f" for floats. `amount` is the
-    name of the loss.
+    `kinds`: values that the mechanism accepts, "i" for whole numbers and "f" for floats. `amount`: name of the loss.
     """
     problems: list[Problem | str] = []
     if not 0 < loss < np.inf:

@@ -85,8 +85,7 @@ class Hierarchy:
     def coefficient_sensitivity(self) -> Int[np.ndarray, " node"]:
         """Total change of the coefficients of a node and its siblings if a count below the node changes by 1.
 
-        It is 1 for the root and 2 (f - 1) for one of f siblings. For an only child, whose coefficient is always 0, it
-        is 0.
+        It is 1 for the root, 2 (f - 1) for one of f siblings, and 0 for an only child, whose coefficient is always 0.
         """
         return np.append(1, 2 * (self.n_siblings[1:] - 1))
 

@@ -1,8 +1,7 @@
 """Noise that is reproducible from a seed, for experiments: **it protects nobody**.
 
 OpenDP accepts no seed, so this module has its own sampler. A person who knows the seed can remove the noise, and the
-low bits of floats reveal the true values even without the seed. The ledger of an `Accountant` with this noise says that
-it is not private.
+low bits of floats reveal the true values even without the seed. A ledger with this noise says that it is not private.
 """
 
 from __future__ import annotations

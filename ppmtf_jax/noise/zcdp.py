@@ -33,6 +33,8 @@ SUBJECT = "zero-concentrated differential privacy"
 class ZCDPAccountant(Ledger[Rho]):
     """Budget and ledger of mechanisms with Gaussian noise; the budget is given as epsilon and delta.
 
+    Raises `InputError`: epsilon or delta is out of range.
+
     Parameters
     ----------
     relation : str
@@ -43,11 +45,6 @@ class ZCDPAccountant(Ledger[Rho]):
         `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional
         Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
-
-    Raises
-    ------
-    InputError
-        Epsilon or delta is out of range.
 
     Examples
     --------

@@ -25,8 +25,7 @@ MIN_ETA_IN_SINGLE_PRECISION = 1e-3
 """The smallest width for log-likelihoods in float32, whose rounding error is about as large."""
 
 MIN_USERS_PER_PLACE = 2
-"""Minimum number of training users at each visited place of a release. A place with only one user reveals her
-visits."""
+"""Minimum number of training users at each visited place of a release. A place of one user reveals her visits."""
 
 Number = int | float
 TAIL = 0.025
@@ -150,18 +149,13 @@ class Limit:
     interval: Callable[[Number, Number], tuple[float, float]] = field(default=share_interval, repr=False)
 
     def judge(
-        self,
-        value: Number,
-        people: Number,
-        interval: tuple[Number, Number] | None = None,
-        guess: Number | None = None,
+        self, value: Number, people: Number, interval: tuple[Number, Number] | None = None, guess: Number | None = None
     ) -> Judgement:
         """The light of a result.
 
         `value`: from 0 to 1, or NaN if it is not known. `people`: number of people from whom it was computed, not of
         traces, because traces of one person are not independent. `interval`: a 95 % interval from another method, such
-        as a bootstrap; at each end, the wider interval counts. `guess`: the result of a guess, if it depends on the
-        data.
+        as a bootstrap; at each end, the wider interval counts. `guess`: the result of one, if it depends on the data.
         """
         guess = self.guess if guess is None else guess
         if not (math.isfinite(value) and people > 0):

@@ -37,24 +37,10 @@ NOT_PROTECTED = (
 def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any]:
     """The privacy statement for everything made from a model of nobody: the guarantee, its cost and its limits.
 
-    Parameters
-    ----------
-    model : FittedModel
-        A model of nobody with a ledger.
-    dated : bool
-        Whether the publisher chose the date of the traces.
-
-    Returns
-    -------
-    dict
-        JSON values: format, guarantee, private, neighbours, epsilon, delta, ledger, generator, traces, public,
-        protected, not_protected, randomness. `generator` has the checksum of the model, which may be published too, and
-        the settings; for a file in the settings, only its name, without the folder.
-
-    Raises
-    ------
-    InputError
-        The model knows users, or keeps no ledger.
+    `dated`: whether the publisher chose the date of the traces. Returns JSON values: format, guarantee, private,
+    neighbours, epsilon, delta, ledger, generator, traces, public, protected, not_protected, randomness. `generator` has
+    the checksum of the model, which may be published too, and the settings; for a file in the settings, only its name,
+    without the folder. Raises `InputError`: the model knows users, or keeps no ledger.
     """
     ledger = model.trace_model.ledger()
     if not model.of_nobody or ledger is None:

@@ -39,13 +39,7 @@ from ppmtf_jax.privacy.plausible_users import (
     count_plausible_users,
     own_log_likelihoods,
 )
-from ppmtf_jax.runtime.devices import (
-    gather_rows,
-    of_all_processes,
-    own_items,
-    own_share,
-    seed_of_first_process,
-)
+from ppmtf_jax.runtime.devices import gather_rows, of_all_processes, own_items, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array
@@ -134,7 +128,6 @@ class PlausibleDeniability:
 
     Parameters
     ----------
-    settings : PrivacyTestSettings
     system : str
         The synthesizer of the model.
     model_settings : dict
@@ -161,9 +154,8 @@ class PlausibleDeniability:
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
     is_share : bool
-        Whether several processes tested many users together, and `table` has only the traces of this process. Then
-        every process has to call the methods and properties below together, except for those that return a value for
-        each trace.
+        Whether several processes tested many users together, and `table` has only the traces of this process. Then all
+        processes have to call methods and properties together, except for those that return a value for each trace.
     """
 
     settings: PrivacyTestSettings
@@ -300,10 +292,7 @@ class PlausibleDeniability:
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test, for each k: Fig. 16 of the paper from one test.
 
-        Raises
-        ------
-        InputError
-            A k is above `counted_to`: run the test with the largest k, or with `count_all`.
+        Raises `InputError`: a k is above `counted_to`; run the test with the largest k, or with `count_all`.
         """
         if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"
@@ -346,6 +335,9 @@ def plausible_deniability_test(
     the traces are in a folder, with at least as many parts of 65,536 users as there are processes, each process gets
     only the verdicts on the traces of its own users.
 
+    Raises `InputError`: the model did not make the traces, its traces have no likelihood, it is of nobody, or settings
+    are impossible. Raises `NumericalError`: a trace is impossible under its own input user.
+
     Parameters
     ----------
     model : FittedModel
@@ -353,20 +345,10 @@ def plausible_deniability_test(
     synthetic : Traces or StoredTraces
         Traces that `synthesize` made from this model, or a part of them. The traces of `open_traces` are read in blocks
         of users; only the verdicts of all blocks are in memory together.
-    settings : PrivacyTestSettings, optional
     seed : int or Seed, optional
         Seed of the subset of verifiers. It comes from the operating system if none is given.
-    progress : bool
-        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`: `plausible_deniability_test(model, synthetic, k=20)`.
-
-    Raises
-    ------
-    InputError
-        The model did not make the traces, its traces have no likelihood, it is of nobody, or settings are impossible.
-    NumericalError
-        A trace is impossible under its own input user.
 
     Examples
     --------

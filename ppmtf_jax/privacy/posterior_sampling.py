@@ -54,8 +54,7 @@ def epsilon_of_user(
 
     Assumptions: the draw is exact. It is repeated until all reconstructions lie within these bounds ("retry if fail").
     kappa is fixed beforehand, because choosing it by looking at the draws would itself be a release. Both data sets
-    have equally many users. Zeros are `sampled`, not `weighted`. Everything that is released is computed from the draw
-    alone.
+    have equally many users. Zeros are `sampled`, not `weighted`. All that is released is computed from the draw alone.
 
     Examples
     --------

@@ -95,7 +95,6 @@ class Release:
 
     Parameters
     ----------
-    contents : Contents
     statement : dict
         What is protected and what is not, see `release_statement.privacy_statement` and `model_statement`.
     key : DataFrame or None
@@ -152,6 +151,10 @@ def make_release(
     gets a nominal date with the same day of the week, because the date in the training data is that of a real event. A
     date that `synthesize` was asked for (`start`) stays.
 
+    Raises `InputError`: the verdicts belong to other traces; the traces were changed after the test; no trace passed;
+    or a visited place had fewer training users than `min_users_per_place`. If a model is given: it knows users, it did
+    not make the traces, the traces are only a part of those that it made, or settings are given.
+
     Parameters
     ----------
     synthetic : Traces or StoredTraces
@@ -165,13 +168,6 @@ def make_release(
         is not used for traces of nobody, which keep their ids.
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The verdicts belong to other traces; the traces were changed after the test; no trace passed; or a visited place
-        had fewer training users than `min_users_per_place`. If a model is given: it knows users, it did not make the
-        traces, the traces are only a part of those that it made, or settings are given.
 
     Examples
     --------
@@ -255,11 +251,8 @@ def save_release(
 
     The key is written first, because a release without its key could never be evaluated. Traces of nobody have no key.
 
-    Raises
-    ------
-    InputError
-        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written. The folder
-        for the key is missing, or it is given although the release has no key.
+    Raises `InputError`: a folder exists and may not be replaced, one folder lies in the other, or a folder cannot be
+    written. The folder for the key is missing, or it is given although the release has no key.
     """
     if (release.key is None) != (key_folder is None):
         expected = "no key: nobody stands behind these traces" if release.key is None else "a folder for the key"
@@ -333,8 +326,7 @@ def open_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Tra
     """Released traces with their input users and original trace numbers, which are secret; read in blocks of users.
 
     `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.
-    Raises `InputError`: a folder is of another kind or was changed, the key belongs to another release, or the places
-    are different.
+    Raises `InputError`: a folder is of another kind or changed, the key is of another release, or the places differ.
     """
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     if _about_key(key_folder).get("release") != digest_of(files):

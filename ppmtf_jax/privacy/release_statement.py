@@ -28,20 +28,9 @@ def privacy_statement(
 ) -> dict[str, Any]:
     """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
 
-    Parameters
-    ----------
-    verdicts : PlausibleDeniability
-    together : bool
-        Whether the traces of one user share a new user id.
-    seed : Seed
-        Seed of the random order of ids.
-    n_events : int array, shape (places,)
-        Number of released events at each of the model's places.
-
-    Returns
-    -------
-    dict
-        JSON values: format, mechanism, parameters, generator, traces, protected, not_protected, randomness.
+    `together`: whether the traces of one user share a new user id. `seed`: seed of the random order of ids. `n_events`
+    (shape (places,)): number of released events at each of the model's places. Returns JSON values: format, mechanism,
+    parameters, generator, traces, protected, not_protected, randomness.
     """
     test, claims = verdicts.settings, verdicts.claims
     synthesizer = SYNTHESIZERS[verdicts.system]

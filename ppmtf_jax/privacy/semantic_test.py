@@ -77,8 +77,7 @@ def semantic_privacy_test(
     her is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
     renamings of places; see `semantics.similarity.VisitProfiles.similarity`, but without smoothing.
 
-    If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses her visits in
-    all periods.
+    If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses all periods.
 
     `train`: the training traces of the model, without gaps. `synthetic`: traces that `synthesize` made from this model,
     or a part of them. `**named_settings`: settings by name, in place of `settings`: `semantic_privacy_test(model,
@@ -150,10 +149,7 @@ def _likeness_to_own(
 
 
 def _likeness_to_all(
-    seeds: SeedTraces,
-    users: Int[np.ndarray, " trace"],
-    places: Int[np.ndarray, "trace instant"],
-    max_difference: float,
+    seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"], max_difference: float
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
     """Semantic similarity of each trace to its input user, and number of users with about the same similarity."""
     visits = _falling(seeds.visits() / places.shape[1])

@@ -60,8 +60,7 @@ class AnchoredPeople(NamedTuple):
         """The people with homes and places elsewhere such that their population is near the given one; see the module.
 
         Each update sets the homes to the mean of two distributions: the homes at the start, and the one that fits the
-        population best. The distributions of second places do not change: few people are there, so the population says
-        little about them.
+        population best. The distributions of second places do not change: the population says little about them.
         """
         people, at_home = self, self.occupancy[:, :, HOME]
         own_share = np.maximum(at_home.sum(axis=1, keepdims=True), TINY)

@@ -55,8 +55,7 @@ class Domain:
     Parameters
     ----------
     places : PlaceTable
-        Their order is public too. If a place has no coordinates, or if all places are at one point, the domain has no
-        distances.
+        Their order is public too. If a place has no coordinates, or all are at one point, the domain has no distances.
     time_grid : TimeGrid
         One period: what a synthetic trace covers.
     anchored : bool
@@ -101,8 +100,7 @@ class Domain:
     def distance_bin(self) -> Int[np.ndarray, "cell cell"]:
         """Bin of distance of each pair of cells; if there are no distances, all pairs are in one bin.
 
-        The first edge is the larger of two distances: the 0.2 % quantile of the positive distances, and a 200th of the
-        largest distance.
+        The first edge is the 0.2 % quantile of the positive distances or, if larger, a 200th of the largest distance.
         """
         km = self.space.km
         if not self.space.has_distances:

@@ -108,21 +108,11 @@ def estimate_population(
 ) -> Float[np.ndarray, "slot place"]:
     """The share of the people at each place in each slot, from noisy releases and a public prior; every share positive.
 
-    The estimate is the average of the posterior mean and the posterior median, each normalized.
-
-    Parameters
-    ----------
-    releases : Releases
-    seed : int
-        Seed of the stochastic gradients. It may be known: privacy does not depend on it.
-    prior : float array, shape (slots, places), optional
-        A public guess of the population, such as a density of venues. Its numbers are at least 0, and not all 0 in any
-        slot. The model learns how far to trust it.
-
-    Raises
-    ------
-    InputError
-        The prior has another shape, a number that is negative or not finite, or only zeros in a slot.
+    The estimate is the average of the posterior mean and the posterior median, each normalized. `seed`: seed of the
+    stochastic gradients. It may be known: privacy does not depend on it. `prior` (shape (slots, places)): a public
+    guess of the population, such as a density of venues. Its numbers are at least 0, and not all 0 in any slot. The
+    model learns how far to trust it. Raises `InputError`: the prior has another shape, a number that is negative or not
+    finite, or only zeros in a slot.
 
     Examples
     --------

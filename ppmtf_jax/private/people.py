@@ -3,8 +3,7 @@
 The people follow the law of `bridge.people`. They differ in how often they move. If the domain is anchored, people have
 homes and second places, and are of several types (see `anchors`); each type is a cluster of the law. Moves depend on
 the distance and the population (gravity), and on the places of the trace so far. Calibration brings the population,
-stays, distances and returns of simulated people near the estimates from the releases. No function here sees a trace of
-a real person.
+stays, distances and returns of simulated people near the estimates. No function here sees a real trace.
 """
 
 from __future__ import annotations
@@ -45,17 +44,14 @@ NO_MOVES, MEAN_MOVES, SPREAD = (
 have probabilities of a move with a beta distribution: it has a mean (`MEAN_MOVES`), and its variance is a share
 (`SPREAD`) of mean x (1 - mean)."""
 GUESS_WEIGHT, SLOT_WEIGHT = 0.5, 2.0
-"""Weights of two guesses, in standard deviations of the noise: of the share of moves back, and of the share of moves in
-a slot."""
+"""Weights of two guesses, in standard deviations of the noise: of the shares of moves back and of moves in a slot."""
 LEAST_MASS = 0.5
-"""Minimum rate of moves per pair of people, in standard errors of an estimated rate that is the same at all
-distances."""
+"""Minimum rate of moves per pair of people, in standard errors of an estimate that is the same at all distances."""
 NEUTRAL_BACK = 0.2
 """Share of moves back for the calibration of people without memory; it changes nothing for them."""
 MOST_MISPLACED = 0.03
 """If people remember places but hardly go back, they cannot be at popular places often enough. The share of people who
-are misplaced may exceed that of people without memory by this number. Otherwise the model has no memory of places
-elsewhere."""
+are misplaced may exceed that of people without memory by this number. Otherwise places elsewhere are not remembered."""
 SMALL = (300, 100)
 """With fewer users with a step than this, at epsilon 1, a model is of little use: for sparse traces, and for dense
 traces. Of 1,000 users who check in now and then, a third have events at consecutive instants."""
@@ -217,13 +213,8 @@ def fit_people(
 ) -> Fitted:
     """Fit the law of synthetic people to releases and a public prior alone, see `bridge.people.law.PersonLaw`.
 
-    Parameters
-    ----------
-    releases : Releases
-    seed : int
-        Seed of the fit. It may be known: privacy does not depend on it.
-    prior : float array, shape (slots, places), optional
-        See `estimation.estimate_population`.
+    `seed`: seed of the fit. It may be known: privacy does not depend on it. `prior`: see
+    `estimation.estimate_population`.
     """
     domain = releases.domain
     population = elsewhere = estimate_population(releases, seed, prior)
@@ -244,7 +235,15 @@ def fit_people(
     clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
 
     def calibrated(kind: type[RememberingBridge], back: float) -> tuple[RememberingBridge, np.ndarray]:
-        law, targets = kind.from_arrays(law_arrays), _targets(domain, elsewhere, movements, back, share)
+        targets = Targets(
+            np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
+            np.float32(1 - movements.moves),
+            domain.distance_bin,
+            np.float32(movements.distances),
+            back,
+            np.float32(share),
+        )
+        law = kind.from_arrays(law_arrays)
         return calibrate(law, targets, clusters, share_back, jax_stream(seed, Stage.FIT, 2), advance)
 
     with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
@@ -255,19 +254,6 @@ def fit_people(
     remembers = _misplaced(places, population, slots) < neutral[1] + MOST_MISPLACED
     arrays = (law if remembers else chain).to_arrays()
     return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share, remembers)
-
-
-def _targets(
-    domain: Domain, elsewhere: Float[np.ndarray, "slot place"], movements: Movements, back: float, share: np.ndarray
-) -> Targets:
-    return Targets(
-        np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
-        np.float32(1 - movements.moves),
-        domain.distance_bin,
-        np.float32(movements.distances),
-        back,
-        np.float32(share),
-    )
 
 
 def _misplaced(

@@ -25,12 +25,14 @@ KERNELS_KM = (0.1, 0.4, 1.5)
 AT_A_TIME = 2000
 """Number of weighted points that are spread at a time."""
 LEAST = 1e-3
-"""Each weight is raised by this share of the place's mean weight over slots, and by this share of the mean weight over
-all places and slots."""
+"""Each weight is raised by this share of the place's mean weight over slots, and of the mean weight of all places."""
 
 
 def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.ndarray, "slot place"]:
     """Weights of the places in each slot, positive.
+
+    Raises `InputError`: the file cannot be read, a weight is negative or not a number, a trace set has other slots, no
+    weight is at or near the places of the domain, the prior is the training traces, or it was synthesized from them.
 
     Parameters
     ----------
@@ -39,15 +41,8 @@ def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.n
         slot; the total weight of a user is the square root of her number of events. A table has a row for each place,
         and may have a column of weights. If the places of the domain have coordinates, the table must have coordinates,
         and each weight is spread over the places around it. Otherwise the table must have the ids of the places.
-    domain : Domain
     training : str
         Digest of the training traces. Neither they nor traces synthesized from them may be the prior.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, a weight is negative or not a number, a trace set has other slots, no weight is at or
-        near the places of the domain, the prior is the training traces, or it was synthesized from them.
     """
     marker = read_marker(path)
     if marker is not None and marker.kind in (TRACE_SET, SYNTHETIC):

@@ -175,19 +175,9 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
     """Add up the summaries of all users, and add noise to each sum; this spends the whole remaining budget.
 
     The summaries are computed for one block of users at a time, so that the memory does not grow with users x places.
-
-    Parameters
-    ----------
-    traces : Traces
-    domain : Domain
-        Must be public: see `Domain`.
-    accountant : ZCDPAccountant
-        For the relation "one user with all her traces is added or removed".
-
-    Raises
-    ------
-    InputError
-        The traces have other places or slots than the domain, or their events are not in the order of users.
+    The domain must be public: see `Domain`. The accountant is one for the relation "one user with all her traces is
+    added or removed". Raises `InputError`: the traces have other places or slots than the domain, or their events are
+    not in the order of users.
     """
     domain.check(traces)
     tables = shapes(domain)

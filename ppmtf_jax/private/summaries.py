@@ -169,10 +169,7 @@ def density(traces: Traces) -> Rows:
 def vector_sum(counted: Rows, n_cells: int) -> Int[np.ndarray, " cell"]:
     """Sum over users of 1024 c / |c|, rounded down, where c are a user's numbers of rows in each cell.
 
-    Raises
-    ------
-    NumericalError
-        A vector is longer than 1024, which cannot happen.
+    Raises `NumericalError`: a vector is longer than 1024, which cannot happen.
 
     Examples
     --------

@@ -1,10 +1,11 @@
 """The devices and processes that share the work, and how arrays are placed on them.
 
-Work is split over users, or over other rows that are independent of each other, along one mesh axis. On a CPU, JAX sees
-a single device and makes little use of more than one core here: `use_all_cores` gives it one device per core.
+The work is split over users, or over other rows that do not depend on each other. On a CPU, JAX has a single device,
+which here makes little use of more than one core; `use_all_cores` makes a device of each core.
 
-Several processes run the same program. What all devices compute together, as in a fit, is spread over a mesh. Where
-rows are independent, each process computes `own_share` of the rows, and `gather_rows` collects them.
+Several processes can run the same program together, see `join_processes`. What their devices compute together, as in a
+fit, is spread over a mesh of all devices. Where rows do not depend on each other, each process computes its `own_share`
+of the rows, and `gather_rows` collects the rows of all processes.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ warn_of_wrong_sums(version("jaxlib"))
 
 @cache
 def n_cores() -> int:
-    """Number of cores that this process may use: the minimum of the machine, the affinity and the container's limit.
+    """Number of cores that this process may use.
 
-    A limit of 1.5 cores counts as two cores.
+    It is the minimum of three numbers: the cores of the machine, the cores that the process is bound to, and the limit
+    of the container. A limit of 1.5 cores counts as two cores.
     """
     # Imported late: joblib takes as long to import as the whole package.
     from joblib import cpu_count
@@ -69,12 +71,8 @@ def use_all_cores() -> None:
     """Let JAX use every core that this process may use as a separate device: about twice as fast on two cores.
 
     Call it before any other use of JAX; the command line does so. If the number of CPU devices was already chosen, by
-    `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, it stays.
-
-    Raises
-    ------
-    InputError
-        JAX has already been used, so its devices can no longer be changed.
+    `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, it stays. Raises `InputError`: JAX has
+    already been used, so its devices can no longer be changed.
 
     Examples
     --------
@@ -98,7 +96,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     Call it before any other use of JAX except `use_all_cores`, with the same data, settings and seed in every process.
     `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
     Only the first process should write the results; see `is_first_process`. There is an exception: if `is_share` of
-    verdicts or of a release is true, each process has a share, and every process has to write.
+    verdicts or of a release is true, each process has only its share, and every process has to write. Raises
+    `InputError`: the numbers do not fit, JAX has already been used, or the other processes were not reached.
 
     Parameters
     ----------
@@ -106,11 +105,6 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         HOST:PORT of process 0.
     n_processes, process : int
         The number of processes, and the number of this one, from 0.
-
-    Raises
-    ------
-    InputError
-        The numbers do not fit, JAX has already been used, or the other processes were not reached.
 
     Examples
     --------
@@ -139,8 +133,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
 def _watch_others(host: str, n_processes: int, process: int) -> None:
     """End this process as soon as another one ends before its work is done.
 
-    The system closes the connections of a process, however it ends. So process 0 notices the end of any process, and
-    the others that of process 0.
+    The system closes the connections of a process, however it ends. So process 0 notices when any process ends, and the
+    others notice when process 0 ends.
     """
     if process == 0:
         family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -198,21 +192,20 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
-def own_share(n_rows: int, block: int = 1) -> slice:
+def own_share(n_rows: int) -> slice:
     """The rows that this process works on; all rows if there is one process.
 
-    Shares are contiguous and begin at the beginning of a block of rows. All shares but the last are equal, and none is
-    empty: with more processes than blocks, several shares have the last block.
+    No share is empty: if there are too few rows for all processes, several processes have the last row.
     """
-    size = _share_size(n_rows, block)
-    first = min(jax.process_index() * size, (n_rows - 1) // block * block)
+    size = -(-n_rows // jax.process_count())
+    first = min(jax.process_index() * size, n_rows - 1)
     return slice(first, min(first + size, n_rows))
 
 
 def own_items(n: int, process: int | None = None) -> range:
-    """The numbers of a process's share of `n` items; if there are fewer than processes, every process has all.
+    """The numbers of a process's share of `n` items; if there are fewer items than processes, every process has all.
 
-    `process`: by default this one.
+    `process`: by default this process.
 
     Examples
     --------
@@ -226,7 +219,7 @@ def own_items(n: int, process: int | None = None) -> range:
     return range(n * process // n_processes, n * (process + 1) // n_processes)
 
 
-def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int = 1) -> Shaped[np.ndarray, "row ..."]:
+def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int) -> Shaped[np.ndarray, "row ..."]:
     """All rows, bit for bit, from the shares of `own_share`; every process must call it.
 
     Examples
@@ -236,7 +229,7 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
     """
     if jax.process_count() == 1:
         return share
-    padded = np.resize(share, (_share_size(n_rows, block), *share.shape[1:]))
+    padded = np.resize(share, (-(-n_rows // jax.process_count()), *share.shape[1:]))
     return of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
 
 
@@ -262,9 +255,9 @@ def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarr
 
 
 def from_all_processes(rows: Sequence[Shaped[np.ndarray, "_ ..."]]) -> Shaped[np.ndarray, "row ..."]:
-    """The rows that the processes have for this one, one after another; `rows[j]` are this one's rows for process j.
+    """The rows that all processes send to this process, one after another; it sends `rows[j]` to process j.
 
-    Every process must call it, also with no rows. No process receives the rows for another one.
+    Every process must call it, also with no rows. No process receives rows that are for another process.
     """
     lengths = of_each_process(np.array([len(each) for each in rows]))
     padded = np.zeros((len(rows), lengths.max(), *rows[0].shape[1:]), rows[0].dtype)
@@ -319,7 +312,7 @@ def of_each_process(array: np.ndarray) -> np.ndarray:
 
 
 def to_each_process(rows: Shaped[np.ndarray, "process ..."]) -> Shaped[np.ndarray, "process ..."]:
-    """The rows that all processes have for this one; row j of each process is for process j."""
+    """The rows that all processes send to this process; each process sends its row j to process j."""
     mesh = _first_devices()
     for_processes = NamedSharding(mesh, PartitionSpec(None, AXIS))
     (own,) = jax.device_put(_of_processes(rows, mesh, rows.shape[:1]), for_processes).addressable_shards
@@ -327,13 +320,9 @@ def to_each_process(rows: Shaped[np.ndarray, "process ..."]) -> Shaped[np.ndarra
 
 
 def _of_processes(array: np.ndarray, mesh: Mesh, shape: tuple[int, ...] = ()) -> Array:
-    """The arrays of all processes as one; as bytes, because JAX would narrow numbers of 64 bits."""
+    """One array of the arrays of all processes; of bytes, because JAX would narrow numbers of 64 bits."""
     own = np.ascontiguousarray(array).view(np.uint8).reshape(1, *shape, -1)
     return jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), own, (mesh.size, *own.shape[1:]))
-
-
-def _share_size(n_rows: int, block: int) -> int:
-    return -(-n_rows // (block * jax.process_count())) * block
 
 
 def _first_devices() -> Mesh:
@@ -347,7 +336,7 @@ def _on_every_device(array: Array, mesh: Mesh) -> Array:
 
 
 def round_up(n: int, steps: int = 8) -> int:
-    """Round up to one of `steps` sizes between powers of two, so that data of similar size share a program.
+    """Round up to one of `steps` sizes between powers of two, so that data of similar size share a compiled program.
 
     Examples
     --------

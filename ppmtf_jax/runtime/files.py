@@ -88,8 +88,7 @@ def check_apart(path: PathLike) -> None:
 def check_output_file(path: PathLike, *, overwrite: bool, is_ours: Callable[[Path], bool], what: str) -> None:
     """Refuse an output file that cannot be written, before the work and not after it.
 
-    With `overwrite` an earlier file of ours may be replaced: `is_ours` recognizes it (see `has_mark`), and `what` is
-    its name in the message.
+    With `overwrite` an earlier file of ours may be replaced: `is_ours` recognizes it (see `has_mark`), `what` names it.
     """
     path = Path(path)
     check_apart(path)
@@ -129,9 +128,9 @@ def check_parent(path: Path) -> None:
         raise InputError(str(path), [Problem("a folder to write into", found)])
 
 
-def write_text(path: PathLike, text: str, *, public: bool = False) -> None:
-    """Write `text` to `path` in one step; only the owner may read the file unless it is public."""
-    with atomic_file(path, public=public) as partial:
+def write_text(path: PathLike, text: str) -> None:
+    """Write `text` to `path` in one step; only the owner may read the file."""
+    with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

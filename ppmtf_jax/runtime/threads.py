@@ -42,8 +42,7 @@ def one_thread() -> AbstractContextManager:
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    # The search for libraries is cached, since it takes longer than a small clustering. It finds only imported
-    # libraries.
+    # The search is cached, since it takes longer than a small clustering. It finds only imported libraries.
     import sklearn.cluster  # noqa: F401
 
     return ThreadpoolController()

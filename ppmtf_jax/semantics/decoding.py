@@ -41,8 +41,7 @@ def aggregate_transitions(
 class SemanticClasses(NamedTuple):
     """Clusters of places with a similar meaning, with the numbers of kept and of joining places.
 
-    At d instants from a change to or from a cluster, `n_joining[d - 1]` of its places are allowed in addition (they
-    join).
+    At d instants from a change to or from a cluster, `n_joining[d - 1]` of its places are allowed too (they join).
     """
 
     cluster: Int[Array, " place"]

@@ -33,8 +33,7 @@ def cluster_places(
     n_places = len(similarity)
     if not 1 <= n_clusters <= n_places:
         raise InputError("sglt", [Problem(f"n_clusters from 1 to {n_places}, the number of places", repr(n_clusters))])
-    # Double precision is needed: in single precision, subtracting the largest term of a sum would leave large rounding
-    # errors.
+    # Double precision is needed: in single precision, subtracting the largest term of a sum leaves rounding errors.
     with jax.enable_x64(True):
         found, value = _best_of_starts(
             jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64), n_clusters

@@ -59,15 +59,12 @@ class FittedModel:
     ----------
     system : str
         Name of the synthesizer.
-    settings : dict
     seed : int
         Seed of the fit. Keep it secret. 0 for a model of nobody.
     user_ids : array, shape (users,)
         Empty for a model of nobody.
-    places : PlaceTable
     time_grid : TimeGrid
         Grid of a synthetic trace: one period of the training grid, or more (`TraceModel.grid_of_trace`).
-    trace_model : TraceModel
     seed_given : bool
         Whether the caller gave the seed; otherwise it came from the operating system.
     learned_from : str
@@ -151,10 +148,7 @@ class FittedModel:
     def claims(self) -> Claims:
         """What the model's traces protect and do not protect, in addition to what is said of all releases.
 
-        Raises
-        ------
-        InputError
-            The synthesizer is not registered, or its settings are of another version.
+        Raises `InputError`: the synthesizer is not registered, or its settings are of another version.
         """
         synthesizer = SYNTHESIZERS[self.system]
         settings = build_settings(synthesizer.settings, self.settings, self.system)
@@ -210,6 +204,9 @@ class FittedModel:
         number of traces. Likewise, person 3 of a model of nobody is always the same. So a larger sample contains the
         traces of a smaller sample. Several processes share the work, and all get all traces; see `join_processes`.
 
+        Raises `InputError`: `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of
+        these days. Raises `NumericalError`: the model made a trace without any event.
+
         Parameters
         ----------
         n_traces : int, or int array of shape (users,)
@@ -217,8 +214,7 @@ class FittedModel:
         days : int, optional
             How many days each trace lasts; by default as long as the model's time grid.
         start : date, optional
-            Date of the first instant. The default is the date of the training traces; for a model of nobody, it is a
-            nominal date.
+            Date of the first instant. By default that of the training traces; for a model of nobody, a nominal date.
         seed : int or Seed, optional
             Reproduces the traces. Keep it secret. By default it comes from the operating system.
         batch_users : int
@@ -229,13 +225,6 @@ class FittedModel:
         Traces
             Traces with the ids of the drawn users, in the model's order. The traces of each user are numbered from 0.
             Test them before any release. The people of a model of nobody have new ids, see `ids_of_people`.
-
-        Raises
-        ------
-        InputError
-            `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of these days.
-        NumericalError
-            The model made a trace without any event.
 
         Examples
         --------
@@ -264,8 +253,7 @@ class FittedModel:
         """The traces of `sample` in parts, each with the traces of at most `n_users` users, which bounds the memory.
 
         All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part. Each
-        of several processes makes its own parts; if there are fewer parts than processes, they make each part together,
-        and all get all parts.
+        of several processes makes its own parts; fewer parts than processes are made together, and all get all parts.
         """
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
@@ -315,11 +303,8 @@ class FittedModel:
     def grid_of_days(self, days: int | None = None, start: date | None = None) -> TimeGrid:
         """Time grid of synthetic traces that last some days, from a date; see `sample`.
 
-        Raises
-        ------
-        InputError
-            The days are not a whole number of the model's periods, the model cannot make traces of this length, or its
-            traces must begin on another day of the week.
+        Raises `InputError`: the days are not a whole number of the model's periods, the model cannot make traces of
+        this length, or its traces must begin on another day of the week.
         """
         own = self.time_grid
         n_periods = own.n_instants // own.period
@@ -391,13 +376,10 @@ class FittedModel:
     def load(cls, folder: PathLike) -> FittedModel:
         """Read a model folder.
 
-        Raises
-        ------
-        InputError
-            The folder is not a model folder, or has another format; a file is missing, damaged or changed; the
-            parameters do not match the tables of users and places; or the synthesizer is not registered. In the last
-            case, import the module that the message names before you load the model. The module is not imported
-            automatically, since a folder could then run any code.
+        Raises `InputError`: the folder is not a model folder, or has another format; a file is missing, damaged or
+        changed; the parameters do not match the tables of users and places; or the synthesizer is not registered. In
+        the last case, import the module that the message names before you load the model. The module is not imported
+        automatically, since a folder could then run any code.
         """
         return cls(**read_model(Path(folder)))
 

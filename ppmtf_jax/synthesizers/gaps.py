@@ -69,13 +69,10 @@ def complete(
         Chains with likelihoods or people who remember, learned from the users of `traces`.
     traces : Traces
         Traces with the model's time grid and places.
-    settings : CompletionSettings, optional
     seed : int or Seed, optional
         Reproduces random completions, and all completions of people who remember. Each completion depends on the seed,
         the user, the trace number and the first period, but not on other traces. By default it comes from the operating
         system.
-    progress : bool
-        Show a progress bar on a terminal.
     **named_settings
         Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
 
@@ -84,16 +81,13 @@ def complete(
     Traces
         The completed traces. They contain real events of real people, so keep them as secret as `traces`.
 
-    Raises
-    ------
-    InputError
-        The traces have another grid, another place table or unknown users; the model has no likelihoods, or its traces
-        have gaps themselves; known events are impossible under the model (under sgd, for example, moves that nobody
-        made), or too improbable for the particles of people who remember; or memory is too small (see
-        `trace_models.completion`).
-
     Notes
     -----
+    Raises `InputError`: the traces have another grid, another place table or unknown users; the model has no
+    likelihoods, or its traces have gaps themselves; known events are impossible under the model (under sgd, for
+    example, moves that nobody made), or too improbable for the particles of people who remember; or memory is too small
+    (see `trace_models.completion`).
+
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
     `bridge.people.completion`. Their home and second place are sought among the 12 known places with the most events
     (`bridge.people.completion.MOST_ANCHORS`); otherwise they are places that are not known.

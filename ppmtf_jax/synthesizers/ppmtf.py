@@ -35,8 +35,7 @@ class PPMTFSettings(Settings):
     rank : int
         Columns of every factor (z).
     noise_precision : float
-        alpha: precision with which the factors reproduce each count. The published range is 1e-6 to 1e3; below 0.4
-        utility is low.
+        alpha: precision with which the factors reproduce each count. Published: 1e-6 to 1e3; below 0.4 utility is low.
     n_sweeps : int
         Gibbs sweeps; the last draw is the model.
     zeros : "sampled" or "weighted"

@@ -159,11 +159,7 @@ class ForgetfulPrivatePeople(PrivatePeople, Forgetful):
 
 
 def fit_trace_model(
-    train: Traces,
-    settings: PrivateSettings,
-    seed: int,
-    progress: bool = False,
-    checkpoints: Checkpoints | None = None,
+    train: Traces, settings: PrivateSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> PrivatePeople:
     """Draw noisy sums from the traces, and learn synthetic people from these sums alone."""
     del checkpoints

@@ -42,8 +42,7 @@ class Synthesizer:
     model : type
         Class of the trace model.
     claims : function of (trace model, settings) that returns `Claims`
-        Numbers in the claims, such as users per cluster, must come from the model, since they can differ from the
-        settings.
+        Numbers in the claims, such as users per cluster, must come from the model: they can differ from the settings.
     other_models : tuple of types
         Further classes of trace model that `fit` may return.
     in_blocks : bool

@@ -26,8 +26,7 @@ class SGDSettings(Settings):
     Parameters
     ----------
     n_copied : int
-        Number of first events that are copied from the input user (xi). With 0, a trace does not depend on its input
-        user.
+        Number of first events that are copied from the input user (xi). With 0, a trace depends on no input user.
     """
 
     n_copied: CountOrZero = 0
@@ -83,17 +82,12 @@ class SharedChain(ScoredTraceModel):
 
     def log_first(self, cache: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
-        # `float` is JAX's default type; a quotient of int32 would stay in single precision even if double precision is
-        # enabled.
+        # `float` is JAX's default type; a quotient of int32 would be single even if double precision is enabled.
         log_probability = jnp.log(count.astype(float) / self.first_count_before[-1])
         return self._certain_if_copied(cache, jnp.zeros((), jnp.int32), place, log_probability)
 
     def log_next(
-        self,
-        cache: Int[Array, " copied"],
-        instant: Int[Array, ""],
-        place: Int[Array, ""],
-        next_place: Int[Array, ""],
+        self, cache: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         return self._certain_if_copied(cache, instant, next_place, self._log_shared(instant, place, next_place))
 

@@ -161,8 +161,7 @@ def fit_trace_model(
 def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings: SGLTSettings) -> SGLT:
     """The model of given clusters of places.
 
-    Raises `InputError`: not every place has a cluster, clusters are not numbered 0, 1, ... without gaps, or periods
-    miss events.
+    Raises `InputError`: not every place has a cluster, clusters are not numbered 0, 1, ..., or periods miss events.
     """
     if len(cluster) != train.n_places or not np.array_equal(np.unique(cluster), np.arange(cluster.max() + 1)):
         found = f"{len(cluster)} numbers from {cluster.min()} to {cluster.max()}"

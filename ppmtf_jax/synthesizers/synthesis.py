@@ -79,6 +79,9 @@ def fit(
 ) -> FittedModel:
     """Learn a generative model of traces.
 
+    Raises `InputError`: the system or a setting is unknown (the message names the most similar one), settings are
+    impossible, or a registered synthesizer breaks the contract of `Synthesizer`.
+
     Parameters
     ----------
     train : Traces, StoredTraces or DataFrame
@@ -90,19 +93,11 @@ def fit(
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
     seed : int or Seed, optional
         Reproduces the fit. Keep it secret. By default it comes from the operating system.
-    progress : bool
-        Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
         File to which a long fit writes its state and from which it resumes. Give the seed too, because a fit with
         another seed cannot resume. `jobs.steps.fit_resumably` stores a random seed for you.
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The system or a setting is unknown (the message names the most similar one), settings are impossible, or a
-        registered synthesizer breaks the contract of `Synthesizer`.
 
     Examples
     --------
@@ -144,7 +139,8 @@ def synthesize(
 
     A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
     between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
-    traces. Several processes share the work, and each gets all traces; see `join_processes`.
+    traces. Several processes share the work, and each gets all traces; see `join_processes`. Raises `InputError`:
+    `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see `FittedModel.sample`.
 
     Parameters
     ----------
@@ -153,8 +149,6 @@ def synthesize(
         Reproduces the traces. Keep it secret. By default it comes from the operating system.
     batch_users : int
         Number of users processed at a time, at least 1; it limits the memory.
-    progress : bool
-        Show a progress bar on a terminal.
     **named_settings
         Settings by name, in place of `settings`: `synthesize(model, people=500)`.
 
@@ -163,12 +157,6 @@ def synthesize(
     Traces
         Traces with the input users' ids. The traces of each user are numbered from 0. Test them before any release.
         The people of a model of nobody have new ids, and their traces need no test.
-
-    Raises
-    ------
-    InputError
-        `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see
-        `FittedModel.sample`.
     """
     how = {"seed": seed, "batch_users": batch_users, "progress": progress}
     return next(synthesize_in_parts(model, settings, n_users=None, **how, **named_settings).own)

@@ -40,8 +40,7 @@ class Sizes(NamedTuple):
 class StoredArray(NamedTuple):
     """Specification of an array in a model folder."""
 
-    # Lengths of the axes: numbers, fields of `Sizes`, or other names. The same name means the same length in all
-    # arrays.
+    # Lengths of the axes: numbers, fields of `Sizes`, or other names. The same name means the same length.
     shape: tuple[int | str, ...]
     kind: Literal["float", "int"] = "float"
     # `low`, `high`: smallest and largest value allowed.
@@ -208,11 +207,7 @@ class ScoredTraceModel(MarkovModel):
         return np.arange(n_instants)
 
     def log_moves(
-        self,
-        cache: Any,
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"], next_places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
         """`log_next` of many steps, each to another place, for all users of the cache."""
         over_users = jax.vmap(self.log_next, (-1, None, None, None))
@@ -259,11 +254,7 @@ class StepBounds(Protocol):
         ...
 
     def log_moves(
-        self,
-        cache: Any,
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"], next_places: Int[Array, " step"]
     ) -> Bounds:
         """See `ScoredTraceModel.log_moves`."""
         ...

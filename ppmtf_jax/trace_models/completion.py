@@ -33,8 +33,7 @@ from ppmtf_jax.trace_models.sampling import sample_index
 # Number of traces that a thread processes at a time, and maximum size of its forward pass for one class of users.
 TRACES_AT_A_TIME = 1024
 FORWARD_NUMBERS = 2**24
-# Number of step matrices that a thread has in memory while it computes one: the previous, the new, and two intermediate
-# matrices.
+# Number of step matrices that a thread has in memory while it computes one: the previous, the new and two others.
 MATRICES_AT_A_TIME = 4
 FLOAT_BYTES = 4
 # Bytes per event: known place, place and peak; then user, trace, instant and place, and their indices.
@@ -46,8 +45,7 @@ class Completion(NamedTuple):
     """Traces with a place at every instant."""
 
     places: np.ndarray  # known places are unchanged; all places of an impossible trace are -1; shape (traces, instants)
-    # The first instant whose known place is impossible given the earlier known places; -1 for a possible trace; shape
-    # (traces,).
+    # First instant whose known place is impossible given the earlier ones; -1 for a possible trace; shape (traces,).
     impossible_at: np.ndarray
 
 

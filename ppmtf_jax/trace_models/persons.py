@@ -15,8 +15,7 @@ class PersonModel(TraceModel):
 
     A trace depends on its user only through her class, so every trace is equally probable for all users of a class.
     Each trace belongs to a new synthetic person, who is no user, and whose properties (such as her home) are drawn for
-    this trace. `sample_trace` may return `ABSENT` for an instant without an event, but every trace has at least one
-    event.
+    this trace. `sample_trace` may return `ABSENT` for an instant without an event, but no trace is empty.
     """
 
     cluster: Int[Array, " user"]
@@ -28,24 +27,15 @@ class PersonModel(TraceModel):
 
     @abc.abstractmethod
     def log_traces(
-        self,
-        places: Int[np.ndarray, "trace instant"],
-        classes: Int[np.ndarray, " class"],
-        *,
-        progress: bool = False,
+        self, places: Int[np.ndarray, "trace instant"], classes: Int[np.ndarray, " class"], *, progress: bool = False
     ) -> Float[np.ndarray, "trace class"]:
         """Exact log-probability (float64) of each whole trace under each of the classes.
 
-        `places`: `ABSENT` at instants without an event. The log-probability is minus infinity if the model cannot make
-        the trace.
+        `places`: `ABSENT` at instants without an event. Minus infinity if the model cannot make the trace.
         """
 
     def log_own_class(
-        self,
-        places: Int[np.ndarray, "trace instant"],
-        own_class: Int[np.ndarray, " trace"],
-        *,
-        progress: bool = False,
+        self, places: Int[np.ndarray, "trace instant"], own_class: Int[np.ndarray, " trace"], *, progress: bool = False
     ) -> Float[np.ndarray, " trace"]:
         """Log-probability of each trace under its own class only; a model with a faster way overrides this method."""
         own = np.empty(len(places))

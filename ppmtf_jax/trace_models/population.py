@@ -26,12 +26,8 @@ def population_transitions(
     follows these people: without `epsilon` it reveals them. The plausible-deniability test does not detect this,
     because it compares users, and the matrix affects the traces of all users.
 
-    Parameters
-    ----------
-    transitions : SparseCounts
-        Transition counts that `count_tensors` has trimmed with `trimming`.
-    epsilon : float, optional
-        Privacy budget of the matrix; needs max_transitions and max_count in `trimming`. Without it there is no noise.
+    `transitions`: counts that `count_tensors` has trimmed with `trimming`. `epsilon`: privacy budget of the matrix;
+    needs max_transitions and max_count in `trimming`. Without it there is no noise.
 
     Notes
     -----

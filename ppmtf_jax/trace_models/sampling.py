@@ -14,8 +14,7 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import TraceModel
 
-# Traces are always drawn for tiles of this many users, so that all products have the same shape and the traces do not
-# depend on the batch size.
+# Traces are drawn for tiles of this many users, so that products have one shape and traces do not depend on the batch.
 TILE = 64
 GOLDEN_RATIO = np.uint32(0x9E3779B9)
 """(sqrt(5) - 1) / 2, in units of 2^-32."""
@@ -52,9 +51,8 @@ def sample_traces(
 ) -> Int[np.ndarray, "trace instant"]:
     """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
-    A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed
-    at a time. `users`: draw only the traces of these users. `shared`: several processes share the work, and all get all
-    traces.
+    A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed at
+    a time. `users`: draw only the traces of these users. `shared`: processes share the work, and each gets all traces.
     """
     n_users, (begin, stop, _) = len(traces_of_user), users.indices(len(traces_of_user))
     of_some = traces_of_user[begin:stop]
@@ -110,8 +108,7 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     block = jnp.minimum(jnp.sum(ends <= target), n_blocks - 1)
     before = jnp.where(block > 0, ends[block - 1], 0)
     within = jnp.cumsum(blocks[block])
-    # A compiler may fuse the product and the difference, which can round a number at the boundary to below the
-    # boundary.
+    # A compiler may fuse the product and the difference, which can round a number at the boundary to below it.
     rest = jnp.maximum(target - before, 0)
     # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)

@@ -121,22 +121,22 @@ def files(folder: Path) -> dict[str, bytes]:
 # Threads in the place of processes
 
 
-# Rows, processes, and rows in a block: fewer rows than processes, whole blocks, a block that is cut.
-SHARES = [(5, 1, 1), (1, 3, 1), (2, 5, 4), (5, 2, 1), (12, 3, 4), (13, 2, 4), (13, 5, 4)]
+# Rows and processes: fewer rows than processes, equal shares, a share that is cut, a last row of several processes.
+SHARES = [(5, 1), (1, 3), (2, 5), (5, 2), (12, 3), (13, 5), (6, 5)]
 
 
-@pytest.mark.parametrize(("n_rows", "n_processes", "block"), SHARES)
-def test_rows_are_shared_and_gathered_in_order(n_rows, n_processes, block, monkeypatch):
-    numbers, size = np.arange(n_rows), -(-n_rows // n_processes) + block - 1
+@pytest.mark.parametrize(("n_rows", "n_processes"), SHARES)
+def test_rows_are_shared_and_gathered_in_order(n_rows, n_processes, monkeypatch):
+    numbers, size = np.arange(n_rows), -(-n_rows // n_processes)
     together = Together(n_processes, monkeypatch)
-    shares = [numbers[share] for share in together.run(lambda: own_share(n_rows, block))]
-    assert all(1 <= len(share) <= size and share[0] % block == 0 for share in shares)
+    shares = [numbers[share] for share in together.run(lambda: own_share(n_rows))]
+    assert all(1 <= len(share) <= size for share in shares)
     np.testing.assert_array_equal(np.unique(np.concatenate(shares)), numbers)
-    # Only the last block may be in several shares.
-    assert all(a[-1] < b[0] or b[0] == numbers[-1] // block * block for a, b in pairwise(shares))
+    # Only the last row may be in several shares.
+    assert all(a[-1] < b[0] or b[0] == numbers[-1] for a, b in pairwise(shares))
 
     rows = np.random.default_rng(0).normal(size=(n_rows, 2, 3))
-    for gathered in together.run(lambda: gather_rows(rows[own_share(n_rows, block)], n_rows, block)):
+    for gathered in together.run(lambda: gather_rows(rows[own_share(n_rows)], n_rows)):
         np.testing.assert_array_equal(gathered, rows)
 
 

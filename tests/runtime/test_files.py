@@ -115,7 +115,6 @@ def test_every_file_is_written_through_one_module():
 
 PUTTING: dict[str, Callable[[Path], object]] = {
     "text": lambda path: write_text(path, "numbers"),
-    "public text": lambda path: write_text(path, "numbers", public=True),
     "lines": lambda path: append_text(path, "numbers"),
     "picture": lambda path: save_figure(Figure(), path.with_suffix(".svg")),
     "lock": lambda path: exclusive_use(path).__enter__(),

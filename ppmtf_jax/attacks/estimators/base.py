@@ -90,22 +90,8 @@ def estimate_transitions(
 ) -> TransitionMatrices:
     """Learn a transition matrix of each user in the training traces.
 
-    Parameters
-    ----------
-    train : Traces
-        The target users' traces that the attacker knows.
-    estimator : str
-        A name in `ESTIMATORS`.
-    settings : EstimatorSettings, optional
-    seed : int
-    progress : bool
-    **named_settings
-        Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The estimator or a setting is unknown, or there is no transition.
+    `train`: the target users' traces that the attacker knows. `estimator`: a name in `ESTIMATORS`. Settings are given
+    as an object or by name. Raises `InputError`: the estimator or a setting is unknown, or there is no transition.
 
     Examples
     --------

@@ -39,8 +39,7 @@ MOST_SWEEPS = 10
 class GroupSparseSettings(TensorFactorizationSettings):
     """Settings of group sparsity tensor factorization.
 
-    Section VI-A prints beta as "10-24", which may mean 10^-24 or 10^-2.4. A good beta depends on the scale of the
-    counts.
+    Section VI-A prints beta as "10-24", which may mean 10^-24 or 10^-2.4. A good beta depends on the scale of counts.
 
     Parameters
     ----------
@@ -99,9 +98,8 @@ def cross_validate_beta(
     scored as in the attack, by log P(run | user) - log P(run | the others), for its own user and for all others.
     Probabilities below the floor are raised to the floor, and rows are not normalized again.
 
-    The beta of `settings` is ignored. There are at most as many folds as a user has transitions. Raises `InputError`
-    if a setting is out of range, there are fewer than two users or no user with two transitions, or memory is too
-    small.
+    The beta of `settings` is ignored. There are at most as many folds as a user has transitions. Raises `InputError` if
+    a setting is out of range, there are fewer than two users or no user with two transitions, or memory is too small.
     """
     settings = settings or GroupSparseSettings()
     settings = replace(settings, n_sweeps=min(settings.n_sweeps, MOST_SWEEPS))

@@ -41,8 +41,7 @@ class FactorizedCounts:
     """Transition counts predicted by factors, equation (13).
 
     For a user without transitions, the user's factors are 0, so the moves common to all users are predicted. For a
-    place that nobody left, the row is predicted from the next places of each user. A row of zeros becomes uniform when
-    it is normalized.
+    place that nobody left, the row is predicted from the next places of each user. A row of zeros becomes uniform.
 
     `objective` has a value for each sweep; `group` (of each place) and `beta` are None without groups.
     """

@@ -45,6 +45,9 @@ def infer_membership(
 ) -> MembershipScores:
     """Score users: a higher score means that the user's data were more probably used for the released traces.
 
+    Raises `InputError`: the attack or a setting is unknown, the place tables differ, users are in both real sets, or
+    the attack cannot be run on these traces.
+
     Parameters
     ----------
     released : Traces
@@ -55,16 +58,8 @@ def infer_membership(
     attack : str
         A name in `MEMBERSHIP_ATTACKS`.
     settings : the attack's settings, such as `DensityRatioSettings`; None for its defaults
-    seed : int
-    progress : bool
     **named_settings
         Settings by name, in place of `settings`.
-
-    Raises
-    ------
-    InputError
-        The attack or a setting is unknown, the place tables differ, users are in both real sets, or the attack cannot
-        be run on these traces.
 
     Examples
     --------

@@ -3,8 +3,7 @@
 A synthesizer that memorized its training data makes more traces near these data than near other people's traces. The
 attacker sees the synthetic traces, has reference traces of people who are not training users, and knows nothing about
 the synthesizer. Unlike in the paper, the density of usual traces is learned from synthetic and reference traces
-together, and is smoothed. The reference traces alone are too few: common places that no reference user visits would
-look very unusual.
+together, and is smoothed. The reference traces alone are too few: common places that they miss would look very unusual.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from ppmtf_jax.settings import Settings, Share
 from ppmtf_jax.streams import Stage, numpy_stream
 
 USUAL_CONCENTRATION = 30.0
-"""Weight of a prior of the usual density, in events. Large, because few people's traces say little about what is
-usual."""
+"""Weight of a prior of the usual density, in events. Large, because few people cannot show what is usual."""
 LEAST_TEST_USERS = 2
 SEED = 0
 REFERENCE_STREAM = 0

@@ -45,22 +45,14 @@ def membership_scores(
     occur in a matrix has probability 1e-8. Transitions are steps to the next instant; if the released traces have gaps,
     also steps over several instants, in all sets.
 
-    Parameters
-    ----------
-    released, train, test : Traces
-        Traces with the same place table; no user is in both `train` and `test`.
-    pool_traces : bool
-        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
+    No user is in both `train` and `test`. `pool_traces`: attack all traces of a user as one; for real data, where trace
+    numbers only mark breaks. Returns the scores of training users, shape (trace numbers, training users), and of test
+    users, shape (trace numbers, test users). Raises `InputError`: the place tables differ, or users are in both sets.
 
     Returns
     -------
     members : float array, shape (trace numbers, training users)
     others : float array, shape (trace numbers, test users)
-
-    Raises
-    ------
-    InputError
-        The place tables differ, or users are in both sets.
 
     Examples
     --------

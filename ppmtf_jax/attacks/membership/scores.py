@@ -36,8 +36,7 @@ class ExposedUsers:
 
     `score` is the mean over the trace numbers, in the attack's own unit. `false_positive_rate` is the share of the
     other users with at least this score: at a threshold that accuses this user, these users are accused wrongly.
-    `excess` is the mean score of the exposed users minus the mean score of the top tenth of the other users: about 0 by
-    chance.
+    `excess` is the mean score of the exposed users minus that of the top tenth of the other users: about 0 by chance.
     """
 
     user_ids: tuple[Any, ...]
@@ -195,10 +194,7 @@ def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     between trace numbers. If membership has an effect, the shuffled scores mix members and others; with one trace
     number the mean is the same even then, because only ranks count.
 
-    Parameters
-    ----------
-    members, others : float arrays, shape (trace numbers, users)
-        As `membership_scores` gives them.
+    `members` and `others` are as `membership_scores` gives them.
     """
     n_members, n_others = members.shape[1], others.shape[1]
     scores = np.concatenate([members, others], axis=1)

@@ -59,8 +59,7 @@ class ShadowCheckpoint:
 def shadow_digest(settings: dict[str, Any], seed: int, *real: Traces) -> str:
     """Digest of everything that determines the statistics of shadow models.
 
-    `settings` does not contain the number of shadow models: an attack with more shadow models continues from the same
-    file.
+    `settings` does not have the number of shadow models: an attack with more models continues from the same file.
     """
     told = json.dumps(settings, default=str, sort_keys=True)
     # The digest of traces leaves out users without an event.

@@ -40,8 +40,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 N_SHADOWS = 8
-"""Number of shadow models. With twice as many, the attack is hardly better and takes twice as long: see the
-benchmarks."""
+"""Number of shadow models. Twice as many take twice as long and are hardly better: see the benchmarks."""
 MOST_ATTACKED = 1000
 """Maximum number of attacked training users, and of attacked other users. All training users who are not attacked are
 in the training set of every shadow model."""
@@ -63,11 +62,10 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     system : str
         The synthesizer that made the released traces.
     system_settings : dict
-        The settings with which the traces were made. Missing settings have their defaults. If the settings include
-        the choices of the attacked model (see `FittedModel.settings_found`), a shadow model takes less time. It learns
+        The settings with which the traces were made. Missing settings have their defaults. If the settings include the
+        choices of the attacked model (see `FittedModel.settings_found`), a shadow model takes less time. It learns
         everything else from its own users alone. These choices do not make the traces look safer than they are: they
-        are a few numbers that hardly depend on a single user, and shadow models with the same choices are more like
-        the attacked model.
+        are a few numbers that hardly depend on a single user, and make shadow models more like the attacked one.
     test_settings : dict, optional
         Settings of the privacy test that the released traces passed, such as k and eta. The traces of shadow models are
         tested in the same way. None if nothing was tested.
@@ -151,8 +149,7 @@ MEMBERSHIP_ATTACKS.register(
 class Target(NamedTuple):
     """The released traces, and the users whose membership is inferred.
 
-    `traces` are the real traces of all training users and of the other attacked users. `windows` are those of the
-    attacked users only.
+    `traces`: the real traces of all training users and the other attacked users. `windows`: those of attacked users.
     """
 
     traces: Traces

@@ -1,8 +1,7 @@
 """Statistics that compare a user's traces with synthetic ones: one number for each user and each statistic.
 
 Synthesizers reveal users in different ways: through the places at each hour if populations are exact, or through whole
-traces if some are copied. So the attacker uses several statistics, and learns from shadow models how much each
-statistic reveals.
+traces if some are copied. So the attacker uses several, and learns from shadow models how much each reveals.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ REACH = 1
 PSEUDO_COUNT = 0.02
 """Events added to each count, so that moves that occur in no trace have a positive probability."""
 SMOOTH_CONCENTRATION = 100.0
-"""Concentration of a second chain. It shows how usual a user's traces are; the first chain shows which steps are
-absent."""
+"""Concentration of a second chain. It shows how usual a user's traces are; the first one shows absent steps."""
 COMPARED_WINDOWS = 2**28
 """Maximum number of pairs of user windows and synthetic windows; above it, fewer synthetic windows are used."""
 

@@ -144,8 +144,7 @@ def couple(
     """Pairs with the given distributions of homes and second places, and the given shares of bins of distance.
 
     Each round runs Sinkhorn scalings in each cluster, and then sets the factors of distance, which all clusters share.
-    If a distribution has more than half of its mass at one place, the scalings may not reach it, since a home and a
-    second place differ.
+    If a distribution has more than half of its mass at one place, the scalings may fail: home and second place differ.
     """
     factor = np.ones(len(distances))
     second_pull = np.ones_like(home.T, np.float64)

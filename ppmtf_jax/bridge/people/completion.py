@@ -72,11 +72,12 @@ def complete_traces(
 ) -> Completion:
     """Complete each trace under the law of its user's cluster; one trace belongs to one person.
 
+    `impossible_at` is the first instant at which no particle is left, or `ABSENT`. More particles may help.
+
     Parameters
     ----------
     keys : keys, shape (traces,)
         Each completion depends only on its own key, apart from the rounding of sums.
-    law : PersonLaw
     users : int array, shape (traces,)
     known : int array, shape (traces, instants)
         Known places, `ABSENT` where the place is unknown. The person begins at the first column.
@@ -85,12 +86,6 @@ def complete_traces(
         a second place. By default, a random particle is drawn by weight.
     n_particles : int
         Number of particles of each trace. The error of the distribution falls as 1 / particles.
-
-    Returns
-    -------
-    Completion
-        `impossible_at`: the first instant at which no particle is left, or `ABSENT`. With more particles, some may be
-        left.
 
     Notes
     -----

@@ -67,22 +67,9 @@ def log_traces(
       the probabilities of staying over all instants of the gap. Otherwise she left her place. Then a single step from
       this place leads to her next place, which may also be the same place again.
 
-    Parameters
-    ----------
-    law : PersonLaw
-    places : int array, shape (traces, instants)
-        Index of the place at each instant from instant 0 on, `ABSENT` where there is no event.
-    clusters : int array, shape (clusters,)
-
-    Returns
-    -------
-    float array, shape (traces, clusters)
-        In nats; minus infinity if the law never makes the trace, such as one with more than `law.most_places` places.
-
-    Raises
-    ------
-    InputError
-        Places that do not exist.
+    `places` has the index of the place at each instant from instant 0 on, `ABSENT` where there is no event. The result
+    is in nats; it is minus infinity if the law never makes the trace, such as one with more than `law.most_places`
+    places. Raises `InputError` if a place does not exist.
     """
     return _log_traces(law, places, [(np.arange(len(places)), np.asarray(clusters))], len(clusters), progress)
 
@@ -100,27 +87,13 @@ def log_own_cluster(
 
 
 def held_out(
-    law: PersonLaw,
-    places: Int[np.ndarray, "trace instant"],
-    user: Int[np.ndarray, " trace"],
+    law: PersonLaw, places: Int[np.ndarray, "trace instant"], user: Int[np.ndarray, " trace"]
 ) -> Float[np.ndarray, " user"]:
     """Log-probability of the traces of each user, whose cluster is unknown; it is large if the law predicts them well.
 
     The probability of each cluster is its share of the training users. All traces of a user have the same cluster.
-    Apart from that, each trace is that of a new person.
-
-    Parameters
-    ----------
-    law : PersonLaw
-    places : int array, shape (traces, instants)
-        Traces with or without gaps, see `log_traces`.
-    user : int array, shape (traces,)
-        User of each trace: 0, 1, and so on.
-
-    Returns
-    -------
-    float array, shape (users,)
-        In nats.
+    Apart from that, each trace is that of a new person. `places`: traces with or without gaps, see `log_traces`.
+    `user`: user of each trace, 0, 1, and so on. The result is in nats.
     """
     n_present = np.asarray(law.n_present, np.float64)
     clusters = np.flatnonzero(n_present)
@@ -301,8 +274,7 @@ class _Exact(StepFormulas):
                 of_class += self._log_of_moves(moves, some, len(log))
                 if len(others.steps.trace):
                     of_class += self._log_of_others(others, anchors, some, len(log))
-                # Sum person by person, so that rounding depends neither on how many persons are computed together nor
-                # on the other traces.
+                # Sum person by person, so that rounding does not depend on the other persons and traces.
                 of_person = np.moveaxis(of_class, 2, 3).reshape(*log.shape, -1)
                 log = np.logaddexp.reduce(np.concatenate([log[..., None], of_person], axis=-1), axis=-1)
         return log
@@ -371,10 +343,7 @@ class _Exact(StepFormulas):
         return (ways.chosen[:, None, None] + new * ways.new[..., None]) / _positive(total), total == 0
 
     def _log_first(
-        self,
-        place: Int[np.ndarray, " trace"],
-        layers: Float[np.ndarray, "trace cluster 2 3"],
-        persons: Persons,
+        self, place: Int[np.ndarray, " trace"], layers: Float[np.ndarray, "trace cluster 2 3"], persons: Persons
     ) -> Float[np.ndarray, "trace cluster person"]:
         """Log-probability of `has_second`, and of the layer and the place elsewhere at the first event."""
         has_second, layer = persons.has_second, persons.layer[:, 0]

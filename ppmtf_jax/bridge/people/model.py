@@ -73,11 +73,7 @@ class RememberingBridge(PersonLaw):
         return jnp.concatenate([first.place[None], rest])
 
     def log_traces(
-        self,
-        places: Int[np.ndarray, "trace instant"],
-        classes: Int[np.ndarray, " class"],
-        *,
-        progress: bool = False,
+        self, places: Int[np.ndarray, "trace instant"], classes: Int[np.ndarray, " class"], *, progress: bool = False
     ) -> Float[np.ndarray, "trace class"]:
         """Exact log-probability of each complete trace; for traces with gaps, see `likelihood.log_traces`."""
         if has_gaps := int((places == ABSENT).any(axis=1).sum()):
@@ -85,11 +81,7 @@ class RememberingBridge(PersonLaw):
         return log_traces(self, places, classes, progress=progress)
 
     def log_own_class(
-        self,
-        places: Int[np.ndarray, "trace instant"],
-        own_class: Int[np.ndarray, " trace"],
-        *,
-        progress: bool = False,
+        self, places: Int[np.ndarray, "trace instant"], own_class: Int[np.ndarray, " trace"], *, progress: bool = False
     ) -> Float[np.ndarray, " trace"]:
         return log_own_cluster(self, places, own_class, progress=progress)
 

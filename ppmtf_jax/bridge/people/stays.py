@@ -98,9 +98,7 @@ def _mobility(
     return np.where(n_steps > 0, mobility, np.nan)
 
 
-def _classes(
-    mobility: Blocks[Float[np.ndarray, " user"]],
-) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
+def _classes(mobility: Blocks[Float[np.ndarray, " user"]]) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
     """Class of each user, and the users who have steps elsewhere; the classes of other users mean nothing."""
     of_user = mobility.joined()
     has_steps = np.flatnonzero(~np.isnan(of_user))

@@ -49,14 +49,8 @@ def lempel_ziv_entropy(
 
     For n events, it is n log2(n) divided by the sum over events of a length: that of the shortest sequence of places
     that begins at the event and does not occur among the events before it. A sequence that occurs there up to the last
-    event counts as one longer.
-
-    Parameters
-    ----------
-    place : (windows, events)
-        Places in the order of time; events from `n_events` on are not read.
-    n_events : (windows,)
-        Number of events of each window, at least 1.
+    event counts as one longer. Places are in the order of time. `n_events` has the number of events of each window, at
+    least 1; events after these are not read.
 
     Examples
     --------

@@ -344,10 +344,5 @@ register_utility(
     applies=lambda comparison: _applies(comparison) and bool(_categories(comparison.test.places).any()),
 )
 register_utility(
-    *GRAPH,
-    name="friend_graph",
-    measure=_measure_graph,
-    uniform=_uniform_graph,
-    reading=_read_graph,
-    applies=_applies,
+    *GRAPH, name="friend_graph", measure=_measure_graph, uniform=_uniform_graph, reading=_read_graph, applies=_applies
 )

@@ -22,13 +22,7 @@ from scipy import sparse
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.evaluation.distributions import (
-    pair_counts,
-    row_shares,
-    row_variation,
-    row_variation_from,
-    weighted_mean,
-)
+from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from, weighted_mean
 from ppmtf_jax.evaluation.metrics.windows import has_gaps, read_places
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings

@@ -71,8 +71,7 @@ def distinct_by_events(windows: Windows) -> Sample:
 def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
     """Difference between the mean second columns of two arrays in each bin (first column), averaged over the bins.
 
-    Differences are absolute. The weight of a bin is the smaller of its shares of the two arrays' rows. NaN if no bin is
-    in both arrays.
+    Differences are absolute. A bin weighs the smaller of its shares of the two arrays' rows. NaN if no bin is in both.
     """
     n_values = [np.bincount(each[:, 0], minlength=len(EVENT_BINS)) for each in (values, others)]
     weight = np.minimum(*(counts_to_shares(each) for each in n_values))

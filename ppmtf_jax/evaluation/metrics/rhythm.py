@@ -117,9 +117,7 @@ SampledMetric(
 ).register()
 SampledMetric(
     variation_quantity(
-        "event_gap_tv",
-        "Time between events",
-        f"Total variation {BETWEEN} hours between successive events.",
+        "event_gap_tv", "Time between events", f"Total variation {BETWEEN} hours between successive events."
     ),
     gap_bins,
     variation_of_samples,

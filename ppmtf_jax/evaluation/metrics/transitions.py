@@ -31,11 +31,6 @@ class TransitionSettings(Settings, subject="bins of the transition matrix"):
         Number of equal bins of the box on each axis.
     box : (south, north, west, east), optional
         Degrees. Places outside fall into the outermost bins. By default, the bounding box of the places.
-
-    Raises
-    ------
-    InputError
-        There is no bin, or the box is empty.
     """
 
     n_bins: Count = N_BINS

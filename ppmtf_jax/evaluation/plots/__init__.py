@@ -9,12 +9,7 @@ from ppmtf_jax.evaluation.plots.attacks import roc_curves
 from ppmtf_jax.evaluation.plots.background import read_background
 from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
-from ppmtf_jax.evaluation.plots.curves import (
-    jump_length_curves,
-    pass_rate_curves,
-    trace_plots,
-    visit_fraction_panels,
-)
+from ppmtf_jax.evaluation.plots.curves import jump_length_curves, pass_rate_curves, trace_plots, visit_fraction_panels
 from ppmtf_jax.evaluation.plots.flows import flow_maps
 from ppmtf_jax.evaluation.plots.friends import friend_panels
 from ppmtf_jax.evaluation.plots.maps import population_maps

@@ -23,12 +23,7 @@ LEAST_PERCENT = 0.01
 def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> Figure:
     """ROC curves, a line for each name, and the line of a guess: Fig. 10 of Murakami et al., TIFS 2017.
 
-    Parameters
-    ----------
-    curves : mapping of str to Roc
-    title : str
-    logarithmic : bool
-        Use a logarithmic axis of the false positive rate, to show what an attacker finds with few false alarms.
+    `logarithmic`: use a logarithmic axis of the false positive rate, to show what is found with few false alarms.
 
     Examples
     --------

@@ -24,15 +24,8 @@ COLOUR = "#9A9A9A"
 def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
     """Read the lines of a GeoJSON file, such as roads or a coast; polygons become outlines, points are left out.
 
-    Returns
-    -------
-    list of float arrays, shape (points, 2)
-        Latitude and longitude, degrees.
-
-    Raises
-    ------
-    InputError
-        The file does not exist, is not GeoJSON, has coordinates that are not degrees, or has no line.
+    Each line has the shape (points, 2): latitude and longitude, degrees. Raises `InputError`: the file does not exist,
+    is not GeoJSON, has coordinates that are not degrees, or has no line.
 
     Examples
     --------

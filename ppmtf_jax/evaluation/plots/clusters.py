@@ -35,17 +35,9 @@ def user_clusters(factors: Factors, synthetic: Traces, train: Traces, *, n_clust
 
     A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster
     shows the places of these users in the training and the synthetic traces, and the columns of the place and of the
-    slot factor, normalized to a square sum of 1. Clusters are in descending order of `cluster_strength`.
-
-    Parameters
-    ----------
-    factors : Factors
-        Arrays (users, rank), (places, rank), (places, rank), (slots, rank); users as in `train`.
-
-    Raises
-    ------
-    InputError
-        The shapes of the factors do not fit `train`.
+    slot factor, normalized to a square sum of 1. Clusters are in descending order of `cluster_strength`. The
+    factors have the shapes (users, rank), (places, rank), (places, rank) and (slots, rank), with the users of `train`.
+    Raises `InputError`: they do not fit `train`.
     """
     check_comparable(training=train, synthetic=synthetic)
     user, place, slot = oriented_factors(factors.user, factors.place, factors.slot, train)

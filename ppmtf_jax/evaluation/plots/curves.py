@@ -44,10 +44,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> Figure:
     """Share of the traces that pass the privacy test against k, a line for each name: Fig. 16 of Murakami et al. 2021.
 
-    Parameters
-    ----------
-    curves : mapping to float arrays, shape (k,)
-        For k = 1, 2, 3, ...: what `PlausibleDeniability.pass_rates` returns.
+    A curve has a value for k = 1, 2, 3, ..., as `PlausibleDeniability.pass_rates` returns it.
 
     Examples
     --------
@@ -71,19 +68,8 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
     """Share of the moves of trace sets in each bin of lengths, a curve for each set.
 
     A move is a step to another place from one instant to the next; stays do not count. Jump-TV compares the same
-    shares, after synthetic traces are thinned to the instants at which people are seen.
-
-    Parameters
-    ----------
-    sets : mapping of names to Traces
-        On the same places.
-    bin_km : float
-        Width of the bins.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or the width is not above 0.
+    shares, after synthetic traces are thinned to the instants at which people are seen. The sets have the same places.
+    `bin_km`: width of the bins. Raises `InputError`: there is no set, the places differ, or the width is not above 0.
 
     Examples
     --------
@@ -118,19 +104,9 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
 
     A line shows the share of users in each bin, among those who count for VF-TV: users with at least 5 events who are
     at this kind of place and also elsewhere. There are as many bins as one period of the first set's grid has instants,
-    such as 24. Without categories, each place is a kind of its own.
-
-    Parameters
-    ----------
-    sets : mapping of names to Traces
-        On the same places; the first set is the reference.
-    kinds : tuple of str, optional
-        Categories. By default, the four categories with the most events in the first set.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or a category is not among theirs.
+    such as 24. Without categories, each place is a kind of its own. The sets have the same places; the first one is the
+    reference. `kinds`: categories, by default the four with the most events in the first set. Raises `InputError`:
+    there is no set, the places differ, or a category is not among theirs.
 
     References
     ----------
@@ -175,12 +151,8 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> Figure:
     """Chains of a sampler, sweep by sweep: a panel for each quantity, a line for each chain.
 
     The second half of the sweeps has a grey background: convergence is judged from these sweeps. The vertical axis fits
-    the values after the first tenth of the sweeps, because the first values may be far from all others.
-
-    Parameters
-    ----------
-    trace : mapping of titles to float arrays, shape (chains, sweeps)
-        NaN is not drawn.
+    the values after the first tenth of the sweeps, because the first values may be far from all others. The arrays have
+    the shape (chains, sweeps). NaN is not drawn.
 
     Examples
     --------

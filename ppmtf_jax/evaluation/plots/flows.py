@@ -42,19 +42,9 @@ def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: in
     the share of all moves. OD-TV compares the same shares, after synthetic traces are thinned to the instants at which
     people are seen.
 
-    Parameters
-    ----------
-    sets : mapping of names to Traces
-        On the same places.
-    n_cells : int
-        Number of cells on each side of the bounding box of the places.
-    n_flows : int
-        Largest number of flows to draw for each set.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or there is not at least one cell or flow.
+    The sets have the same places. `n_cells`: number of cells on each side of the bounding box of the places. `n_flows`:
+    largest number of flows to draw for each set. Raises `InputError`: there is no set, the places differ, or there is
+    not at least one cell or flow.
 
     Examples
     --------

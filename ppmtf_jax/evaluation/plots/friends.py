@@ -31,17 +31,8 @@ def friend_panels(sets: Mapping[str, Traces]) -> Figure:
     Meetings are counted as recorded. If people are seen at some hours only, their meetings at other hours are missing.
     The metrics of `evaluation.metrics.friends` correct this, but this picture does not. The number of meetings of two
     friends covers only periods in which both are seen at the same time. Numbers of friends are expected numbers among
-    as many users as the smallest set has.
-
-    Parameters
-    ----------
-    sets : mapping of names to Traces
-        On the same places, with friendships; the real ones first.
-
-    Raises
-    ------
-    InputError
-        There is no set, the places differ, or friendships are not known.
+    as many users as the smallest set has. The sets have the same places, and friendships; the real ones come first.
+    Raises `InputError`: there is no set, the places differ, or friendships are not known.
 
     Examples
     --------

@@ -37,19 +37,9 @@ def population_maps(
 ) -> Figure:
     """Draw maps of the population in some slots: a column for each slot, a row for each trace set, one colour scale.
 
-    Parameters
-    ----------
-    synthetic : Traces, or mapping of names to Traces
-        A single set is the row "synthetic".
-    slots : sequence of int, optional
-        Slots to show; by default four spread evenly.
-    background : sequence of float arrays, shape (points, 2)
-        Lines to draw below the places, see `read_background`.
-
-    Raises
-    ------
-    InputError
-        The places or the numbers of slots differ, or a synthetic set has the name of another row.
+    A single synthetic set is the row "synthetic". `slots`: slots to show, by default four spread evenly. `background`:
+    lines to draw below the places, see `read_background`. Raises `InputError`: the places or the numbers of slots
+    differ, or a synthetic set has the name of another row.
 
     Examples
     --------
@@ -94,13 +84,7 @@ def population_maps(
     return figure
 
 
-def draw_map(
-    ax: Axes,
-    places: PlaceTable,
-    values: np.ndarray,
-    scale: Normalize,
-    background: Lines = (),
-) -> Any:
+def draw_map(ax: Axes, places: PlaceTable, values: np.ndarray, scale: Normalize, background: Lines = ()) -> Any:
     """Draw values of places as coloured grid cells or, if they fill no grid, as dots that grow with the value."""
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")

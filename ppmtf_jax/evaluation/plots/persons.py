@@ -39,17 +39,8 @@ def person_timelines(people: Mapping[str, Windows]) -> Figure:
     """Draw where single persons are: a panel for each set of windows, a row for each window.
 
     A bar is a stay at one place. Its number and its colour say which of the places of the row it is: 1 is the place
-    with the most events. Where there is no bar, nothing is known.
-
-    Parameters
-    ----------
-    people : mapping of names to Windows
-        Windows of the same length.
-
-    Raises
-    ------
-    InputError
-        There is no set, a set has no window, or the windows differ in length.
+    with the most events. Where there is no bar, nothing is known. All windows have the same length. Raises
+    `InputError`: there is no set, a set has no window, or the windows differ in length.
 
     Examples
     --------
@@ -76,17 +67,9 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
     """Draw the routes of single persons on maps: a panel for each window, which shows only the places of this window.
 
     Arrows lead from each place to the next one. Numbers are the order in which the places are first visited; of places
-    that are very near each other, only one has a number. Squares are the most and the second most visited place.
-
-    Parameters
-    ----------
-    people : mapping of names to Windows
-        Windows of the same length; all places have coordinates.
-
-    Raises
-    ------
-    InputError
-        There is no set, a set has no window, the windows differ in length, or a place has no coordinates.
+    that are very near each other, only one has a number. Squares are the most and the second most visited place. All
+    windows have the same length, and all places have coordinates. Raises `InputError`: there is no set, a set has no
+    window, the windows differ in length, or a place has no coordinates.
 
     Examples
     --------

@@ -54,17 +54,8 @@ def save_pictures(
 ) -> list[Path]:
     """Write population.png, transitions.png, utility.png; privacy.png if there are attacks, clusters.png with factors.
 
-    Each file appears complete or not at all; existing ones are replaced. A missing folder is created.
-
-    Parameters
-    ----------
-    factors : Factors, optional
-        Factors of a model fitted to `train`.
-
-    Raises
-    ------
-    InputError
-        The folder cannot be written to, or the trace sets do not belong together.
+    Each file appears complete or not at all; existing ones are replaced. A missing folder is created. `factors`: those
+    of a model fitted to `train`. Raises `InputError`: the folder cannot be written to, or the sets do not match.
     """
     figures = {
         "population.png": population_maps(synthetic, train, test),
@@ -84,12 +75,7 @@ def save_pictures(
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a picture in the format of its name: complete or not at all, and only its owner may read it.
 
-    The same content gives the same bytes.
-
-    Raises
-    ------
-    InputError
-        The name ends in no known format, or the file cannot be written.
+    The same content gives the same bytes. Raises `InputError`: the format is not known, or the file cannot be written.
     """
     suffix = check_picture_name(path)
     # The salt of the hashes that are ids within an SVG; otherwise Matplotlib takes a random salt.
@@ -100,10 +86,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 def check_picture_name(path: str | os.PathLike[str]) -> str:
     """The suffix of a name, in lower case.
 
-    Raises
-    ------
-    InputError
-        The name ends in no known format.
+    Raises `InputError`: the name ends in no known format.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:

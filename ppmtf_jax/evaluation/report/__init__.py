@@ -1,7 +1,6 @@
 """A report on one page, in plain words: utility, leaks and guarantees of synthetic traces.
 
-`compose_report` makes the sections from `ReportData`; the functions of the sections are in `sections/`. `render` makes
-the page.
+`compose_report` makes the sections from `ReportData`; their functions are in `sections/`. `render` makes the page.
 """
 
 from ppmtf_jax.evaluation.report.blocks import Report, Status

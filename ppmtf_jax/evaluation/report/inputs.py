@@ -72,11 +72,6 @@ class ReportSettings(Settings, subject="report"):
         Leave out the attack with shadow models, which takes longest and is the strongest.
     consent : bool
         The people of the data agreed that days of ten of them are drawn; people of a simulated city need not agree.
-
-    Raises
-    ------
-    InputError
-        Fewer than two users, or no estimator.
     """
 
     n_users: Annotated[int, Ge(2)] = N_USERS
@@ -121,8 +116,7 @@ class ReportData:
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
     shares_passed : mapping of str to float
-        Share of the traces that passed the privacy test, by column of the evaluation. A column is missing if its share
-        is not known.
+        Share of the traces that passed the privacy test, by column of the evaluation. Unknown shares are missing.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
     reidentified : Future, optional
@@ -208,10 +202,7 @@ class ReportData:
     def windows(self) -> dict[str, Windows]:
         """The windows of each set that the metrics of one period compare, so that pictures show what they measure.
 
-        Raises
-        ------
-        Unavailable
-            Synthetic and real traces have different periods, or no period of a set has two events.
+        Raises `Unavailable`: synthetic and real traces have different periods, or no period of a set has two events.
         """
         grid = self.test.time_grid
         if not all(same_period(traces.time_grid, grid) for traces in (self.train, self.synthetic)):

@@ -83,7 +83,6 @@ def section(
         Its anchor on the page: words with hyphens between.
     part : str
         One of `PARTS`.
-    title : str
     lead : str
         An introduction for readers who do not know the papers.
     question : str
@@ -102,13 +101,7 @@ def section(
 def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> Report:
     """Make every section of a report, and the verdict from what they found.
 
-    Parameters
-    ----------
-    data : ReportData
-    progress : bool
-        Show a progress bar where there is a terminal.
-    say : function of a str
-        Receives the title of each section before the section is made.
+    `say` receives the title of each section before the section is made.
     """
     makers = sorted(SECTIONS.values(), key=lambda maker: PARTS.index(maker.part))
     sections = []

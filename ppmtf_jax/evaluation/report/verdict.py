@@ -127,10 +127,9 @@ def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]])
     kept = [each for each in others if data.shares_passed.get(each, 1.0) >= KEPT_SHARE]
     found = []
     for use, *of_others in zip(judged[own], *(judged[each] for each in kept), strict=True):
-        better = [(_error(each), name, each) for name, each in zip(kept, of_others, strict=True)]
-        better = [each for each in better if _serves_better(data, use, each[1], each[2])]
+        better = [each for each in zip(kept, of_others, strict=True) if _serves_better(data, use, *each)]
         if better:
-            _, name, best = min(better, key=lambda each: each[0])
+            name, best = min(better, key=lambda each: each[1].numbers[0][1].error)
             row, number = use.numbers[0]
             here, there = (row.quantity.text(_value(data, row, each)) for each in (own, name))
             found.append(
@@ -154,11 +153,6 @@ def _serves_better(data: ReportData, own: JudgedUse, name: str, other: JudgedUse
     row, judged = own.numbers[0]
     losses = (loss(row.quantity, _value(data, row, each)) for each in (data.column, name))
     return next(losses) - next(losses) > judged.noise
-
-
-def _error(use: JudgedUse) -> float:
-    """The error that decides about a use: the worst known one."""
-    return use.numbers[0][1].error if use.numbers else math.nan
 
 
 def _value(data: ReportData, row: Row, column: str) -> float:
