@@ -43,6 +43,8 @@ FILES = dict(
 )
 ENTRIES = [(DATA_SETS, "bus-cards"), (SYNTHESIZERS, "magnet"), (METRICS, "return_share"), (ATTACKS, "home_guess")]
 JOB = """
+seed = 1
+
 [import]
 source = "bus-cards"
 path = "taps.csv"
