@@ -126,13 +126,14 @@ def distinct_steps(
 def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
     """An empty table with a row for each first place, stay and move of one batch.
 
-    Its rows are overwritten, because allocating a large table takes longer than filling it.
+    Its rows are overwritten, because allocating a large table takes longer than filling it. Bounds are rounded to half
+    precision: sums are bound by memory, and only few of them need more digits.
     """
     n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
     first = jax.eval_shape(
-        lambda users: the_bound(_log_firsts(model, model.user_cache(users), steps)), jnp.zeros(n_users, jnp.int32)
+        lambda users: _log_firsts(model, model.user_cache(users), steps), jnp.zeros(n_users, jnp.int32)
     )
-    return jnp.zeros((n_rows, n_users), first.dtype)
+    return jnp.zeros((n_rows, n_users), jnp.float16 if isinstance(first, Bounds) else first.dtype)
 
 
 def firsts_and_stays(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "row user"] | Bounds:
@@ -173,7 +174,7 @@ def _log_firsts(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "ste
 
 def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
     """Log-likelihood of traces from the table of their steps, summed in the order of time."""
-    total = table[rows[:, 0]]
+    total = table[rows[:, 0]].astype(jnp.promote_types(table.dtype, jnp.float32))
     for instant in range(1, rows.shape[1]):
         total = total + table[rows[:, instant]]
     return total

@@ -6,7 +6,8 @@ rounding unit, A the row of the user, and B, C the rows of the two places in the
 1. A transition x = sum_z A_z B_z C_z. Each of its terms is rounded at most rank + 4 times: the three numbers, their
    first product, and the scalar product, in any order of summation. So its error is at most (rank + 4) u sum_z |A_z B_z
    C_z|, and by the inequality of Cauchy and Schwarz at most (rank + 4) u |A| |B * C| =: e. With the floor, the
-   transition lies between max(x - e, floor) and max(x + e, floor).
+   transition lies between max(x - e, floor) and max(x + e, floor). For one user alone, x is computed in double
+   precision: e is then smaller by the factor 2^29, even with the lengths of the longest B and C, and x +- e is rounded.
 2. The other operations of a step: products and quotients of positive numbers, each with a relative error of at most u.
    There are fewer than `ROUNDINGS`.
 3. A row sum adds the floored transitions from a place to all n places. The errors of its terms add up to at most (rank
@@ -26,6 +27,7 @@ are larger than needed, for the errors of the bounds themselves.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,6 +51,8 @@ class BoundTables(NamedTuple):
     first: Bounds  # of each place
     tables: Any  # the `UserTables` in single precision
     length: Float[Array, "*user"]  # |A|
+    exact_row: Float[Array, "rank *user"]  # A in double precision
+    exact_error: Float[Array, "*user"]  # e of all transitions in double precision
     row_error: Float[Array, "place *user"]  # of the row sums, relative
     row_sum: Bounds
 
@@ -75,8 +79,11 @@ class MetropolisHastingsBounds:
         known = tables.visits.min(axis=(0, 1)) > SMALLEST_VISITS
         first = Bounds(*map(jnp.where, (known, known), _widened(*[_single(first)] * 2), (-jnp.inf, jnp.inf)))
         tables = tables._replace(visits=jnp.maximum(tables.visits, SMALLEST_VISITS))
-        tables, length = jax.tree.map(_single, (tables, jnp.linalg.norm(tables.transition_row, axis=0)))
-        return BoundTables(first, tables, length, error, row_sum)
+        row, factors = tables.transition_row, (self.exact.place, self.exact.next_place)
+        length = jnp.linalg.norm(row, axis=0)
+        exact_error = 2.0**-29 * self._rounding * length * math.prod(jnp.linalg.norm(x, axis=1).max() for x in factors)
+        tables, length = jax.tree.map(_single, (tables, length))
+        return BoundTables(first, tables, length, row, exact_error, error, row_sum)
 
     def row_sums(
         self, users: Int[Array, " user"]
@@ -116,12 +123,16 @@ class MetropolisHastingsBounds:
         return _log(jnp.maximum(same.lower + refused - error, 0), same.upper + refused + error)
 
     def _proposal(self, cache: BoundTables, places: Int[Array, " step"], next_places: Int[Array, " step"]) -> Bounds:
-        design = self.single.place[places] * self.single.next_place[next_places]
+        # Of one user, double precision takes less time than the bound of an error.
+        is_one = len(cache.length) == 1
+        model, row = (self.exact, cache.exact_row) if is_one else (self.single, cache.tables.transition_row)
+        design = model.place[places] * model.next_place[next_places]
         with jax.default_matmul_precision("highest"):
-            transition = design @ cache.tables.transition_row
-        error = self._rounding * jnp.linalg.norm(design, axis=1)[:, None] * cache.length
+            transition = design @ row
+        length = jnp.linalg.norm(design, axis=1)[:, None] * cache.length
+        error = cache.exact_error if is_one else self._rounding * length
         entries, row_sum = (places, next_places, None), cache.row_sum
-        limits = (transition - error, row_sum.upper), (transition + error, row_sum.lower)
+        limits = (_single(transition - error), row_sum.upper), (_single(transition + error), row_sum.lower)
         return Bounds(
             *(self.single.mixed(self.single.floored(each) / total[places], entries) for each, total in limits)
         )

@@ -84,7 +84,13 @@ def every_step() -> list[tuple[np.ndarray, ...]]:
 def scores(model, moves, stays):
     cached = model.user_cache(jnp.arange(USERS))
     firsts = jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(cached, jnp.arange(PLACES))
-    return firsts, model.log_moves(cached, *moves), model.log_stays(cached, *stays)
+
+    def moves_of_one(cached):
+        alone = model.log_moves(jax.tree.map(lambda leaf: leaf[..., None], cached), *moves)
+        return jax.tree.map(lambda leaf: leaf[..., 0], alone)
+
+    alone = jax.vmap(moves_of_one, -1, -1)(cached)
+    return firsts, model.log_moves(cached, *moves), alone, model.log_stays(cached, *stays)
 
 
 SCORES = jax.jit(scores)
@@ -162,6 +168,17 @@ def without_transition_errors() -> mock._patch:
     return mock.patch.object(tested.MetropolisHastingsBounds, "_rounding", 0.0)
 
 
+def rounded_row() -> mock._patch:
+    """In the bounds of one user, who is assumed to have the row in double precision."""
+    right = tested.MetropolisHastingsBounds.user_cache
+
+    def wrong(self, users):
+        cached = right(self, users)
+        return cached._replace(exact_row=cached.tables.transition_row.astype(jnp.float64))
+
+    return mock.patch.object(tested.MetropolisHastingsBounds, "user_cache", wrong)
+
+
 def too_tight() -> mock._patch:
     """By a thousandth."""
     right = tested._widened
@@ -173,7 +190,7 @@ def too_tight() -> mock._patch:
     return mock.patch.object(tested, "_widened", wrong)
 
 
-@pytest.mark.parametrize("bug", [without_transition_errors, too_tight])
+@pytest.mark.parametrize("bug", [without_transition_errors, rounded_row, too_tight])
 def test_planted_bugs_are_caught(bug):
     found = {}
     for kind in (usual, cancelling):
