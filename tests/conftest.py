@@ -63,6 +63,8 @@ SAME_PROGRAMS = {
         "trace_models",
     )
 }  # fmt: skip
+# A file that runs the programs of another folder.
+WITH = {"tests/synthesizers/test_private.py": "tests/private"}
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
@@ -92,7 +94,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             folder = file.rpartition("/")[0]
-            return folder if folder in SAME_PROGRAMS else file
+            return WITH.get(file, folder if folder in SAME_PROGRAMS else file)
 
     return LoadFolderScheduling(config, log) if config.getvalue("dist") == "load" else None
 
