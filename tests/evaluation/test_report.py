@@ -331,7 +331,7 @@ def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
     assert found.evaluation.columns[0] == found.column == "all"
 
 
-@pytest.mark.usefixtures("one_attack")
+@pytest.mark.usefixtures("one_attack", "little_chance")
 def test_without_a_key_nobody_is_found(job, tmp_path):
     found = load_report_data(without(job, tmp_path, "private/key"), QUICK)
     assert not found.users_known
@@ -462,6 +462,7 @@ def test_numbers_of_another_run_are_refused_and_those_that_say_nothing_made_anew
     assert load_report_data(copy, QUICK).evaluation["tp_tv"] == material.evaluation["tp_tv"] != 0.25
 
 
+@pytest.mark.usefixtures("little_chance")
 def test_without_model_verdicts_and_numbers(job, tmp_path):
     names = ("private/model", "private/verdicts", "private/metrics.json")
     found = load_report_data(without(job, tmp_path, *names), QUICK)
@@ -494,6 +495,7 @@ def nowhere(material) -> ReportData:
     return replace(material, **sets)
 
 
+@pytest.mark.usefixtures("little_chance")
 def test_without_coordinates_there_are_no_maps_but_all_else(nowhere):
     assert not nowhere.has_map
     for name in ("population", "transitions", "trips", "clusters", "places", "visit-fractions"):
@@ -724,6 +726,7 @@ def factorized(material) -> ReportData:
     return replace(material, model=replace(material.model, system="ppmtf", settings={}, trace_model=chains))
 
 
+@pytest.mark.usefixtures("little_chance")
 def test_clusters_of_factors_are_the_strongest_users_of_a_column(factorized):
     found, _ = strongest_clusters(factorized)
     ids, n_users = factorized.train.user_ids, factorized.train.n_users

@@ -210,9 +210,12 @@ def test_parts_of_the_traces_make_the_same_file(tmp_path, name):
 
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
-@pytest.mark.usefixtures("small_blocks")
-def test_memory_does_not_grow_with_users(tmp_path, bug):
+def test_memory_does_not_grow_with_users(tmp_path, monkeypatch, bug):
     """1,600 users in place of 100 have 7,500 more rows, of 7 columns of 8 bytes. The bug keeps all pieces."""
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 50)
+    monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 300)
+    monkeypatch.setattr(layers, "ROWS_AT_A_TIME", 200)
     peaks = []
     for n_users in (100, 1600):
         random_traces(0, range(n_users), places_in_line(6), GRID).save(tmp_path / str(n_users))

@@ -18,12 +18,12 @@ from ppmtf_jax.private.anchors import AnchoredPeople, fit_anchors
 from ppmtf_jax.private.domain import N_TYPES
 from ppmtf_jax.private.estimation import estimate_population
 from ppmtf_jax.private.releases import RELATION, has_dense_users, release
-from tests.private.worlds import domain_of
+from tests.private.worlds import domain_of, homes_city
 
 
 @pytest.fixture(scope="module")
 def traces():
-    return toy_city(1500, n_places=40, n_days=4, seed=0).traces
+    return homes_city(1500)
 
 
 @pytest.fixture(scope="module")

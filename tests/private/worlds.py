@@ -31,6 +31,11 @@ def city(kind: str) -> Traces:
     return replace(traces, places=places, friendships=None)
 
 
+def homes_city(n_users: int) -> Traces:
+    """Users who are seen at 40 places at every hour of 4 days, long enough for homes; of one program for any number."""
+    return replace(toy_city(n_users, n_places=40, n_days=4, seed=0).traces, friendships=None)
+
+
 KINDS = ("both", "coordinates", "categories", "neither")
 
 

@@ -14,12 +14,12 @@ from ppmtf_jax.private import people
 from ppmtf_jax.private.releases import MECHANISMS
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.private import not_below
-from tests.private.worlds import city
+from tests.private.worlds import homes_city
 
 
 @pytest.fixture(scope="module")
 def traces():
-    return city("both")
+    return homes_city(30)
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def test_people_begin_nearer_to_their_law_than_by_chance(model):
     layers = np.einsum("k,hk,hkl->kl", arrays["share"], second, arrays["layer_first"])
     places = np.stack([arrays[name] for name in ("home", "second", "first_elsewhere")], axis=1)
     share = np.einsum("kl,klb->b", layers, places / places.sum(axis=-1, keepdims=True))
-    people = synthesize(model, people=n, seed=0)
+    people = synthesize(model, people=n, seed=0, batch_users=64)  # the program of 20 people
     found = np.bincount(people.place[people.instant == 0], minlength=len(share))
     np.testing.assert_allclose(share.sum(), 1, rtol=1e-5)
     # A place has up to 15 intervals: one for each type of people and layer.
     assert ((found - n * share) ** 2).sum() < 0.2 * n * (share * (1 - share)).sum()
-    assert (synthesize(model, people=n, seed=1).place != people.place).mean() > 0.5
+    assert (synthesize(model, people=n, seed=1, batch_users=64).place != people.place).mean() > 0.5
