@@ -244,11 +244,12 @@ def refusal(folder: Path) -> str:
 
 @pytest.mark.parametrize("n_processes", [2, 3, 7])
 def test_what_a_process_refuses_is_refused_by_all(whole, tmp_path, monkeypatch, n_processes):
-    """What is wrong is at the beginning, in the middle, at the end, and where the second and the last share begin."""
+    """What is wrong is at the beginning, in the middle, at the end, and where the share of a process begins."""
     together = Together(n_processes, monkeypatch)
     whole.save(tmp_path / "set")
     file, frame, n_events = tmp_path / "set" / "traces.parquet", whole.to_frame(), whole.n_events
-    for row in sorted({1, n_events // 2, n_events // n_processes, n_events - n_events // n_processes, n_events - 1}):
+    edges = [n_events * process // n_processes for process in range(1, n_processes)]
+    for row in (1, n_events // 2, *edges, n_events - 1):
         order = np.arange(n_events)
         order[[row - 1, row]] = order[[row, row - 1]]
         swapped, broken = frame.iloc[order], frame.copy()
