@@ -105,5 +105,4 @@ def index_of_ids(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
     >>> index_of_ids(np.array(["bob", "eve", "bob"]), np.array(["alice", "bob"])).tolist()
     [1, -1, 1]
     """
-    position = {each: index for index, each in enumerate(among.tolist())}
-    return np.array([position.get(each, -1) for each in ids.tolist()], np.int64)
+    return pd.Index(among).get_indexer(pd.Index(ids))

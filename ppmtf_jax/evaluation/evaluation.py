@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from ppmtf_jax.data.comparable import check_comparable
+from ppmtf_jax.data.comparable import check_comparable, index_of_ids
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -133,7 +132,7 @@ def sample_of_users(
         return np.argsort(order)[:MOST_USERS]
 
     nobody = np.zeros(0, np.int64)
-    index = {name: pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids)) for name, traces in sets.items()}
+    index = {name: index_of_ids(traces.user_ids, train.user_ids) for name, traces in sets.items()}
     of_training = [name for name in sets if train.n_users > MOST_USERS and (index[name] >= 0).all()]
     smaller = [index[name] for name in of_training if len(index[name]) <= MOST_USERS]
     chosen = np.ones(train.n_users, bool)

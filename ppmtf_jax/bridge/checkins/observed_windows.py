@@ -72,6 +72,7 @@ class ObservedWindows:
         order = random.permutation(int(with_windows[-1]) + 1)
         n_windows, n_pairs = counts[order].T
         fits = (np.cumsum(n_windows) * grid.n_instants <= most_instants) & (np.cumsum(n_pairs) <= most_pairs)
+        # At least one user who has a window.
         fits |= order == order[n_windows > 0][0]
         users = np.sort(order[fits])
         windows = cls.of(traces.select_users(users), grid)

@@ -15,10 +15,10 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-import pandas as pd
 from annotated_types import Ge
 from scipy import sparse
 
+from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
@@ -167,7 +167,7 @@ def _groups(comparison: Comparison, settings: GroupSettings) -> Groups:
 
 def _measure(comparison: Comparison, settings: GroupSettings) -> list[float]:
     groups, traces, train = _groups(comparison, settings), comparison.traces, comparison.train
-    user = pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids))
+    user = index_of_ids(traces.user_ids, train.user_ids)
     if traces.of_nobody or (user < 0).any() or not same_period(traces.time_grid, train.time_grid):
         raise Undefined
     windows = comparison.statistic(Windows.of, traces)
