@@ -36,7 +36,6 @@ def fit_gravity(
     moves: Transitions | Blocks[Transitions],
     population: Float[np.ndarray, "slot place"],
     space: Space,
-    n_bins: int = N_BINS,
 ) -> Gravity:
     """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a; f is constant in bins with equal numbers of moves.
 
@@ -50,7 +49,7 @@ def fit_gravity(
         return of_distances, Rows(own.user, own.place, own.place, population.shape[1:])
 
     (of_pairs, _), (of_places, _) = bounded_totals(moves.map(rows))
-    edges = _quantiles(space.km.ravel(), of_pairs.ravel(), np.arange(1, n_bins) / n_bins)
+    edges = _quantiles(space.km.ravel(), of_pairs.ravel(), np.arange(1, N_BINS) / N_BINS)
     which = np.searchsorted(edges, space.km)
     n_used = int(which.max()) + 1
     covered = covered_distances(moves, which, space)

@@ -18,6 +18,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
 from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
+from ppmtf_jax.bridge.people.fit import narrow
 from ppmtf_jax.bridge.people.law import DWELL_FROM
 from ppmtf_jax.bridge.people.layers import Layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
@@ -229,7 +230,7 @@ def fit_people(
         arrays = anchor_arrays(anchored, apart, domain)
     movements = Movements.of(releases, elsewhere.mean(axis=0))
     arrays |= _start(domain, elsewhere, movements, layers)
-    law_arrays = {name: _narrow(values) for name, values in arrays.items()}
+    law_arrays = {name: narrow(values) for name, values in arrays.items()}
     slots = domain.time_grid.slot_of_instant
     # The number of simulated people of a type is proportional to its share, so that all people have equal weights.
     clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
@@ -316,10 +317,6 @@ def _start(
         "arriving": population,
         "between": between,
     }
-
-
-def _narrow(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int32 if np.issubdtype(values.dtype, np.integer) else np.float32)
 
 
 def _weight_of_others(

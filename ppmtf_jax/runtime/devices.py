@@ -333,15 +333,3 @@ def _first_devices() -> Mesh:
 
 def _on_every_device(array: Array, mesh: Mesh) -> Array:
     return jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, SAME)))
-
-
-def round_up(n: int, steps: int = 8) -> int:
-    """Round up to one of `steps` sizes between powers of two, so that data of similar size share a compiled program.
-
-    Examples
-    --------
-    >>> [round_up(n, steps=2) for n in (4, 5, 7, 9, 12, 13)]
-    [4, 6, 8, 12, 12, 16]
-    """
-    step = max(1, (1 << n.bit_length()) // (2 * steps))
-    return -(-n // step) * step

@@ -85,13 +85,13 @@ def choose_memory(
     return MemoryChoice(MEMORIES[chosen], of_first_process(np.array(gain, np.float32)))
 
 
-def remembered(traces: Traces, most: int = MOST_REMEMBERED) -> Traces:
-    """The events of each trace before its first place beyond the `most` places that a person can remember."""
+def remembered(traces: Traces) -> Traces:
+    """The events of each trace before its first place beyond the `MOST_REMEMBERED` places of a person."""
     trace = traces.trace_of_event().astype(np.int64)
     is_new = rank_in_group(trace * traces.n_places + traces.place) == 0
     n_so_far = np.cumsum(is_new)
     first = np.flatnonzero(run_begins(trace))
-    return traces.select_events(n_so_far - (n_so_far[first] - 1)[trace] <= most)
+    return traces.select_events(n_so_far - (n_so_far[first] - 1)[trace] <= MOST_REMEMBERED)
 
 
 def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.ndarray, " trace"]]:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge import gravity as gravity_module
 from ppmtf_jax.bridge.contributions import bounded, stretches
 from ppmtf_jax.bridge.gravity import fit_gravity
 from ppmtf_jax.bridge.moves import (
@@ -96,11 +97,12 @@ def test_pairs_that_few_users_made_do_not_count(train):
     assert not len(SeenMoves.of(alone, 2, stretch).place)
 
 
-def test_gravity_covers_the_distances_that_people_cover(train):
+def test_gravity_covers_the_distances_that_people_cover(train, monkeypatch):
     """Of those who leave each place as often as people do, as many arrive in each bin of distance."""
     moves, space = Transitions.of(train).moves, space_of(train.places)
     shares = population(VisitCounts.of(train), POPULATION, GRID)
-    gravity = fit_gravity(moves, shares, space, n_bins=6)
+    monkeypatch.setattr(gravity_module, "N_BINS", 6)
+    gravity = fit_gravity(moves, shares, space)
     flow = gravity.between * shares.mean(axis=0)
     np.fill_diagonal(flow, 0)
     leaving = np.bincount(moves.place, bounded(moves.user, moves.place, N_PLACES)[0], N_PLACES)

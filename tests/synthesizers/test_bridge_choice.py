@@ -68,17 +68,18 @@ def test_too_few_users_remember_nothing():
     assert memory_sentence(*choice) == "People remember nothing; nothing else was compared"
 
 
-def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
+def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember(monkeypatch):
     train = people()
+    np.testing.assert_array_equal(remembered(train).place, train.place)
+    monkeypatch.setattr(bridge_choice, "MOST_REMEMBERED", 2)
     expected = []
     for (user, trace), events in train.to_frame().groupby(["user", "trace"]):
         for n, instant in enumerate(events["instant"]):
             if events["place"].iloc[: n + 1].nunique() <= 2:
                 expected.append((user, trace, instant))
-    found = remembered(train, most=2).to_frame()
+    found = remembered(train).to_frame()
     assert 0 < len(found) < train.n_events
     assert list(found[["user", "trace", "instant"]].itertuples(index=False, name=None)) == expected
-    np.testing.assert_array_equal(remembered(train).place, train.place)
 
 
 def test_a_person_with_more_places_than_can_be_remembered_does_not_decide(monkeypatch):
@@ -89,7 +90,7 @@ def test_a_person_with_more_places_than_can_be_remembered_does_not_decide(monkey
         longest.append(number_of_places(table_of(held_out)[0]).max())
         return np.full(held_out.n_users, float(MEMORIES.index(memory)))
 
-    monkeypatch.setattr(bridge_choice, "remembered", lambda traces: remembered(traces, most=2))
+    monkeypatch.setattr(bridge_choice, "MOST_REMEMBERED", 2)
     choose_memory(train, np.zeros(train.n_users, int), score, np.random.default_rng(0))
     assert longest == [2] * len(MEMORIES)
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ppmtf_jax.errors import NumericalError
-from ppmtf_jax.runtime.devices import round_up
+from ppmtf_jax.runtime.sizes import round_up
 
 MOST_LOG = 30.0
 """Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""

@@ -51,7 +51,10 @@ from ppmtf_jax.trace_models.completion import Completion
 from ppmtf_jax.trace_models.sampling import sample_index
 
 PARTICLES, MORE = 32, 8
-"""Number of particles of a trace; factor of this number for a second try, if no particle was left in the first."""
+"""Number of particles of a trace; factor of this number for a second try, if no particle was left in the first.
+
+The error of the distribution falls as 1 / particles.
+"""
 MOST_ANCHORS = 12
 """Maximum number of known places that may be home or second place: the known places with the most events."""
 NUMBERS_AT_A_TIME, MOST_AT_A_TIME = 2**23, 64
@@ -67,12 +70,11 @@ def complete_traces(
     known: Int[np.ndarray, "trace instant"],
     *,
     most_probable: bool = False,
-    n_particles: int = PARTICLES,
     progress: bool = False,
 ) -> Completion:
     """Complete each trace under the law of its user's cluster; one trace belongs to one person.
 
-    `impossible_at` is the first instant at which no particle is left, or `ABSENT`. More particles may help.
+    `impossible_at` is the first instant at which no particle is left, or `ABSENT`.
 
     Parameters
     ----------
@@ -84,19 +86,17 @@ def complete_traces(
     most_probable : bool
         Take the particle whose steps are most probable under the law, given her class of mobility and whether she has
         a second place. By default, a random particle is drawn by weight.
-    n_particles : int
-        Number of particles of each trace. The error of the distribution falls as 1 / particles.
 
     Notes
     -----
     Time: for each trace and instant, one product of a vector with the weights K of places x places. For each particle
     and instant, about as much as for one step of a synthetic trace.
     """
-    made = _in_blocks(keys, law, users, known, most_probable, n_particles, progress)
+    made = _in_blocks(keys, law, users, known, most_probable, PARTICLES, progress)
     # If few places are possible, a known event may be impossible for every particle. More particles may include one for
     # which the event is possible.
     if (lost := np.flatnonzero(made.impossible_at != ABSENT)).size:
-        again = _in_blocks(keys[lost], law, users[lost], known[lost], most_probable, MORE * n_particles, progress)
+        again = _in_blocks(keys[lost], law, users[lost], known[lost], most_probable, MORE * PARTICLES, progress)
         for values, new in zip(made, again, strict=True):
             values[lost] = new
     return made

@@ -93,7 +93,7 @@ def fit_people(
     if anchors:
         visited = population(visits, choice.population, grid).mean(axis=0)
         arrays |= _anchor_arrays(own, of_user, visited, space, choice)
-    law = RememberingBridge.from_arrays({name: _narrow(values) for name, values in arrays.items()})
+    law = RememberingBridge.from_arrays({name: narrow(values) for name, values in arrays.items()})
     rounded = law.rounded()
     n_rounded = len(rounded.n_present)
     bins, covered = _distances(steps.map(lambda own: own.moves), space)
@@ -181,5 +181,6 @@ def _windows(n_periods: int, block: Traces, home: np.ndarray, second: np.ndarray
     return block.cut_into_periods(n_periods), is_elsewhere
 
 
-def _narrow(values: np.ndarray) -> np.ndarray:
+def narrow(values: np.ndarray) -> np.ndarray:
+    """Numbers with 32 bits, as the trace model stores them."""
     return values.astype(np.int32 if np.issubdtype(values.dtype, np.integer) else np.float32, copy=False)

@@ -38,9 +38,9 @@ def law() -> RememberingBridge:
     return anchored_law()
 
 
-def drawn(law: RememberingBridge, known: tuple[int, ...], n_draws: int = N_DRAWS, **options: object) -> np.ndarray:
+def drawn(law: RememberingBridge, known: tuple[int, ...], n_draws: int = N_DRAWS) -> np.ndarray:
     keys, rows = jax.random.split(jax.random.key(3), n_draws), np.tile(known, (n_draws, 1))
-    places, impossible_at = complete_traces(keys, law, np.zeros(n_draws, int), rows, **options)  # type: ignore[arg-type]
+    places, impossible_at = complete_traces(keys, law, np.zeros(n_draws, int), rows)
     assert (impossible_at == -1).all()
     return places
 
@@ -79,9 +79,10 @@ def test_completions_are_as_frequent_as_the_law_says(law, known):
 
 
 @pytest.mark.slow
-def test_without_weights_completions_are_wrong(law):
+def test_without_weights_completions_are_wrong(law, monkeypatch):
     """One particle alone has no weight: its places are those of the estimates."""
-    places = {known: drawn(law, known, 3000, n_particles=1) for known in GAPS[1:]}
+    monkeypatch.setattr(completion, "PARTICLES", 1)
+    places = {known: drawn(law, known, 3000) for known in GAPS[1:]}
     assert min(excess(known, each, traces_of_anchored()) for known, each in places.items()) > 2 * tolerance(3000)
 
 
