@@ -145,7 +145,7 @@ class PlausibleDeniability:
     seed : Seed
         Seed of the subset of verifiers.
     n_verifiers : int
-        Number of verifiers beside each trace's input user.
+        Number of verifiers. The input user of a trace counts, even if she is not one of them.
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
         `log_likelihood` is that of the trace under its input user. For PPMTF and ITF in float64, it has an error of at
@@ -175,7 +175,7 @@ class PlausibleDeniability:
         parts = {
             "model": self.system,
             "settings": f"k = {self.settings.k}, eta = {self.settings.eta:g}",
-            "asked": f"{counted(self.n_verifiers, 'user')} beside the input user",
+            "verifiers": counted(self.n_verifiers, "user"),
         }
         title = f"PlausibleDeniability: {self.passed.sum():,} of {counted(len(self.table), 'trace')} passed"
         return in_lines(title, parts)

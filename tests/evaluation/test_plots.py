@@ -367,6 +367,12 @@ def test_bars_go_below_0_and_counts_have_none() -> None:
     figure.draw_without_rendering()
 
 
+def test_numbers_too_long_for_their_bars_are_rounded() -> None:
+    numbers = [(QUANTITIES["tp_tv"], [-0.0129, -0.00181, 0.0181])]
+    figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers))
+    assert written_numbers(figure.axes[0]) == [-0.013, -0.002, 0.0181]
+
+
 def test_references_are_lines_and_caveats_are_told_below() -> None:
     readings = {
         "tp_tv": Interpretation({"floor": 0.26, "everybody alike": 0.9}),

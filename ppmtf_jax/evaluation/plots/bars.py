@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from ppmtf_jax.evaluation.plots.style import (
     DIM,
@@ -28,6 +29,8 @@ from ppmtf_jax.evaluation.tables import references_text
 N_COLUMNS = 4
 LABEL_LENGTH, LINE_LENGTH = 30, 145
 """Characters that fit beside a panel, and in a line below all panels."""
+NUMBER_LENGTH = 6
+"""Characters that fit beside the number of the next bar."""
 
 
 def utility_bars(evaluation: Evaluation) -> Figure:
@@ -85,11 +88,12 @@ def _draw_panel(ax: Axes, row: Row, colours: Sequence[str]) -> None:
         known = np.isfinite(value)
         if known:
             ax.bar(position, value, color=colour, width=0.75, alpha=0.35 if pale else None)
-        digits = 2 if abs(value) < 0.01 else 3
-        text, end, shade = (f"{value:.{digits}g}", value, "black") if known else ("n/a", 0.0, DIM)
+        text = next(text for n in (3, 2, 1) if len(text := f"{value:.{n}g}") <= NUMBER_LENGTH or n == 1)
+        text, end, shade = (text, value, "black") if known else ("n/a", 0.0, DIM)
         # The number is at the far end of its bar, which may be below 0.
         end, side = (end - gap, "top") if end < 0 else (end + gap, "bottom")
-        ax.text(position, end, text, ha="center", va=side, fontsize=7, color=DIM if pale else shade)
+        how = {"ha": "center", "va": side, "fontsize": 7, "color": DIM if pale else shade}
+        ax.text(position, end, text, **how, path_effects=[withStroke(linewidth=2, foreground="white")])
     room = 0.2 * (high - low)
     ax.set(xticks=[], xlim=(-0.6, len(row.values) - 0.4), ylim=(low - room * (low < 0), high + room))
     ax.axhline(0, color="black", lw=0.8)

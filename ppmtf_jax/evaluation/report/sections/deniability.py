@@ -56,8 +56,8 @@ def make(data: ReportData) -> list[Block]:
     )
     rows = [
         ["Traces tested", f"{len(verdicts.passed):,}"],
-        ["passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
-        ["People checked for each trace, besides the person it was made from", f"{verdicts.n_verifiers:,}"],
+        ["Traces that passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
+        ["Verifiers: people with whom the person of each trace was compared", f"{verdicts.n_verifiers:,}"],
     ]
     table = Table("Outcome of the test", ("What", "Number"), rows)
     findings = tested_finding(data, verdicts), _sample_finding(share, settings)
