@@ -46,7 +46,7 @@ Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this c
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
-KEY_NEEDED = "Give it with --key: only the key says from which user a trace was made, so whether an attack is right"
+KEY_NEEDED = "Give it with --key: without the key, it is not known from which user a trace was made"
 attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
 
@@ -154,9 +154,9 @@ def membership(
 
     The attacker knows the traces of some people and sees the synthetic traces. She scores each person by how much the
     synthetic traces look as if this person's data had been used. The strongest attack learns models like the one that
-    made the traces, from random halves of the people. It says how long this takes. With --json, it continues if it was
-    stopped. The file of --json names the users who are most exposed: only you can read it. Of a set of more than
-    250,000 users, a random sample of 250,000 is attacked.
+    made the traces, from random halves of the people. The command says how long this takes. With --json, the same
+    command continues if it was stopped. The file of --json names the users who are most exposed: only you can read it.
+    Of a set of more than 250,000 users, a random sample of 250,000 is attacked.
     """
     _check_outputs(json_file, plot, overwrite)
     progress, say = not quiet, _say(quiet)
@@ -236,13 +236,13 @@ def few_points(
 
 
 def _opened(synthetic: Path, train: Path, test: Path, key: Path | None, progress: bool) -> dict[str, TraceSet]:
-    """Training and test traces, and synthetic traces on their places; not in memory."""
+    """Training, test and synthetic traces, all on the same places; they are not loaded yet."""
     training, testing = (open_traces(folder, progress=progress) for folder in (train, test))
     return {TRAINING: training, TEST: testing, SYNTHETIC: open_released(synthetic, training, key, progress=progress)}
 
 
 def _in_memory(opened: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
-    """The sets in memory, of large sets a sample of the users, as `evaluate` takes it; and what a report says of it."""
+    """The sets in memory: of large sets, the sample that `evaluate` takes; also what a report says of samples."""
     synthetic, others = ({name: opened[name] for name in names if name in opened} for names in ((SYNTHETIC,), (TEST,)))
     loaded, training, tests = sample_of_users(synthetic, opened[TRAINING], *others.values())
     loaded |= {TRAINING: training, **dict(zip(others, tests, strict=True))}

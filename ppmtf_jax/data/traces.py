@@ -43,7 +43,7 @@ TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
 OF_NOBODY = "of_nobody"
 """Key in the marker of a folder: whether the users were invented."""
 MOST_PAIRS = 2**27
-"""Maximum number of pairs of a user and a place for which it is marked whether they have an event."""
+"""For fewer pairs of a user and a place than this, an array marks which pairs have an event."""
 NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
 
 
@@ -387,7 +387,7 @@ class Traces(TraceSet):
     def users_and_places(self) -> tuple[np.ndarray, np.ndarray]:
         """The distinct pairs of user and place with an event."""
         pair = self.user * np.int64(self.n_places) + self.place
-        if self.n_users * self.n_places < MOST_PAIRS:  # much faster than to sort them
+        if self.n_users * self.n_places < MOST_PAIRS:  # much faster than sorting
             is_there = np.zeros(self.n_users * self.n_places, bool)
             is_there[pair] = True
             pair = np.flatnonzero(is_there)

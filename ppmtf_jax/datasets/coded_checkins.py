@@ -131,7 +131,7 @@ def code_checkins(
 def _code(
     rows: Rows, bad: str, names: Sequence[str], anew: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Make `checkins` of the rows that are not bad; the ids of each column by code, and the codes in the order of ids.
+    """Make `checkins` of the rows that are not bad; return the ids by code, and the codes in the order of the ids.
 
     With `anew`, `checkins` is a table, and the ids that are left get new codes, in the order of the ids. Otherwise it
     is a view with the codes of `raw`.

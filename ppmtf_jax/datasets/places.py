@@ -168,9 +168,9 @@ class Assigned(NamedTuple):
     of places), local_s, utc_s. The table `goes` has for each code of `coded_places` the `place` that its check-ins go
     to, -1 where they are left out, and `why`: 0 for a place that is kept, otherwise `OUTSIDE` of the box, of too `FEW`
     users, or `BEYOND` the most visited or given places. `goes_to` has the same places by code; its last entry is that
-    of the code -1. `n_left_out` counts check-ins by these. `moved_km` are the lengths of moves, with the check-ins of
-    each. `n_for_most` is how many places would keep most of the check-ins at places with enough users; None if the kept
-    places already do so.
+    of the code -1. `n_left_out` counts check-ins by `why`. `moved_km` has the lengths of moves, and the number of
+    check-ins of each. `n_for_most` is how many places would keep most of the check-ins at places with enough users;
+    None if the kept places already do so.
     """
 
     places: PlaceTable
@@ -183,7 +183,7 @@ class Assigned(NamedTuple):
 def assign_places(
     checkins: CheckIns, choice: PlaceChoice, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
-    """Find the place of each check-in; places with fewer than `min_users` users are not kept, but given places are."""
+    """Find the place of each check-in; places of fewer than `min_users` users are not kept, unless they are given."""
     connection = checkins.rows.connection
     code = choice.cell() if isinstance(choice, GridPlaces) else "place"
     if isinstance(choice, GivenPlaces) and others == "nearest":

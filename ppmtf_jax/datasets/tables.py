@@ -18,7 +18,8 @@ from ppmtf_jax.errors import N_EXAMPLES, Problem
 from ppmtf_jax.runtime.progress import tell
 
 ID_COLUMNS = ("user", "place", "end_place", "category", "trace", "friend")
-# Positions of rows of the next file, and of the ends of trips, are so many rows further.
+# The positions of the rows of a file begin this many rows after those of the file before. The end of a trip is at the
+# position of its start plus `END_ROWS`.
 FILE_ROWS, END_ROWS = 2**40, 2**39
 ROWS_AT_A_TIME = 2**20
 
@@ -86,7 +87,7 @@ class Rows:
     def problem(
         self, where: str, expected: str, found: str = "others", way_out: str = "", values: str = "", table: str = "raw"
     ) -> list[Problem]:
-        """A problem with the rows for which a condition holds, if there are any, and the first `values` or names."""
+        """A problem with the rows for which a condition holds, if there are any; its examples are as in `examples`."""
         (n_rows,) = self.one(f"SELECT count(*) FROM {table} WHERE {where}")
         if not n_rows:
             return []
@@ -187,7 +188,7 @@ def _ahead(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def loaded(load: Callable[[], Loaded]) -> Loaded:
-    """What a function loads; it is called again where a file turns out to be written in another way than it seemed."""
+    """What `load` returns; it is called again if a file turns out to be written in another way than it seemed."""
     while True:
         try:
             return load()
@@ -238,7 +239,7 @@ def read_columns(
     for name in [name for name in COORDINATES if name in frame and frame[name].isna().any()]:
         missing = frame["row"][frame[name].isna()].tolist()
         if (texts := pd.Series(rows.values(name, missing), dtype=object).dropna()).size:
-            # So that the check of coordinates lists what is no number.
+            # The check of coordinates then lists these texts.
             frame[name] = frame[name].astype(object).mask(frame["row"].isin(texts.index), frame["row"].map(texts))
     if len(parts) == 1:
         frame.index = pd.Index([parts[0].label(position) for position in frame.pop("row").tolist()])

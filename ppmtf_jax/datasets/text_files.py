@@ -105,7 +105,7 @@ def encoding_of(head: bytes) -> str:
 
 
 class ReadAgain(Exception):
-    """A file turned out to be written in another way than its first bytes said; it has to be read from its begin."""
+    """A file turned out to be written in another way than its first bytes said; it has to be read again."""
 
 
 def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[memoryview, int]]:
@@ -150,7 +150,7 @@ def parse(
     n_skipped: int,
     newlines_in_values: bool,
 ) -> tuple[pa.Table, list[arrow_csv.InvalidRow]]:
-    """The columns at some positions k as f"f{k}", and the rows that have not as many fields as the first line.
+    """The columns at some positions k as f"f{k}", and the rows with more or fewer fields than the first line.
 
     The numbers of these rows count the rows of the block from 1, with those that are skipped.
     """
@@ -189,7 +189,7 @@ def parse(
 
 
 def continued_lines(text: TextFile) -> np.ndarray:
-    """The lines that continue a quoted text of the line before them, from 1.
+    """The numbers, from 1, of the lines that continue a quoted text of the line before them.
 
     A quote that is not closed is an error, since it would swallow the rows after it.
     """

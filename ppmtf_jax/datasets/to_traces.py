@@ -203,8 +203,8 @@ def _drop_repeated(rows: Rows) -> int:
 def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, has_traces: bool) -> PlacedVisits:
     """The check-ins at places; a user's traces follow each other in time.
 
-    The database gives them in the order of the rows. They are put into blocks of some users each. `in_order` are the
-    codes of the users in the order of their ids, and `goes_to` has the place of each code of `coded_places`.
+    The database gives them in the order of the rows, and they are sorted into blocks of users. `in_order`: codes of the
+    users in the order of their ids. `goes_to`: place of each code of `coded_places`.
     """
     query = "SELECT count(*), min(local_s), max(local_s), min(utc_s), max(utc_s) FROM placed"
     n_visits, *span = connection.execute(query).fetchall()[0]
@@ -263,7 +263,7 @@ def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, h
             trace = _in_time(block["user"], block["trace"], block["utc_s"]) if has_traces else np.full(end - begin, -1)
             yield Visits(**block | {"trace": trace})
 
-    # Trips and some choices of places have another order of the rows.
+    # For trips and some choices of places, the database gives the rows in another order.
     if not fill(""):
         fill(" ORDER BY row")
     connection.execute("USE memory; DETACH import")  # its memory is needed for what follows

@@ -108,7 +108,7 @@ def evaluate(
 
 
 def sizes_of_sampled(whole: Mapping[str, TraceSet], measured: Mapping[str, Traces]) -> dict[str, int]:
-    """Numbers of users of the whole sets of which only a sample is measured; both mappings have the same names."""
+    """The sets of which only a sample is measured, with their numbers of users; the mappings have the same names."""
     return {name: each.n_users for name, each in whole.items() if measured[name].n_users < each.n_users}
 
 
@@ -117,9 +117,9 @@ def sample_of_users(
 ) -> tuple[dict[str, Traces], Traces, list[Traces]]:
     """Synthetic, training and other sets in memory: of each, all users or `MOST_USERS` drawn at random (seed 0).
 
-    Attacks need the synthetic and the real traces of the same users. So if there are more training users than
-    `MOST_USERS`, users with traces in a smaller synthetic set are drawn first, and of synthetic sets made from training
-    users, only the sampled training users are taken.
+    Attacks need the synthetic and the real traces of the same users. So if there are more than `MOST_USERS` training
+    users, synthetic sets made from training users are reduced to the sampled training users. The sample begins with
+    those who are in synthetic sets of at most `MOST_USERS` users.
 
     The standard error of a share of n sampled users is at most .5 / sqrt(n). A distance of two distributions is, by
     chance, larger in samples than in whole sets, also in the column of the training set.

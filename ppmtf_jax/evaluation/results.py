@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
 
 def sample_remark(sampled: Mapping[str, int]) -> str:
-    """A line to print below the numbers: of which sets, with how many users, only a sample was measured."""
+    """A line to print below the numbers: of which sets only a sample was measured, and how many users they have."""
     whole = ", ".join(f"{name} ({number:,} users)" for name, number in sampled.items())
     return f"Only a random sample was measured of {whole}."
 

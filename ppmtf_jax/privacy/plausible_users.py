@@ -37,16 +37,18 @@ from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 EVENTS_TESTED_TOGETHER = 6 << 20
 # Number of classes in a table of steps, by the type of its numbers.
 CLASSES_AT_A_TIME = {"float32": 64, "float64": 32}
+# Largest number of bytes of a step, a row of the table.
 STEP_BYTES = 64 * 4
 # Log-likelihoods are summed for a tile of traces. A table has the moves of a batch of tiles.
 TRACES_AT_A_TIME = 512
 TILES_OF_A_TABLE = 32
-# Pairs of a trace and a class that the upper bounds leave open are computed in groups of pairs of one class.
+# Upper bounds leave some pairs of a trace and a class open. Both bounds of these pairs are computed in groups, each of
+# pairs of one class.
 PAIRS_OF_A_GROUP = 64
 GROUPS_AT_A_TIME = 256
-# If more than this share of the pairs is open, computing the bounds of all pairs is faster.
+# If more than this share of the pairs is open, it is faster to compute the bounds of all pairs.
 DENSE = 0.03
-# More open pairs than these are not kept: their log-likelihoods are computed.
+# When more pairs than this are open, their exact log-likelihoods are computed.
 PAIRS_AT_A_TIME = 2**15
 # The bounds of a log-likelihood l are widened by SLACK * (1 + |l|), for rounding errors.
 SLACK = 1e-10
@@ -300,7 +302,10 @@ class _Tiles(NamedTuple):
 def _stays(
     model: StepModel, users: Int[Array, " class"], steps: Steps
 ) -> tuple[Any, Float[Array, "some class"] | Bounds]:
-    """A separate program, since it takes longest to compile and groups of traces differ less in stays than in moves."""
+    """First places and stays of all traces; the moves of `steps` are not used.
+
+    This is a program of its own: it takes longest to compile, and groups of traces differ less in stays than in moves.
+    """
     cache = model.user_cache(users)
     return cache, firsts_and_stays(model, cache, steps)
 
@@ -349,7 +354,7 @@ def _bounds_of_pairs(
     class_number: Int[np.ndarray, " pair"],
     trace: Int[np.ndarray, " pair"],
 ) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
-    """Bounds of the log-likelihoods of some traces of a batch, each under one class; classes rise."""
+    """Bounds of the log-likelihoods of pairs of a trace of the batch and a class; the pairs are sorted by class."""
     # Groups of pairs of one class.
     n_pairs = np.bincount(class_number)
     within = np.arange(len(trace)) - (np.cumsum(n_pairs) - n_pairs)[class_number]

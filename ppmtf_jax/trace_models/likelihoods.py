@@ -92,8 +92,9 @@ def distinct_steps(
 ) -> tuple[Steps, Int[np.ndarray, "trace instant"]]:
     """The distinct steps of complete traces, padded to one of few sizes, and the index of each event's step.
 
-    Each `batch` traces have moves of their own, because traces share most of their stays, but few of their moves. The
-    index counts first places, then stays, then the moves of the batch. Few sizes mean few compiled programs.
+    Traces share most of their stays, but few of their moves. So there is one list of stays, and a list of moves for
+    each `batch` traces. The index counts first places, then stays, then the moves of the batch. Few sizes mean few
+    compiled programs.
     """
     n_places, n_instants = int(places.max()) + 1, places.shape[1]
     # Each class of instants (phase) is represented by its first instant.
@@ -126,8 +127,8 @@ def distinct_steps(
 def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
     """An empty table with a row for each first place, stay and move of one batch.
 
-    Its rows are overwritten, because allocating a large table takes longer than filling it. Bounds are rounded to half
-    precision: sums are bound by memory, and only few of them need more digits.
+    Its rows are overwritten again and again, because allocating a large table takes longer than filling it. Bounds are
+    in half precision: reading them takes most of the time of a sum, and few sums need more digits.
     """
     n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
     first = jax.eval_shape(
@@ -164,7 +165,7 @@ def write_moves(
 
 
 def the_bound(log_probability: Array | Bounds, bound: str = "upper") -> Array:
-    """Bounds of log-probabilities, or these themselves."""
+    """One of the bounds of log-probabilities; exact log-probabilities are returned as they are."""
     return getattr(log_probability, bound) if isinstance(log_probability, Bounds) else log_probability
 
 

@@ -203,9 +203,9 @@ class MetropolisHastings(ScoredTraceModel):
     ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
         """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
 
-        `row_error`: relative errors of the row sums. The second result is one part of the error of this probability at
-        each place: the part that comes from the sums and from the proposals back to the place, see
-        `metropolis_hastings_bounds`. Without `row_error` it is 0.
+        `row_error`: relative errors of the row sums. The second result is a part of the error of this probability at
+        each place. It comes from the sums, and from the proposals back to the place; see `metropolis_hastings_bounds`.
+        Without `row_error` it is 0.
         """
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
@@ -268,7 +268,7 @@ class MetropolisHastings(ScoredTraceModel):
         return None if (bounds := self.bounds()) is None else BoundsOfOwnSteps(bounds)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """All factors; those of the visits only where they are others than those of the transitions."""
+        """All factors; factors of the visits that equal those of the transitions are left out."""
         arrays = super().to_arrays()
         shared = [name for name, other in SAME_FACTORS.items() if np.array_equal(arrays[name], arrays[other])]
         return {name: array for name, array in arrays.items() if name not in shared}

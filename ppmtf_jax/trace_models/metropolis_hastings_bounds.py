@@ -98,7 +98,7 @@ class MetropolisHastingsBounds:
         return found, error, Bounds(jnp.maximum(found * (1 - error), least), found * (1 + error))
 
     def log_first(self, cache: BoundTables, place: Int[Array, ""]) -> Bounds:
-        """Infinite bounds of a user of whom nothing is known, so that the sums of her bounds are infinite."""
+        """Bounds of the first place; infinite if nothing is known of the user, so that all her sums are infinite."""
         return Bounds(*(each[place] for each in cache.first))
 
     def log_moves(
@@ -108,14 +108,14 @@ class MetropolisHastingsBounds:
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Bounds:
-        """The same products as in `MetropolisHastings.log_moves`, of the smallest and of the largest transitions."""
+        """As `MetropolisHastings.log_moves`, with the smallest and with the largest possible transitions."""
         slots, visits = self.single.slot_of_instant[instants], cache.tables.visits
         forth, back = self._proposal(cache, places, next_places), self._proposal(cache, next_places, places)
         ratio = visits[slots, next_places] / visits[slots, places]
         return _log(*(jnp.minimum(each, other * ratio) for each, other in zip(forth, back, strict=True)))
 
     def log_stays(self, cache: BoundTables, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
-        """One sum for both bounds, and its error."""
+        """The sum of rejections is computed once; its error makes the lower and the upper bound."""
         with jax.default_matmul_precision("highest"):
             refused, error = self.single.refused(cache.tables, instants, places, self._rounding, cache.row_error)
         same = self._proposal(cache, places, places)
