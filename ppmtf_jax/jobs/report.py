@@ -135,7 +135,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
     whole = train, test, synthetic
     sets, training, (testing,) = sample_of_users({column: synthetic}, train, test)
     measured = training, testing, sets[column]
-    is_sample = any(own.n_users < every.n_users for own, every in zip(measured, whole, strict=True))
+    is_smaller = any(own.n_users < every.n_users for own, every in zip(measured, whole, strict=True))
     return ReportData(
         *measured,
         found or evaluate({column: synthetic}, train, test, progress=progress),
@@ -150,7 +150,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         statement=statement,
         settings=settings,
         shares_passed=_shares_passed(private, column, verdicts),
-        whole=whole if is_sample else None,
+        whole=whole if is_smaller else None,
     )
 
 

@@ -54,7 +54,8 @@ def write_model(fields: Mapping[str, Any], folder: PathLike, *, overwrite: bool 
 def read_model(folder: Path) -> dict[str, Any]:
     """Read a model folder: the fields of a `FittedModel`; see `FittedModel.load` for the errors."""
     if absent := [name for name in MODEL_FILES if not (folder / name).is_file()]:
-        raise _refusal(folder, "a model folder", f"no {', '.join(absent)}", "Make one with `ppmtf fit`")
+        found = f"no {', '.join(absent)}" if folder.is_dir() else "no such folder"
+        raise _refusal(folder, "a model folder", found, "Make one with `ppmtf fit`")
     marked(folder, MODEL, way_out=WAY_OUT)
     about = _read_about(folder / ABOUT_FILE)
     kind = _class_of(about, folder / ABOUT_FILE)

@@ -629,6 +629,7 @@ BAD = [
     ("complete model city/train --out x --how likely", "Invalid value for '--how'"),
     ("complete model city/train --out synthetic --overwrite", "earlier completed traces folder.*Nothing was changed"),
     ("synthesize city/train --out x", "expected a model folder.*Make one with `ppmtf fit`"),
+    ("synthesize nothing --out x", "expected a model folder; found no such folder. Make one with `ppmtf fit`"),
     ("synthesize model --out x --traces-per-user 0", "traces_per_user as a whole number of at least 1"),
     ("synthesize model --out verdicts --overwrite", "earlier synthetic traces folder to replace; found a"),
     ("colocate synthetic --out x", "friendships of the users; found none known"),

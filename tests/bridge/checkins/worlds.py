@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,8 +83,3 @@ def clusters_of(model: CheckinBridge) -> Clusters:
     cluster = np.asarray(model.cluster)
     share = np.bincount(cluster) / len(cluster)
     return Clusters(cluster, share, np.asarray(model.visits)[: len(share)])
-
-
-def without_rates(model: CheckinBridge) -> CheckinBridge:
-    """The model in which all places have the same rate of returns."""
-    return replace(model, place_rate=jnp.zeros(model.n_places))
