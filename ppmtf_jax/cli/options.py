@@ -80,9 +80,7 @@ def _shared_work(
         ),
     ] = None,
     processes: Annotated[int, option("--processes N", "Number of processes.", min=1, rich_help_panel=MANY)] = 1,
-    process: Annotated[
-        int, option("--process I", "Number of this process; 0 writes.", min=0, rich_help_panel=MANY)
-    ] = 0,
+    process: Annotated[int, option("--process I", "Number of this process, from 0.", min=0, rich_help_panel=MANY)] = 0,
 ) -> bool:
     """Join the other processes, if any; returns whether to show progress: in the first process, without --quiet."""
     if coordinator is not None:

@@ -55,7 +55,7 @@ class CheckinTableSettings(Settings, subject="import"):
     slot_s : int
         Length of a time slot in seconds; slots repeat every day.
     period : "day" or "week"
-        What a synthetic trace covers.
+        What a synthetic trace covers: "day", or "week", in which days of different types have slots of their own.
     day_types : str
         Only with period "week": a letter for each day from Monday to Sunday. Days with the same letter share their
         slots. By default, Saturday and Sunday share slots that the other days do not have.

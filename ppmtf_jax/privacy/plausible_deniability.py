@@ -80,9 +80,9 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
     noise_epsilon : float, optional
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
-        Precision of the likelihoods. With float32 a likelihood can fall into the wrong bin (see benchmarks). With
-        float64, PPMTF and ITF compute bounds in single precision, and use double precision where the bounds leave the
-        bin open. Models of persons (`trace_models.persons`) always use float64.
+        Precision of the likelihoods, "float64" or "float32". With float32 a likelihood can fall into the wrong bin (see
+        benchmarks). With float64, PPMTF and ITF compute bounds in single precision, and use double precision where the
+        bounds leave the bin open. Models of persons (`trace_models.persons`) always use float64.
     allow_large_eta : bool
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """

@@ -57,7 +57,7 @@ from ppmtf_jax.synthesizers.bridge_choice import chain_log_likelihood, choose_me
 from ppmtf_jax.synthesizers.bridge_model import CHOSEN, ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
-TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
+TITLE = "People of clusters of users, with the cluster's population, realistic moves, and a memory"
 # Maximum number of last Sinkhorn iterations for chains that are only compared. They need not be fitted to the end: if
 # the number of people at a place changes by 1 %, the likelihood of held-out users hardly changes.
 QUICK_SCALINGS = 50

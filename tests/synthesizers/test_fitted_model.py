@@ -260,7 +260,7 @@ def test_a_model_of_an_unknown_synthesizer_or_settings_is_shown_too(chains):
 
 
 def test_missing_folder_and_files_are_named(folder, tmp_path):
-    with pytest.raises(InputError, match="nowhere.*no such folder"):
+    with pytest.raises(InputError, match=r"nowhere.*no such folder"):
         FittedModel.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"empty.*model\.json.*parameters\.npz"):
