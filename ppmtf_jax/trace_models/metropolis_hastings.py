@@ -165,8 +165,10 @@ class MetropolisHastings(ScoredTraceModel):
         In each pair of row sums, the second are for proposals of other places to come back, where a user stays.
         """
         n_traces, n_steps = len(places), places.shape[1] - 1
-        target = cache.visits[which, self.slot_of_instant[0]]
-        first = jnp.log(jnp.take_along_axis(target, places[:, :1], 1) / target.sum(axis=1, keepdims=True))
+        target = cache.visits[:, self.slot_of_instant[0]]
+        first = jnp.log(target[which, places[:, 0]] / target.sum(axis=1)[which])[:, None]
+        if not n_steps:
+            return [first for _ in row_sums]
         instants = jnp.tile(jnp.arange(1, n_steps + 1), n_traces)
         before, after = places[:, :-1].ravel(), places[:, 1:].ravel()
         found = self._log_steps(cache, row_sums, jnp.repeat(which, n_steps), instants, before, after)
@@ -181,16 +183,17 @@ class MetropolisHastings(ScoredTraceModel):
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> list[Float[Array, " step"]]:
-        """Log-probabilities of steps, each of one user of the cache, whose first axis is here that of the users.
+        """Log-probabilities of steps, each of one user of the cache; the users are the first axis of the cache.
 
-        A stay costs as much as a thousand moves, so only the steps that stay are computed as stays.
+        A stay takes as long as many moves, because it is a sum over all places. So it is computed only where a step
+        stays.
         """
         slots, rows = self.slot_of_instant[instants], cache.transition_row[which]
         stays = places == next_places
         order, size = jnp.argsort(~stays, stable=True), min(STAYS_AT_A_TIME, len(stays))
 
         def of_stays(number: Array, found: list[Array]) -> list[Array]:
-            # The last steps begin earlier, where these are fewer: some are then computed twice.
+            # If fewer than `size` steps are left, JAX begins earlier, and some steps are computed twice.
             at = jax.lax.dynamic_slice_in_dim(order, number * size, size)
             of_users = [tuple(each[which[at]] for each in pair) for pair in row_sums]
             probabilities = self._stays(rows[at], of_users, cache.visits[which[at], slots[at]], places[at])

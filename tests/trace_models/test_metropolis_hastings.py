@@ -105,6 +105,8 @@ def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
     users_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), cache)
     own = jax.jit(model.log_own_steps)(users_first, jnp.asarray(which), jnp.asarray(traces))
     np.testing.assert_allclose(own[:, 0], first[which, traces[:, 0]], rtol=1e-10)
+    of_one_instant = model.log_own_steps(users_first, jnp.asarray(which), jnp.asarray(traces[:, :1]))
+    np.testing.assert_allclose(of_one_instant, own[:, :1], rtol=1e-12)
     each = which[:, None], np.arange(3), traces[:, :-1], traces[:, 1:]
     np.testing.assert_allclose(own[:, 1:], np.asarray(step)[each], rtol=1e-9)
     for user in range(USERS):
