@@ -219,6 +219,22 @@ class ScoredTraceModel(MarkovModel):
         """`log_next` of many steps that stay, sorted by place, for all users of the cache."""
         return self.log_moves(cache, instants, places, places)
 
+    def log_own_steps(
+        self, cache: Any, which: Int[Array, " trace"], places: Int[Array, "trace instant"]
+    ) -> Float[Array, "trace instant"]:
+        """`log_first` and `log_next` of the steps of each trace, under one user each.
+
+        Here the users are the first axis of the cache; `which` has the position of each trace's user.
+        """
+        instants = jnp.arange(1, places.shape[1])
+
+        def one(pair: tuple[Array, Array]) -> Array:
+            table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], cache), pair[1]
+            rest = jax.vmap(self.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
+            return jnp.append(self.log_first(table, trace[0]), rest)
+
+        return jax.lax.map(one, (which, places))
+
     def bounds(self) -> StepBounds | None:
         """Bounds of the log-probabilities that are computed faster than these; None if there are none.
 
@@ -272,14 +288,8 @@ class OwnStepBounds(Protocol):
         """See `ScoredTraceModel.user_cache`."""
         ...
 
-    def log_first(self, cache: Any, place: Int[Array, ""]) -> Bounds:
-        """See `ScoredTraceModel.log_first`."""
-        ...
-
-    def log_next(
-        self, cache: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
-    ) -> Bounds:
-        """See `ScoredTraceModel.log_next`."""
+    def log_own_steps(self, cache: Any, which: Int[Array, " trace"], places: Int[Array, "trace instant"]) -> Bounds:
+        """See `ScoredTraceModel.log_own_steps`."""
         ...
 
 

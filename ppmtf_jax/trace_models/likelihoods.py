@@ -212,14 +212,7 @@ def _own_steps(
     places: Int[Array, "trace instant"],
 ) -> Float[Array, "trace instant"] | Bounds:
     cache = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.user_cache(users))
-    instants = jnp.arange(1, places.shape[1])
-
-    def one(pair: tuple[Array, Array]) -> Array | Bounds:
-        table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], cache), pair[1]
-        rest = jax.vmap(model.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
-        return jax.tree.map(lambda *each: jnp.append(*each), model.log_first(table, trace[0]), rest)
-
-    return jax.lax.map(one, (which, places))
+    return model.log_own_steps(cache, which, places)
 
 
 def padded_size(size: int, least: int = 16) -> int:

@@ -8,6 +8,7 @@ transition matrix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,7 +29,8 @@ SMALLEST_FLOOR = 1e-12
 LARGEST_FACTOR = 1e6
 # Blocks of places have this number of entries (places times users), so that they stay in the cache of a core.
 BLOCK = 200 * 64
-PARTS = 8
+PARTS = 4
+STAYS_AT_A_TIME = 16
 # Factors of the visits that may be those of the transitions, which are then stored once.
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
 
@@ -143,39 +145,99 @@ class MetropolisHastings(ScoredTraceModel):
     def log_next(
         self, cache: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
-        return self.log_next_of(cache, cache.row_sum, instant, place, next_place)
+        tables, step = jax.tree.map(lambda leaf: leaf[None], (cache, (instant, place, next_place)))
+        return self._log_steps(tables, [(tables.row_sum,) * 2], jnp.zeros(1, jnp.int32), *step)[0][0]
 
-    def log_next_of(
+    def log_own_steps(
+        self, cache: UserTables, which: Int[Array, " trace"], places: Int[Array, "trace instant"]
+    ) -> Float[Array, "trace instant"]:
+        return self.own_steps_of(cache, [(cache.row_sum, cache.row_sum)], which, places)[0]
+
+    def own_steps_of(
         self,
         cache: UserTables,
-        back_sum: Float[Array, " place"],
-        instant: Int[Array, ""],
-        place: Int[Array, ""],
-        next_place: Int[Array, ""],
-    ) -> Float[Array, ""]:
-        """`log_next`; a stay uses the row sums `back_sum` for proposals from other places back to the place."""
-        target = cache.visits[self.slot_of_instant[instant]]
-        forth, back = self._proposal(cache, place, next_place), self._proposal(cache, next_place, place)
-        move = jnp.minimum(forth, back * (target[next_place] / target[place]))
-        return jnp.log(jnp.where(place == next_place, self._stay(cache, back_sum, target, place), move))
+        row_sums: Sequence[tuple[Array, Array]],
+        which: Int[Array, " trace"],
+        places: Int[Array, "trace instant"],
+    ) -> list[Float[Array, "trace instant"]]:
+        """`log_own_steps` with other row sums in place of those of the cache.
 
-    def _stay(
+        The second row sums of a pair are for stays: for proposals from other places back to the place of the user. The
+        first are for all other proposals.
+        """
+        n_traces, n_steps = len(places), places.shape[1] - 1
+        target = cache.visits[:, self.slot_of_instant[0]]
+        first = jnp.log(target[which, places[:, 0]] / target.sum(axis=1)[which])[:, None]
+        if not n_steps:
+            return [first for _ in row_sums]
+        instants = jnp.tile(jnp.arange(1, n_steps + 1), n_traces)
+        before, after = places[:, :-1].ravel(), places[:, 1:].ravel()
+        found = self._log_steps(cache, row_sums, jnp.repeat(which, n_steps), instants, before, after)
+        return [jnp.concatenate([first, steps.reshape(n_traces, n_steps)], axis=1) for steps in found]
+
+    def _log_steps(
         self,
         cache: UserTables,
-        back_sum: Float[Array, " place"],
-        target: Float[Array, " place"],
-        place: Int[Array, ""],
-    ) -> Float[Array, ""]:
-        """Probability of staying: the probability of proposing the same place, plus that of all rejections.
+        row_sums: Sequence[tuple[Array, Array]],
+        which: Int[Array, " step"],
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> list[Float[Array, " step"]]:
+        """Log-probabilities of steps, each of one user of the cache; the users are the first axis of the cache.
+
+        A stay takes as long as many moves, because it is a sum over all places. So it is computed only where a step
+        stays.
+        """
+        slots, rows = self.slot_of_instant[instants], cache.transition_row[which]
+        stays = places == next_places
+        order, size = jnp.argsort(~stays, stable=True), min(STAYS_AT_A_TIME, len(stays))
+
+        def of_stays(number: Array, found: list[Array]) -> list[Array]:
+            # If fewer than `size` steps are left, JAX begins earlier, and some steps are computed twice.
+            at = jax.lax.dynamic_slice_in_dim(order, number * size, size)
+            of_users = [tuple(each[which[at]] for each in pair) for pair in row_sums]
+            probabilities = self._stays(rows[at], of_users, cache.visits[which[at], slots[at]], places[at])
+            return [
+                known.at[at].set(jnp.where(stays[at], new, known[at]))
+                for known, new in zip(found, probabilities, strict=True)
+            ]
+
+        forth, back = (
+            (self.place[a] * self.next_place[b] * rows).sum(axis=1)
+            for a, b in ((places, next_places), (next_places, places))
+        )
+        ratio = cache.visits[which, slots, next_places] / cache.visits[which, slots, places]
+        moves = []
+        for row_sum, _ in row_sums:
+            there = self.mixed(self.floored(forth) / row_sum[which, places], (places, next_places))
+            here = self.mixed(self.floored(back) / row_sum[which, next_places], (next_places, places))
+            moves.append(jnp.minimum(there, here * ratio))
+        found = jax.lax.fori_loop(0, -(-jnp.sum(stays) // size), of_stays, moves)
+        return [jnp.log(each) for each in found]
+
+    def _stays(
+        self,
+        rows: Float[Array, "step rank"],
+        row_sums: Sequence[tuple[Array, Array]],
+        targets: Float[Array, "step place"],
+        places: Int[Array, " step"],
+    ) -> list[Float[Array, " step"]]:
+        """Probabilities of staying: the probability of proposing the same place, plus that of all rejections.
 
         The flow a -> b is target(a) proposal(a, b); its excess over the flow b -> a is rejected. Summing these
         non-negative rejections keeps the digits that 1 - (sum of moves) would lose.
         """
-        row = cache.transition_row
-        out = self.mixed(self.floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
-        back = self.mixed(self.floored(self.place @ (row * self.next_place[place])) / back_sum, (slice(None), place))
-        # A product with ones is vectorized; a sum along the last axis is not.
-        return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
+        step = jnp.arange(len(places))
+        forth = self.floored((rows * self.place[places]) @ self.next_place.T)
+        back = self.floored((rows * self.next_place[places]) @ self.place.T)
+        ratio, found = targets / targets[step, places][:, None], []
+        for row_sum, back_sum in row_sums:
+            out = self.mixed(forth / row_sum[step, places][:, None], (places,))
+            returns = self.mixed(back / back_sum, (jnp.arange(len(self.place)), places[:, None]))
+            # A product with ones is vectorized; a sum along the last axis is not.
+            found.append(out[step, places] + jnp.maximum(out - returns * ratio, 0) @ jnp.ones_like(out[0]))
+        return found
 
     def log_moves(
         self,
@@ -201,7 +263,7 @@ class MetropolisHastings(ScoredTraceModel):
         rounding: float = 0,
         row_error: Float[Array, "place user"] | None = None,
     ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
-        """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stay`.
+        """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stays`.
 
         `row_error`: relative errors of the row sums. The second result is a part of the error of this probability at
         each place. It comes from the sums, and from the proposals back to the place; see `metropolis_hastings_bounds`.

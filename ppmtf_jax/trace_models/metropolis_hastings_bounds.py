@@ -159,21 +159,13 @@ class BoundsOfOwnSteps:
         row_sum = jax.tree.map(lambda bound: bound.astype(exact.user.dtype), self.steps.row_sums(users)[2])
         return exact.tables(users, row_sum.lower), row_sum.upper
 
-    def log_first(self, cache: tuple[Any, Any], place: Int[Array, ""]) -> Bounds:
-        """See `ScoredTraceModel.log_first`."""
-        exact = self.steps.exact.log_first(cache[0], place)
-        return Bounds(exact, exact)
-
-    def log_next(
-        self, cache: tuple[Any, Any], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    def log_own_steps(
+        self, cache: tuple[Any, Any], which: Int[Array, " trace"], places: Int[Array, "trace instant"]
     ) -> Bounds:
-        """See `ScoredTraceModel.log_next`."""
+        """See `ScoredTraceModel.log_own_steps`."""
         tables, upper = cache
-        small, large = (tables, tables.row_sum), (tables._replace(row_sum=upper), upper)
-        step = instant, place, next_place
-        return Bounds(
-            *(self.steps.exact.log_next_of(a, b, *step) for a, b in ((large[0], small[1]), (small[0], large[1])))
-        )
+        sums = (upper, tables.row_sum), (tables.row_sum, upper)
+        return Bounds(*self.steps.exact.own_steps_of(tables, sums, which, places))
 
 
 def _log(lower: Float[Array, "step user"], upper: Float[Array, "step user"]) -> Bounds:

@@ -12,7 +12,7 @@ import pytest
 
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
-from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from ppmtf_jax.trace_models.metropolis_hastings import STAYS_AT_A_TIME, MetropolisHastings
 from ppmtf_jax.trace_models.sampling import sample_index
 from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
 from tests.trace_models.examples import random_chains
@@ -89,7 +89,7 @@ def test_the_factors_test_both_floors(factors):
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("mix", MIXES)
 def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
-    """One by one, and many steps of many users at once; of these not all places stay, and not in all slots."""
+    """One by one; many traces, each of its own user; and many steps of many users, of which not all places stay."""
     model = make_model(factors, mix=mix)
     cache = jax.jit(model.user_cache)(jnp.arange(USERS))
     every = jnp.arange(PLACES)
@@ -98,6 +98,18 @@ def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
     over_all = jax.jit(jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (-1, None, None, None)))
     step = over_all(cache, jnp.arange(1, 4), every, every)
     assert step.dtype == first.dtype == jnp.float64
+    # Traces there and back: every step is in some of them. The stays are not a whole number of groups.
+    traces = np.tile([(a, b) for a in range(PLACES) for b in range(PLACES)], (USERS, 2)).astype(np.int32)
+    which = np.repeat(np.arange(USERS, dtype=np.int32), PLACES**2)
+    assert (traces[:, :-1] == traces[:, 1:]).sum() % STAYS_AT_A_TIME
+    assert len(which) > STAYS_AT_A_TIME
+    users_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), cache)
+    own = jax.jit(model.log_own_steps)(users_first, jnp.asarray(which), jnp.asarray(traces))
+    np.testing.assert_allclose(own[:, 0], first[which, traces[:, 0]], rtol=1e-10)
+    of_one_instant = model.log_own_steps(users_first, jnp.asarray(which), jnp.asarray(traces[:, :1]))
+    np.testing.assert_allclose(of_one_instant, own[:, :1], rtol=1e-12)
+    each = which[:, None], np.arange(3), traces[:, :-1], traces[:, 1:]
+    np.testing.assert_allclose(own[:, 1:], np.asarray(step)[each], rtol=1e-9)
     for user in range(USERS):
         target, _ = naive_chain(factors, user, SLOT_OF_INSTANT[0], mix)
         np.testing.assert_allclose(np.exp(first[user]), target, rtol=1e-10)

@@ -124,23 +124,20 @@ def test_exact_log_probabilities_are_inside(floor, mix):
                 assert np.quantile(np.concatenate([each.ravel() for each in widths]), 0.9) < 1e-3
 
 
-def own_steps(model, instants, places, next_places):
-    """`log_next` of all steps and users, one user at a time."""
+def own_steps_of(model):
+    """Log-probabilities of traces of all users, one user at a time; every step to every place is in some trace."""
     tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.user_cache(jnp.arange(USERS)))
-    of_steps = jax.vmap(model.log_next, (None, 0, 0, 0))
-    return jax.vmap(of_steps, (0, None, None, None))(tables, instants, places, next_places)
+    there_and_back = np.tile([(a, b) for a in range(PLACES) for b in range(PLACES)], (USERS, 2))
+    which = jnp.repeat(jnp.arange(USERS), PLACES**2)
+    return model.log_own_steps(tables, which, jnp.asarray(there_and_back, jnp.int32))
 
 
-of_own_steps = jax.jit(own_steps)
+OWN_STEPS = jax.jit(own_steps_of)
 
 
 def own_violations(model: MetropolisHastings) -> int:
     """How many exact log-probabilities are outside of the bounds for one user at a time."""
-    moves, (instants, places) = every_step()
-    steps = [np.append(*each) for each in zip(moves, (instants, places, places), strict=True)]
-    exact, bounds = (
-        np.asarray(each) for each in (of_own_steps(model, *steps), of_own_steps(model.own_bounds(), *steps))
-    )
+    exact, bounds = (np.asarray(OWN_STEPS(each)) for each in (model, model.own_bounds()))
     slack = SLACK * (1 + np.abs(exact))
     return int((~((bounds[0] - slack <= exact) & (exact <= bounds[1] + slack))).sum())
 
@@ -162,7 +159,7 @@ def test_row_sums_with_errors_that_are_too_small_are_caught(factor, monkeypatch)
 
     monkeypatch.setattr(tested.MetropolisHastingsBounds, "row_sums", wrong)
     # Another function, so that JAX compiles the bug.
-    monkeypatch.setitem(globals(), "of_own_steps", jax.jit(partial(own_steps)))
+    monkeypatch.setitem(globals(), "OWN_STEPS", jax.jit(partial(own_steps_of)))
     assert own_violations(chains(usual(np.random.default_rng(0)), 1e-8, 0.0))
 
 
