@@ -79,11 +79,8 @@ def membership_finding(summaries: dict[str, MembershipSummary], *, with_shadows:
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
     rows = []
     for title, each in summaries.items():
-        shares = ((0.01, each.tpr_at_1_percent), (0.001, each.tpr_at_01_percent))
-        rates = []
-        for rate, found in shares:
-            interval = f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})"
-            rates.append(interval if each.n_others * rate >= 1 else "-")
+        shares = each.tpr_at_1_percent, each.tpr_at_01_percent
+        rates = [f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})" for found in shares]
         numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
         rows.append([title, f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}", *numbers, *rates])
     n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
@@ -91,7 +88,8 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
         f"Up to {n_members:,} training users and {n_others:,} others. "
         "AUC: how often a training user scores higher than another user (a guess: 0.5). Advantage: greatest difference "
         "between the shares of true and of false alarms, and its value by chance. Found: share of the training users "
-        "found with few false alarms, and its 95 % interval (-: too few others to know)"
+        "found with few false alarms, and its 95 % interval. Where 0.1 % of the others is less than one person, it is "
+        "the share found before anybody else is accused"
     )
     headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %")
     return Table(caption, headings, rows)
