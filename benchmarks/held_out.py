@@ -31,9 +31,9 @@ from ppmtf_jax.trace_models.base import ABSENT
 SPLITS = 3
 HELD_OUT = 0.25
 VARIANTS: dict[str, tuple[Any, str, Any]] = {
-    "as it is": (when, "LEAST_GAIN", when.LEAST_GAIN),
-    "paces: fewer rounds of EM": (when, "LEAST_GAIN", 0.01),
-    "paces: more rounds of EM": (when, "LEAST_GAIN", 0.0001),
+    "as it is": (when, "MOST_ROUNDS", when.MOST_ROUNDS),
+    "paces: 4 rounds": (when, "MOST_ROUNDS", 4),
+    "paces: 20 rounds": (when, "MOST_ROUNDS", 20),
     "returns: 200 steps": (returns, "MOST_STEPS", 200),
     "calibration: 32 simulations": (calibration, "N_REPEATS", (1, 1, 2, 4, 8, 16)),
     "no calibration": (calibration, "N_REPEATS", ()),

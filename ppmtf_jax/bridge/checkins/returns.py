@@ -32,7 +32,7 @@ from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded,
 RATE_MASS = 5.0
 N_TYPES = 4
 # More steps do not make held-out windows more probable.
-MOST_STEPS = 60
+MOST_STEPS = 30
 # Standard deviations of two normal priors. The first prior holds for all parameters. The second one holds, in addition,
 # for logits of shares and for effects of distance.
 PRIOR_SD, NARROW_SD = 3.0, 1.0

@@ -2,21 +2,24 @@
 
 For a window of pace c, the log-odds of an event at an instant are the sum of alpha_c and of effects of: the hour of the
 day (others at weekends), the day of the week, the time since the last event, and the habit. Each pace also has its own
-effects of the time since the last event and of the hour. EM alternates between the probabilities of the paces of each
-window and the log-odds, which are learned by maximum likelihood with weak normal priors. The number of paces is chosen
+effects of the time since the last event and of the hour. All effects are learned by maximum likelihood with weak
+normal priors, in rounds: steps of L-BFGS with given shares of the paces, then new shares. The number of paces is chosen
 by the likelihood of held-out training users.
+
+Everything here is in NumPy: the arrays are small, and no program has to be compiled for each number of windows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize
 from scipy.sparse import csr_array, vstack
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from ppmtf_jax.bridge.checkins.law import (
     HOURS_A_DAY,
@@ -29,11 +32,12 @@ from ppmtf_jax.bridge.checkins.law import (
     habit_bin,
     hour_of_instants,
 )
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, maximize, padding
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import bounded, sums
 from ppmtf_jax.bridge.tuning import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.devices import of_first_process
 
 DAYS_A_WEEK, SATURDAY = 7, 5
@@ -41,16 +45,20 @@ DAYS_A_WEEK, SATURDAY = 7, 5
 N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
-MOST_ROUNDS, FIRST_STEPS, STEPS = 30, 40, 10
-# EM stops when a round raises the log-likelihood by less than this, in nats per window. With ten times this number,
-# held-out windows in New York are less probable, and those of Gowalla a little more: see `benchmarks/held_out.py`.
+# Rounds, and steps of L-BFGS in the first round and in each later one. In the first round, the paces of the windows are
+# given.
+MOST_ROUNDS, FIRST_STEPS, STEPS = 8, 10, 5
+# The rounds stop when a round raises the log-likelihood by less than this, in nats per window.
 LEAST_GAIN = 0.001
 # Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0
 # Precisions of the normal priors: of the effects that all paces share, and of the effects of one pace.
 SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
+LEAST_CURVATURE = 1.0
 INSTANTS_AT_A_TIME = 2**20
 TINY = 1e-12
+N_CODES = DAYS_A_WEEK * HOURS_A_DAY * N_SINCE * N_HABITS
+IS_WEEKEND = (np.arange(DAYS_A_WEEK) >= SATURDAY).astype(int)
 
 
 class Paces(NamedTuple):
@@ -62,12 +70,11 @@ class Paces(NamedTuple):
 
 
 class TimeCells(NamedTuple):
-    """Numbers of instants and of events of each window, by weekday, hour, time since the last event, and habit."""
+    """Numbers of instants and of events, by ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit: the code."""
 
-    instants: csr_array
-    events: csr_array
-    # Code of each column: ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit.
-    code: Int[np.ndarray, " cell"]
+    instants: csr_array  # (window, code)
+    events: csr_array  # (window, code)
+    without: Float[np.ndarray, " code"]  # instants of a window without events
 
     @classmethod
     def of(cls, windows: ObservedWindows) -> TimeCells:
@@ -78,17 +85,14 @@ class TimeCells(NamedTuple):
         for first in range(0, windows.n_windows, at_a_time):
             last = min(first + at_a_time, windows.n_windows)
             own = slice(begin[first], begin[last])
-            code = _codes(windows.window[own] - first, windows.instant[own], last - first, windows.grid)
-            instants.append(_counts(np.repeat(np.arange(last - first), code.shape[1]), code.ravel(), last - first))
             row = windows.window[own] - first
+            code = _codes(row, windows.instant[own], last - first, windows.grid)
+            instants.append(_counts(np.arange(last - first)[:, None], code, last - first))
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        # Most codes do not occur; their columns are left out. Some empty columns are appended; see `padding`.
-        used = np.unique(np.concatenate([each.indices for each in instants]))
-        counts = [csr_array(vstack(parts, format="csr"))[:, used] for parts in (instants, events)]
-        code = np.append(used, np.zeros(padding(len(used)), used.dtype))
-        for each in counts:
-            each.resize(each.shape[0], len(code))
-        return cls(counts[0], counts[1], code)
+        nothing = np.zeros(0, np.int64)
+        without = np.bincount(_codes(nothing, nothing, 1, windows.grid)[0], minlength=N_CODES).astype(np.float64)
+        both = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
+        return cls(*both, without=without)
 
 
 def fit_paces(
@@ -107,11 +111,9 @@ def fit_paces(
     cells = TimeCells.of(windows)
     size = np.bincount(windows.window, minlength=windows.n_windows)
     observed = _Observed(cells, size, windows.user, weight, cluster, n_clusters, windows.grid)
-    with jax.enable_x64(True):
-        effects, share, joint = _fit(observed, n_paces or _choose_number(observed, random))
-        log_any = np.asarray(_log_any(effects, _Fields.of(_codes_before_first(windows.grid))))
+    effects, share, joint = _fit(observed, n_paces or _choose_number(observed, random))
     # So far, these are shares among windows with an event; now they become shares among all windows.
-    share = share / np.exp(log_any)
+    share = share / _Odds.of(effects, cells.without).any
     return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), softmax(joint, axis=1))
 
 
@@ -128,7 +130,7 @@ class _Observed(NamedTuple):
 
     def select(self, kept: Bool[np.ndarray, " window"]) -> _Observed:
         """Some of the windows."""
-        cells = self.cells._replace(instants=self.cells.instants[kept], events=self.cells.events[kept])
+        cells = TimeCells(self.cells.instants[kept], self.cells.events[kept], self.cells.without)
         of_window = {name: getattr(self, name)[kept] for name in ("size", "user", "weight", "cluster")}
         return self._replace(cells=cells, **of_window)
 
@@ -144,7 +146,8 @@ def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
     scores = []
     for number in numbers:
         effects, share, _ = _fit(learned, number)
-        scores.append(predicted.weight @ np.logaddexp.reduce(_log_joint(predicted, effects, share), axis=1))
+        joint = _Odds.of(effects, predicted.cells.without).log_joint(predicted, share)
+        scores.append(predicted.weight @ logsumexp(joint, axis=1))
     # Other processors may round differently, so all use the choice of the first process.
     return numbers[int(of_first_process(np.array(np.argmax(scores))))]
 
@@ -159,16 +162,17 @@ def _fit(
     n_paces = int(level.max()) + 1
     of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
     rate = np.log(np.bincount(level, windows.size) / np.bincount(level) / windows.grid.n_instants)
-    at, before_first = _Fields.of(windows.cells.code), _Fields.of(_codes_before_first(windows.grid))
     effects, before = _Effects.start(rate), -np.inf
     for number in range(MOST_ROUNDS):
         weighted = of_window * windows.weight[:, None]
-        instants, events = ((counts.T @ weighted).T for counts in (windows.cells.instants, windows.cells.events))
-        data = _Weighted(at, instants, events, before_first, weighted.sum(axis=0))
-        effects = maximize(_log_posterior, effects, data, STEPS if number else FIRST_STEPS)
         share = _shares(weighted, windows.user, windows.cluster, windows.n_clusters)
-        joint = _log_joint(windows, effects, share)
-        total = windows.weight @ np.logaddexp.reduce(joint, axis=1)
+        sums = _Sums.of(windows, weighted)
+        if number:
+            effects = _improved(effects, sums, partial(_log_posterior, windows=windows, share=share), STEPS)
+        else:
+            effects = _improved(effects, sums, sums.log_posterior, FIRST_STEPS)
+        joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
+        total = windows.weight @ logsumexp(joint, axis=1)
         of_window = softmax(joint, axis=1)
         if total - before < windows.weight.sum() * LEAST_GAIN:
             break
@@ -176,13 +180,25 @@ def _fit(
     return effects, share, joint
 
 
-def _log_joint(
-    windows: _Observed, effects: _Effects, share: Float[np.ndarray, "cluster pace"]
-) -> Float[np.ndarray, "window pace"]:
-    """Joint log-probability of the times of a window and of its pace, given that the window has an event."""
-    log_odds = np.asarray(effects.log_odds(_Fields.of(windows.cells.code)))
-    log_any = np.asarray(_log_any(effects, _Fields.of(_codes_before_first(windows.grid))))
-    return _log_likelihoods(windows.cells, log_odds) - log_any + np.log(share)[windows.cluster]
+def _improved(
+    effects: _Effects, sums: _Sums, log_posterior: Callable[[_Effects], tuple[float, _Effects]], n_steps: int
+) -> _Effects:
+    """The effects after some steps of L-BFGS; `log_posterior` returns a value and its gradient."""
+    # In these units, the curvature along each effect is about 1, so that L-BFGS needs few steps. Effects of the paces
+    # have no prior; the least curvature keeps steps finite for a pace that no window has.
+    happens = _Odds.of(effects, sums.without).happens
+    curvature = _Effects.sums(sums.instants * happens * (1 - happens))
+    least = [max(each, LEAST_CURVATURE) for each in PRECISIONS]
+    unit = 1 / np.sqrt(_Effects._make(map(np.add, curvature, least)).flat())
+
+    def descend(x: Float[np.ndarray, " effect"]) -> tuple[float, Float[np.ndarray, " effect"]]:
+        value, gradient = log_posterior(effects.like(x * unit))
+        return -value, -gradient.flat() * unit
+
+    found = minimize(descend, effects.flat() / unit, jac=True, method="L-BFGS-B", options={"maxiter": n_steps})
+    if not np.isfinite(found.fun):
+        raise NumericalError("the likelihood of the check-ins is not finite")
+    return effects.like(found.x * unit)
 
 
 def _codes(
@@ -204,12 +220,6 @@ def _codes(
     return (_hour_of_week(grid) * N_SINCE + since) * N_HABITS + np.asarray(habit_bin(near, before))
 
 
-def _codes_before_first(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
-    """Code of each instant of a window without events."""
-    nothing = np.zeros(0, np.int64)
-    return _codes(nothing, nothing, 1, grid)[0]
-
-
 def _near_on_days_before(
     window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
 ) -> Int[np.ndarray, "window day hour"]:
@@ -229,75 +239,124 @@ def _hour_of_week(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
     return weekday * HOURS_A_DAY + hour_of_instants(per_day, grid.n_instants)
 
 
-class _Fields(NamedTuple):
-    """Indices of the effects of each cell; `hour` is the hour of the day, and 24 plus the hour at weekends."""
-
-    hour: Int[np.ndarray, " cell"]
-    weekday: Int[np.ndarray, " cell"]
-    since: Int[np.ndarray, " cell"]
-    habit: Int[np.ndarray, " cell"]
-
-    @classmethod
-    def of(cls, code: Int[np.ndarray, " cell"]) -> _Fields:
-        rest, habit = np.divmod(code, N_HABITS)
-        hour_of_week, since = np.divmod(rest, N_SINCE)
-        weekday, hour = np.divmod(hour_of_week, HOURS_A_DAY)
-        return cls(hour + HOURS_A_DAY * (weekday >= SATURDAY), weekday, since, habit)
-
-
 class _Effects(NamedTuple):
     """Effects whose sum is the log-odds."""
 
-    pace: Float[Array, " pace"]
-    hour: Float[Array, " hour"]
-    weekday: Float[Array, " weekday"]
-    since: Float[Array, " since"]
-    habit: Float[Array, " habit"]
-    since_of_pace: Float[Array, "pace since"]
-    hour_of_pace: Float[Array, "pace hour"]
+    pace: Float[np.ndarray, " pace"]
+    hour: Float[np.ndarray, "weekend hour"]
+    weekday: Float[np.ndarray, " weekday"]
+    since: Float[np.ndarray, " since"]
+    habit: Float[np.ndarray, " habit"]
+    since_of_pace: Float[np.ndarray, "since pace"]
+    hour_of_pace: Float[np.ndarray, "weekend hour pace"]
 
     @classmethod
     def start(cls, log_odds: Float[np.ndarray, " pace"]) -> _Effects:
         """Start with paces that differ only in their rate of events."""
-        n, hours = len(log_odds), 2 * HOURS_A_DAY
-        zeros = [jnp.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
-        return cls(jnp.asarray(log_odds), *zeros)
+        n, hours = len(log_odds), (2, HOURS_A_DAY)
+        return cls(log_odds, *map(np.zeros, (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (N_SINCE, n), (*hours, n))))
 
-    def log_odds(self, at: _Fields) -> Float[Array | np.ndarray, "pace cell"]:
-        """Log-odds of an event in each cell."""
-        shared = self.hour[at.hour] + self.weekday[at.weekday] + self.since[at.since] + self.habit[at.habit]
-        return self.pace[:, None] + shared + self.since_of_pace[:, at.since] + self.hour_of_pace[:, at.hour]
+    def log_odds(self) -> Float[np.ndarray, "code pace"]:
+        """Log-odds of an event for each code of `TimeCells`."""
+        hour = self.hour[IS_WEEKEND] + self.weekday[:, None]
+        of_hour = hour[:, :, None] + self.hour_of_pace[IS_WEEKEND] + self.pace
+        of_since = self.since[:, None] + self.since_of_pace
+        log_odds = of_hour[:, :, None, None] + (of_since[:, None] + self.habit[:, None])
+        return log_odds.reshape(N_CODES, -1)
+
+    @classmethod
+    def sums(cls, of_code: Float[np.ndarray, "code pace"]) -> _Effects:
+        """For each effect, the sum over the codes and paces whose log-odds it is part of."""
+        table = of_code.reshape(DAYS_A_WEEK, HOURS_A_DAY, N_SINCE, N_HABITS, -1)
+        without_habit = table.sum(axis=3)
+        day_and_hour, since = without_habit.sum(axis=2), without_habit.sum(axis=(0, 1))
+        hour = np.stack([day_and_hour[each == IS_WEEKEND].sum(axis=0) for each in (0, 1)])
+        habit, weekday = table.sum(axis=(0, 1, 2, 4)), day_and_hour.sum(axis=(1, 2))
+        return cls(since.sum(axis=0), hour.sum(axis=2), weekday, since.sum(axis=1), habit, since, hour)
+
+    def flat(self) -> Float[np.ndarray, " effect"]:
+        return np.concatenate([each.ravel() for each in self])
+
+    def like(self, flat: Float[np.ndarray, " effect"]) -> _Effects:
+        """The effects of which `flat` returned these numbers; `self` has their shapes."""
+        parts = np.split(flat, np.cumsum([each.size for each in self])[:-1])
+        return _Effects._make(part.reshape(each.shape) for part, each in zip(parts, self, strict=True))
 
 
-class _Weighted(NamedTuple):
-    """Sums over all windows that the likelihood needs; each window is weighted by the probabilities of its paces."""
+# Precisions of the normal priors; the paces have none.
+PRECISIONS = _Effects(0, *[SHARED_PRECISION] * 4, PACE_PRECISION, PACE_PRECISION)  # type: ignore[arg-type]
 
-    at: _Fields  # of each cell
-    instants: Float[np.ndarray, "pace cell"]
-    events: Float[np.ndarray, "pace cell"]
-    before_first: _Fields  # of each instant of a window without events
+
+class _Odds(NamedTuple):
+    """Log-odds of an event, and probability that a window has any."""
+
+    log: Float[np.ndarray, "code pace"]
+    softplus: Float[np.ndarray, "code pace"]  # minus the log-probability of no event
+    none: Float[np.ndarray, " pace"]
+    any: Float[np.ndarray, " pace"]
+
+    @classmethod
+    def of(cls, effects: _Effects, without: Float[np.ndarray, " code"]) -> _Odds:
+        """`without`: as in `TimeCells`."""
+        log = effects.log_odds()
+        # `np.logaddexp` takes several times as long.
+        softplus = np.maximum(log, 0) + np.log1p(np.exp(-np.abs(log)))
+        log_none = -without @ softplus
+        return cls(log, softplus, np.exp(log_none), np.maximum(-np.expm1(log_none), TINY))
+
+    @property
+    def happens(self) -> Float[np.ndarray, "code pace"]:
+        """Probability of an event."""
+        return np.exp(self.log - self.softplus)
+
+    def log_joint(
+        self, windows: _Observed, share: Float[np.ndarray, "cluster pace"]
+    ) -> Float[np.ndarray, "window pace"]:
+        """Joint log-probability of the times of a window and of its pace, given that the window has an event."""
+        return self.log_likelihoods(windows.cells) + (np.log(share)[windows.cluster] - np.log(self.any))
+
+    def log_likelihoods(self, cells: TimeCells) -> Float[np.ndarray, "window pace"]:
+        """Log-probability of the times of a window for each pace."""
+        return cells.events @ self.log - cells.instants @ self.softplus
+
+
+class _Sums(NamedTuple):
+    """Sums over all windows, each weighted by the probabilities of its paces."""
+
+    instants: Float[np.ndarray, "code pace"]
+    events: Float[np.ndarray, "code pace"]
     windows: Float[np.ndarray, " pace"]
+    without: Float[np.ndarray, " code"]  # see `TimeCells`
+
+    @classmethod
+    def of(cls, windows: _Observed, weighted: Float[np.ndarray, "window pace"]) -> _Sums:
+        cells = windows.cells
+        return cls(cells.instants.T @ weighted, cells.events.T @ weighted, weighted.sum(axis=0), cells.without)
+
+    def log_posterior(self, effects: _Effects) -> tuple[float, _Effects]:
+        """As `_log_posterior`, if the paces of the windows have these probabilities whatever the effects are."""
+        odds = _Odds.of(effects, self.without)
+        value = (self.events * odds.log - self.instants * odds.softplus).sum() - self.windows @ np.log(odds.any)
+        # If windows without events were seen too, there would be this many.
+        unseen = self.windows * odds.none / odds.any
+        slope = _Effects.sums(self.events - (self.instants + self.without[:, None] * unseen) * odds.happens)
+        prior = map(np.multiply, PRECISIONS, effects)
+        return value + _log_prior(effects), _Effects._make(map(np.subtract, slope, prior))
 
 
-@jax.jit
-def _log_any(effects: _Effects, before_first: _Fields) -> Float[Array, " pace"]:
-    """Log-probability that a window has at least one event."""
-    log_none = -jnp.logaddexp(0, effects.log_odds(before_first)).sum(axis=1)
-    return jnp.log(-jnp.expm1(log_none))
+def _log_posterior(
+    effects: _Effects, windows: _Observed, share: Float[np.ndarray, "cluster pace"]
+) -> tuple[float, _Effects]:
+    """Log-likelihood of windows given that each has an event, plus log-densities of the priors; and the gradient."""
+    joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
+    value = windows.weight @ logsumexp(joint, axis=1) + _log_prior(effects)
+    # The gradient of a mixture is that for the probabilities of the paces given the windows (Fisher's identity).
+    sums = _Sums.of(windows, softmax(joint, axis=1) * windows.weight[:, None])
+    return value, sums.log_posterior(effects)[1]
 
 
-def _log_posterior(effects: _Effects, data: _Weighted) -> Float[Array, ""]:
-    """Log-likelihood of windows given that each has an event, plus the log-densities of the normal priors."""
-    log_odds = effects.log_odds(data.at)
-    likelihood = (data.events * log_odds - data.instants * jnp.logaddexp(0, log_odds)).sum()
-    likelihood -= data.windows @ _log_any(effects, data.before_first)
-    shared = sum(jnp.sum(each**2) for each in (effects.hour, effects.weekday, effects.since, effects.habit))
-    of_pace = sum(jnp.sum(each**2) for each in (effects.since_of_pace, effects.hour_of_pace))
-    return likelihood - 0.5 * (SHARED_PRECISION * shared + PACE_PRECISION * of_pace)
-
-
-def _log_likelihoods(cells: TimeCells, log_odds: Float[np.ndarray, "pace cell"]) -> Float[np.ndarray, "window pace"]:
-    return cells.events @ log_odds.T - cells.instants @ np.logaddexp(0, log_odds).T
+def _log_prior(effects: _Effects) -> float:
+    return -0.5 * sum(precision * (each**2).sum() for precision, each in zip(PRECISIONS, effects, strict=True))
 
 
 def _shares(
@@ -328,15 +387,15 @@ def _shares(
 def _table(effects: _Effects, grid: TimeGrid) -> Float[np.ndarray, "pace time since habit"]:
     """Log-odds for each bin of `since` and `habit`, at each instant of the first week of a window."""
     n_instants = min(grid.n_instants, DAYS_A_WEEK * DAY_S // grid.step_s)
-    cell = np.arange(N_SINCE * N_HABITS)
-    code = _hour_of_week(grid)[:n_instants, None] * len(cell) + cell
-    table = np.asarray(effects.log_odds(_Fields.of(code.ravel())))
-    return np.clip(table, -MOST_LOG, MOST_LOG).reshape(-1, n_instants, N_SINCE, N_HABITS)
+    table = np.clip(effects.log_odds(), -MOST_LOG, MOST_LOG).reshape(-1, N_SINCE, N_HABITS, len(effects.pace))
+    return np.moveaxis(table[_hour_of_week(grid)[:n_instants]], -1, 0)
 
 
-def _counts(row: Int[np.ndarray, " entry"], code: Int[np.ndarray, " entry"], n_rows: int) -> csr_array:
+def _counts(row: Int[np.ndarray, "..."], code: Int[np.ndarray, "..."], n_rows: int) -> csr_array:
     """Sparse table of the numbers of entries of each row and code."""
-    n_codes = DAYS_A_WEEK * HOURS_A_DAY * N_SINCE * N_HABITS
-    counts = csr_array((np.ones(len(row)), (row, code)), shape=(n_rows, n_codes))
-    counts.sum_duplicates()
-    return counts
+    which, count = np.unique(row * N_CODES + code, return_counts=True)
+    of_row, of_code = np.divmod(which, N_CODES)
+    begin = np.searchsorted(of_row, np.arange(n_rows + 1))
+    # Indices of 32 bits, because products with the table take as long as reading it.
+    parts = count.astype(np.float64), of_code.astype(np.int32), begin.astype(np.int32)
+    return csr_array(parts, shape=(n_rows, N_CODES))

@@ -55,13 +55,13 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
     bins, cell = np.asarray(true.distance_bin), np.asarray(true.cell)
     n_paces, weight = len(true.type_share), np.ones(windows.n_windows)
     cells = when.TimeCells.of(windows)
-    at = when._Fields.of(cells.code)
+    # The log-odds of the law depend only on the pace and the time of the day.
+    hour = np.arange(when.N_CODES) // (when.N_SINCE * when.N_HABITS) % when.HOURS_A_DAY
+    log_odds = np.asarray(true.log_odds, np.float64)[:, hour // 6, 0, 0].T
+    none = np.ones(n_paces)
+    times = when._Odds(log_odds, np.logaddexp(0, log_odds), none, none).log_likelihoods(cells)
     history = History.of(windows)
     with jax.enable_x64(True):
-        # The log-odds of the law depend only on the pace and the time of the day.
-        hour = at.hour % 24
-        log_odds = np.asarray(true.log_odds, np.float64)[:, hour // 6, 0, 0]
-        times = when._log_likelihoods(cells, log_odds)
         urn = returns._Urn.start(n_paces)._replace(
             by_rate=jnp.array(1.0),
             logit_discount=-np.log(

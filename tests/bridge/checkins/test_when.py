@@ -1,4 +1,3 @@
-import jax
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -49,9 +48,9 @@ def test_cells_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch, at_a_time):
         events = np.flatnonzero(row).tolist()
         codes = np.array([code_by_loop(events, instant) for instant in range(N_INSTANTS)])
         for counts, of_window in ((cells.instants, codes), (cells.events, codes[row])):
-            wanted = {int(code): int(n) for code, n in zip(*np.unique(of_window, return_counts=True), strict=True)}
-            found = counts[[window]].toarray()[0]
-            assert {int(cells.code[at]): int(found[at]) for at in np.flatnonzero(found)} == wanted
+            assert (counts[[window]].toarray()[0] == np.bincount(of_window, minlength=when.N_CODES)).all()
+    quiet = [code_by_loop([], instant) for instant in range(N_INSTANTS)]
+    assert (cells.without == np.bincount(quiet, minlength=when.N_CODES)).all()
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +110,37 @@ def test_shares_of_paces_are_those_of_all_windows_and_not_of_windows_with_an_eve
 
 
 def test_a_window_has_an_event_with_the_probability_of_a_product():
-    with jax.enable_x64(True):
-        effects = when._Effects.start(np.array([-6.0, -3.0]))
-        found = np.exp(when._log_any(effects, when._Fields.of(when._codes_before_first(GRID))))
+    effects = when._Effects.start(np.array([-6.0, -3.0]))
+    found = when._Odds.of(effects, TimeCells.of(windows_of(np.ones((1, N_INSTANTS), bool))).without).any
     assert found == pytest.approx(1 - (1 - expit([-6.0, -3.0])) ** N_INSTANTS)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_gradient_is_that_of_differences(planted, given):
+    """The gradient in a random direction; as a planted error, windows without events are forgotten."""
+    happens, cluster = planted
+    cells, rng = TimeCells.of(windows_of(happens)), np.random.default_rng(3)
+    n = len(happens)
+    windows = when._Observed(cells, happens.sum(axis=1), np.arange(n), rng.random(n), cluster, 2, GRID)
+    share = np.array([[0.2, 0.8], [0.7, 0.3]])
+    paces = rng.dirichlet([1, 1], n)
+    # With such rare events, two thirds of the windows of the slow pace have none.
+    start = when._Effects.start(np.array([-6.0, -3.0]))
+    at, way = (rng.normal(0, 0.1, len(start.flat())) for _ in range(2))
+
+    def along(step: float, windows: when._Observed = windows) -> tuple[float, float]:
+        effects = start.like(start.flat() + at + step * way)
+        if given:
+            value, gradient = when._Sums.of(windows, paces * windows.weight[:, None]).log_posterior(effects)
+        else:
+            value, gradient = when._log_posterior(effects, windows, share)
+        return value, float(gradient.flat() @ way)
+
+    # The error of a central difference is of the order of the square of its step, 1e-8.
+    wanted = (along(1e-4)[0] - along(-1e-4)[0]) / 2e-4
+    assert along(0)[1] == pytest.approx(wanted, rel=1e-6)
+    forgotten = windows._replace(cells=cells._replace(without=np.zeros_like(cells.without)))
+    assert along(0, forgotten)[1] != pytest.approx(wanted, rel=1e-4)
 
 
 def test_what_the_bound_takes_from_a_user_counts_for_all_clusters():
