@@ -147,7 +147,7 @@ def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
     for number in numbers:
         effects, share, _ = _fit(learned, number)
         joint = _Odds.of(effects, predicted.cells.without).log_joint(predicted, share)
-        scores.append(predicted.weight @ logsumexp(joint, axis=1))
+        scores.append((predicted.weight * logsumexp(joint, axis=1)).sum())
     # Other processors may round differently, so all use the choice of the first process.
     return numbers[int(of_first_process(np.array(np.argmax(scores))))]
 
@@ -172,7 +172,7 @@ def _fit(
         else:
             effects = _improved(effects, sums, sums.log_posterior, FIRST_STEPS)
         joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
-        total = windows.weight @ logsumexp(joint, axis=1)
+        total = (windows.weight * logsumexp(joint, axis=1)).sum()
         of_window = softmax(joint, axis=1)
         if total - before < windows.weight.sum() * LEAST_GAIN:
             break
@@ -301,7 +301,8 @@ class _Odds(NamedTuple):
         log = effects.log_odds()
         # `np.logaddexp` takes several times as long.
         softplus = np.maximum(log, 0) + np.log1p(np.exp(-np.abs(log)))
-        log_none = -without @ softplus
+        # Not a product of matrices, whose last digits would depend on the number of cores.
+        log_none = -np.einsum("c,cp->p", without, softplus)
         return cls(log, softplus, np.exp(log_none), np.maximum(-np.expm1(log_none), TINY))
 
     @property
@@ -336,7 +337,7 @@ class _Sums(NamedTuple):
     def log_posterior(self, effects: _Effects) -> tuple[float, _Effects]:
         """As `_log_posterior`, if the paces of the windows have these probabilities whatever the effects are."""
         odds = _Odds.of(effects, self.without)
-        value = (self.events * odds.log - self.instants * odds.softplus).sum() - self.windows @ np.log(odds.any)
+        value = (self.events * odds.log - self.instants * odds.softplus).sum() - (self.windows * np.log(odds.any)).sum()
         # If windows without events were seen too, there would be this many.
         unseen = self.windows * odds.none / odds.any
         slope = _Effects.sums(self.events - (self.instants + self.without[:, None] * unseen) * odds.happens)
@@ -349,7 +350,7 @@ def _log_posterior(
 ) -> tuple[float, _Effects]:
     """Log-likelihood of windows given that each has an event, plus log-densities of the priors; and the gradient."""
     joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
-    value = windows.weight @ logsumexp(joint, axis=1) + _log_prior(effects)
+    value = (windows.weight * logsumexp(joint, axis=1)).sum() + _log_prior(effects)
     # The gradient of a mixture is that for the probabilities of the paces given the windows (Fisher's identity).
     sums = _Sums.of(windows, softmax(joint, axis=1) * windows.weight[:, None])
     return value, sums.log_posterior(effects)[1]
