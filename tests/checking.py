@@ -1,9 +1,10 @@
 """The type checker of the tests: it checks every annotated call, shapes included.
 
 jaxtyping decorates all functions and data classes of the package when they are imported (`--jaxtyping-packages` in
-pyproject.toml). Its own decorator binds the arguments of each call to a signature and checks them twice, which was a
-seventh of the time of the tests. Only annotations of shapes need that: all others are checked by beartype alone. Most
-of the 4,000 functions are never called in a run, so a check is prepared at the first call.
+pyproject.toml). Its own decorator binds the arguments of each call to a signature and checks them twice, for its
+messages, which was a seventh of the time of the tests. Here beartype checks arguments and result once; where there are
+shapes, it does so in a context of jaxtyping, in which an axis has one length. Most of the 4,000 functions are never
+called in a run, so a check is prepared at the first call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from beartype import BeartypeConf, beartype
 
 WITH_SHAPES = jaxtyping.jaxtyped
 # A TypeError, as jaxtyping raises.
-WITHOUT_SHAPES = beartype(conf=BeartypeConf(violation_type=TypeError))
+CHECKED = beartype(conf=BeartypeConf(violation_type=TypeError))
 
 # A function inside a function is made anew at each call of the outer one. Only the first one is checked: preparing the
 # same check again took half of the time of some tests.
@@ -62,10 +63,20 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         hints = get_type_hints(function, include_extras=True)
     except Exception:  # a name that only a type checker imports: jaxtyping takes it for Any
         return WITH_SHAPES(function, typechecker=beartype)
-    if any(map(_has_shape, hints.values())):
+    has_shapes = any(map(_has_shape, hints.values()))
+    if has_shapes and inspect.isgeneratorfunction(function):  # it would run when the context is left
         return WITH_SHAPES(function, typechecker=beartype)
     function.__annotations__ = hints
-    return WITHOUT_SHAPES(function)
+    checked = CHECKED(function)
+    return _in_context(checked) if has_shapes else checked
+
+
+def _in_context(checked: Callable[..., Any]) -> Callable[..., Any]:
+    def check(*arguments: Any, **options: Any) -> Any:
+        with WITH_SHAPES("context"):
+            return checked(*arguments, **options)
+
+    return check
 
 
 def _has_shape(hint: Any) -> bool:

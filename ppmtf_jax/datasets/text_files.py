@@ -114,15 +114,18 @@ def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[memor
     A block is valid until the next one is asked for, which is written over it. `continued` are the lines that continue
     the row before them, sorted; None where every line should be a row.
     """
-    # One room for all blocks: new memory for each of them takes longer than reading the file.
-    room, n_kept, n_before, n_lines, at_end = bytearray(2 * BLOCK_BYTES), 0, 0, 0, False
+    # One room for all blocks: new memory for each of them takes longer than reading the file. It grows with the file,
+    # since room for a large block takes longer than reading a small file.
+    n_asked, n_kept, n_before, n_lines, at_end = min(HEAD_BYTES, BLOCK_BYTES), 0, 0, 0, False
+    room = bytearray(2 * n_asked)
     with opened(text.path) as stream:
         if text.encoding != "utf-8":
             stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
         while not at_end:
-            if n_kept + BLOCK_BYTES > len(room):
+            if n_kept + n_asked > len(room):
                 room = room + bytes(len(room))
-            n_read = stream.readinto(memoryview(room)[n_kept : n_kept + BLOCK_BYTES])
+            n_read = stream.readinto(memoryview(room)[n_kept : n_kept + n_asked])
+            n_asked = min(2 * n_asked, BLOCK_BYTES)
             stop, at_end = n_kept + n_read, not n_read
             end = stop if at_end else _end_of_line(room, stop, stop)
             while end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,8 @@ class SharedChain(ScoredTraceModel):
     Transition matrices are sparse: only observed transitions are stored, slot by slot. If nobody left a place in a
     slot, every next place is equally probable, as in the published program.
     """
+
+    padded: ClassVar[tuple[str, ...]] = ("seen",)
 
     # Where the row of (slot, place) begins in `next_place`.
     row_start: Int[Array, " row"] = stored(lambda n: StoredArray((n.slots * n.places + 1,), "int", 0, rises=True))

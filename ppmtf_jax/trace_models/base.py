@@ -113,7 +113,7 @@ class TraceModel(abc.ABC):
     def rounded(self: Model) -> Model:
         """The same law with the axes in `padded` lengthened to rounded sizes, so that similar models share programs.
 
-        The last entry of each axis is repeated. No user is in the added clusters, so the traces of users do not change.
+        The last entry of each axis is repeated. Nothing refers to the added entries, so the traces do not change.
         """
         longer = {}
         for name, what in self.stored_arrays(Sizes(0, 0, 0, 0)).items():

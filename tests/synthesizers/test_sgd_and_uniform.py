@@ -96,6 +96,19 @@ def test_log_probabilities_are_those_of_the_dense_matrices(train, n_copied):
     assert (n_copied == 0) == (not copied)
 
 
+def test_a_model_with_longer_axes_draws_the_same_traces(train):
+    model = fit(train, "sgd", SGDSettings(1)).trace_model
+    longer = model.rounded()
+    assert len(longer.next_place) > len(model.next_place)
+    assert (np.diff(longer.count_before) >= 0).all()  # a draw searches by halves
+    keys = jax.random.split(jax.random.key(0), 40)
+    traces = [
+        jax.vmap(jax.vmap(each.sample_trace, (None, 0, None)), (0, None, None))(keys, jnp.arange(USERS), PERIOD)
+        for each in (model, longer)
+    ]
+    np.testing.assert_array_equal(*traces)
+
+
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_log_probabilities_have_the_precision_that_is_asked_for(train, precision):
     with jax.enable_x64(precision == "float64"):
