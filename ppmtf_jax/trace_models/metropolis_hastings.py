@@ -167,7 +167,9 @@ class MetropolisHastings(ScoredTraceModel):
         """
         n_traces, n_steps = len(places), places.shape[1] - 1
         target = cache.visits[:, self.slot_of_instant[0]]
-        first = jnp.log(target[which, places[:, 0]] / target.sum(axis=1)[which])[:, None]
+        # XLA would compute a sum along the last axis again for each trace.
+        total = target @ jnp.ones_like(target[0])
+        first = jnp.log(target[which, places[:, 0]] / total[which])[:, None]
         if not n_steps:
             return [first for _ in row_sums]
         instants = jnp.tile(jnp.arange(1, n_steps + 1), n_traces)
