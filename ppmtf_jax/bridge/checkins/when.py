@@ -103,7 +103,7 @@ def fit_paces(
     random: np.random.Generator,
     n_paces: int | None = None,
 ) -> Paces:
-    """Find the classes of pace by EM, which starts from classes of windows with similar numbers of events.
+    """Find the classes of pace, starting from classes of windows with similar numbers of events.
 
     `weight`: weight of each window, see `ObservedWindows.weights`. `cluster`: cluster of the user of each window.
     `n_paces`: number of classes; by default it is chosen.
@@ -204,7 +204,7 @@ def _improved(
 def _codes(
     window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
 ) -> Int[np.ndarray, "window instant"]:
-    """Code of each instant of each window, see `TimeCells.code`."""
+    """Code of each instant of each window, see `TimeCells`."""
     n_instants, per_day = grid.n_instants, DAY_S // grid.step_s
     happens = np.zeros((n_windows, n_instants), bool)
     happens[window, instant] = True
