@@ -40,10 +40,18 @@ def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most
         loss, gradient = _loss_and_gradient(value)(unflatten(x), data)
         return float(loss), flatten(jax.tree.leaves(gradient))
 
-    found = minimize(descend, flatten(leaves), jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
+    return unflatten(lowest(descend, flatten(leaves), most_steps))
+
+
+def lowest(descend: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, most_steps: int) -> np.ndarray:
+    """Where L-BFGS arrives in at most `most_steps` steps; `descend` returns the loss and its gradient.
+
+    Raises `NumericalError`: the loss is not finite.
+    """
+    found = minimize(descend, start, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
     if not np.isfinite(found.fun):
         raise NumericalError("the likelihood of the check-ins is not finite")
-    return unflatten(found.x)
+    return found.x
 
 
 @cache

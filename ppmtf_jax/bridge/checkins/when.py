@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import minimize
 from scipy.sparse import csr_array, vstack
 from scipy.special import logsumexp, softmax
 
@@ -32,12 +31,11 @@ from ppmtf_jax.bridge.checkins.law import (
     habit_bin,
     hour_of_instants,
 )
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, lowest
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import bounded, sums
 from ppmtf_jax.bridge.tuning import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.devices import of_first_process
 
 DAYS_A_WEEK, SATURDAY = 7, 5
@@ -195,10 +193,7 @@ def _improved(
         value, gradient = log_posterior(effects.like(x * unit))
         return -value, -gradient.flat() * unit
 
-    found = minimize(descend, effects.flat() / unit, jac=True, method="L-BFGS-B", options={"maxiter": n_steps})
-    if not np.isfinite(found.fun):
-        raise NumericalError("the likelihood of the check-ins is not finite")
-    return effects.like(found.x * unit)
+    return effects.like(lowest(descend, effects.flat() / unit, n_steps) * unit)
 
 
 def _codes(
@@ -338,22 +333,26 @@ class _Sums(NamedTuple):
         """As `_log_posterior`, if the paces of the windows have these probabilities whatever the effects are."""
         odds = _Odds.of(effects, self.without)
         value = (self.events * odds.log - self.instants * odds.softplus).sum() - (self.windows * np.log(odds.any)).sum()
+        return value + _log_prior(effects), self.gradient(effects, odds)
+
+    def gradient(self, effects: _Effects, odds: _Odds) -> _Effects:
+        """Gradient of the value of `log_posterior`; `odds` are those of the effects."""
         # If windows without events were seen too, there would be this many.
         unseen = self.windows * odds.none / odds.any
         slope = _Effects.sums(self.events - (self.instants + self.without[:, None] * unseen) * odds.happens)
-        prior = map(np.multiply, PRECISIONS, effects)
-        return value + _log_prior(effects), _Effects._make(map(np.subtract, slope, prior))
+        return _Effects._make(map(np.subtract, slope, map(np.multiply, PRECISIONS, effects)))
 
 
 def _log_posterior(
     effects: _Effects, windows: _Observed, share: Float[np.ndarray, "cluster pace"]
 ) -> tuple[float, _Effects]:
     """Log-likelihood of windows given that each has an event, plus log-densities of the priors; and the gradient."""
-    joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
+    odds = _Odds.of(effects, windows.cells.without)
+    joint = odds.log_joint(windows, share)
     value = (windows.weight * logsumexp(joint, axis=1)).sum() + _log_prior(effects)
     # The gradient of a mixture is that for the probabilities of the paces given the windows (Fisher's identity).
     sums = _Sums.of(windows, softmax(joint, axis=1) * windows.weight[:, None])
-    return value, sums.log_posterior(effects)[1]
+    return value, sums.gradient(effects, odds)
 
 
 def _log_prior(effects: _Effects) -> float:
