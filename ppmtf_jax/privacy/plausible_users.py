@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from functools import partial
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import jax
@@ -72,6 +74,10 @@ class Classes(NamedTuple):
 
     user: Int[np.ndarray | Array, " class"]
     n_verifiers: Int[np.ndarray | Array, " class"]
+
+    def in_blocks(self, size: int) -> list[Classes]:
+        """Consecutive blocks of this size; the last may be smaller."""
+        return list(map(Classes, *(np.split(column, range(size, len(self.user), size)) for column in self)))
 
 
 class Verifiers(NamedTuple):
@@ -170,8 +176,7 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
     between both sums, the exact log-likelihood is computed. So the counts are those of exact log-likelihoods.
     """
     own_bin, (own_class, places, _, stop_at, count, asked) = np.asarray(likelihood_bin(traces.own, eta)), traces
-    cuts = np.arange(CLASSES_IN_A_ROUND, len(classes.user), CLASSES_IN_A_ROUND)
-    rounds = list(map(Classes, *(np.split(column, cuts) for column in classes)))
+    rounds = classes.in_blocks(CLASSES_IN_A_ROUND)
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
     groups = np.split(np.arange(len(own_class)), np.arange(size, len(own_class), size))
 
@@ -184,21 +189,22 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
 
     with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
         for group in groups:
-            active, collected, open_pairs = group[count[group] < stop_at[group]], None, _Pairs.join([])
-            for in_round in rounds:
-                if len(active):
-                    if collected is None or len(active) < COLLECT_ANEW * len(collected):
-                        collected = active
-                        under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active], eta)
-                    found, pairs = under_test.count(in_round)
-                    count[active] += found[np.isin(collected, active, assume_unique=True)]
-                    asked[active] += in_round.n_verifiers.sum()
-                    open_pairs = _Pairs.join([open_pairs, pairs._replace(trace=collected[pairs.trace])])
-                    if len(open_pairs.trace) > PAIRS_AT_A_TIME:
-                        settle(open_pairs)
-                        open_pairs = _Pairs.join([])
-                    active = active[count[active] < stop_at[active]]
-                advance(len(in_round.user))
+            active, open_pairs, left = group[count[group] < stop_at[group]], _Pairs.join([]), rounds
+            while left and len(active):
+                collected = active
+                under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active], eta)
+                with closing(under_test.counts(left)) as counted:
+                    while left and COLLECT_ANEW * len(collected) <= len(active) > 0:
+                        (in_round, *left), (found, pairs) = left, next(counted)
+                        count[active] += found[np.isin(collected, active, assume_unique=True)]
+                        asked[active] += in_round.n_verifiers.sum()
+                        open_pairs = _Pairs.join([open_pairs, pairs._replace(trace=collected[pairs.trace])])
+                        if len(open_pairs.trace) > PAIRS_AT_A_TIME:
+                            settle(open_pairs)
+                            open_pairs = _Pairs.join([])
+                        active = active[count[active] < stop_at[active]]
+                        advance(len(in_round.user))
+            advance(sum(len(in_round.user) for in_round in left))
             settle(open_pairs)
 
 
@@ -240,15 +246,17 @@ class _TracesUnderTest:
         # Tables of steps that no block uses at the moment. Each device has one table for each block in progress.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
-    def count(self, classes: Classes) -> tuple[np.ndarray, _Pairs]:
-        """For each trace, number of verifiers in other classes of `classes` who put the trace into its bin.
+    def counts(self, rounds: Sequence[Classes]) -> Generator[tuple[np.ndarray, _Pairs]]:
+        """For each round and trace, number of verifiers in other classes of the round who put the trace into its bin.
 
-        The open pairs are left out, and are the second result.
+        The open pairs are left out, and are the second result. Blocks of the next round begin before the result of a
+        round is read, so that no core waits.
         """
-        cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
-        blocks = map(Classes, *(np.split(column, cuts) for column in classes))
-        counts, pairs = zip(*map_in_threads(self._count_of_block, blocks), strict=True)
-        return np.sum(counts, axis=0), _Pairs.join(pairs)
+        blocks = [each.in_blocks(self._n_classes) for each in rounds]
+        with closing(map_in_threads(self._count_of_block, chain.from_iterable(blocks))) as counted:
+            for of_round in blocks:
+                counts, pairs = zip(*islice(counted, len(of_round)), strict=True)
+                yield np.sum(counts, axis=0), _Pairs.join(pairs)
 
     def _count_of_block(self, classes: Classes) -> tuple[np.ndarray, _Pairs]:
         model, (steps, batches) = self._local_copy()
