@@ -32,6 +32,16 @@ def n_threads() -> int:
     return max(n_devices, n_cores()) if jax.default_backend() == "cpu" else n_devices
 
 
+def _devices() -> list[Any]:
+    """The devices that threads compute on.
+
+    On a CPU, all threads use the first device. Other devices of a CPU have the same cores, but JAX would compile every
+    program again for each of them, and needs a copy of the data on each.
+    """
+    devices = jax.local_devices()
+    return devices[:1] if devices[0].platform == "cpu" else devices
+
+
 def one_thread() -> AbstractContextManager:
     """Limit NumPy and scikit-learn to one thread.
 
@@ -49,7 +59,7 @@ def _thread_pools() -> ThreadpoolController:
 
 
 def on_each_device(tree: Tree) -> Callable[[], Tree]:
-    """Copy data that all threads read to every device; returns a function that gives the copy on the caller's device.
+    """Copy data that all threads read to their devices; returns a function that gives the copy on the caller's device.
 
     Examples
     --------
@@ -57,7 +67,7 @@ def on_each_device(tree: Tree) -> Callable[[], Tree]:
     >>> [int(total) for total in map_in_threads(lambda x: x * local_copy().sum(), range(3))]
     [0, 3, 6]
     """
-    copies = {device: jax.device_put(tree, device) for device in jax.local_devices()}
+    copies = {device: jax.device_put(tree, device) for device in _devices()}
     return lambda: copies[jnp.zeros(()).device]
 
 
@@ -66,14 +76,14 @@ def map_in_threads(
 ) -> Iterator[Result]:
     """Results of `function` in the order of `items`; the next item is taken only when a result is read.
 
-    So memory holds at most one item more than there are threads. Each thread computes on a device of its own if there
-    are several, with the precision of the calling thread.
+    So memory holds at most one item more than there are threads. If there are several accelerators, each thread computes
+    on one of its own. The precision is that of the calling thread.
     """
     double = jnp.result_type(float) == jnp.float64
     n_at_once = min(n_threads(), most_at_once or n_threads())
     free: SimpleQueue[Any] = SimpleQueue()
     # None is the first device. If it were set by name, JAX would compile again what the caller's thread compiled.
-    for device in islice(cycle([None, *jax.local_devices()[1:]]), n_at_once):
+    for device in islice(cycle([None, *_devices()[1:]]), n_at_once):
         free.put(device)
 
     def call(item: Item) -> Result:
