@@ -308,7 +308,7 @@ def _show_points(found: Mapping[str, Any]) -> None:
     caption = f"Share of users whom this number of known points tells from all others{crowd}."
     headings = [f"{number} point{'s' if number > 1 else ''}" for number in range(1, len(found["unicity"]) + 1)]
     rows = [
-        [whose, *(f"{share:.1%}" for share in found[name])]
+        [whose, *(f"{100 * share:.1f} %" for share in found[name])]
         for whose, name in (("these", "unicity"), ("training", "training_unicity"))
         if name in found
     ]
@@ -318,7 +318,7 @@ def _show_points(found: Mapping[str, Any]) -> None:
             of = found[name]
             tell(
                 f"{what}: {of['mean']:.2f} on average; {of['held_out_mean']:.2f} for people whose data was not used. "
-                f"{of['share_far']:.1%} of the traces are above 95 % of theirs."
+                f"{100 * of['share_far']:.1f} % of the traces are above 95 % of theirs."
             )
 
 
@@ -327,7 +327,7 @@ def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int
     caption = (
         "AUC: how often a user's own trace scores higher for her than somebody else's trace; 0.5 is a guess. 95 %: "
         "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
-        f"Right user: how often the attacker names her among all {n_attacked}; by chance {1 / n_attacked:.2%}."
+        f"Right user: how often the attacker names her among all {n_attacked}; by chance {100 / n_attacked:.2f} %."
     )
     headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "Right user"]
     rows = []
@@ -347,5 +347,5 @@ def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int
 
 def _cells(linkage: Linkage) -> list[str]:
     low, high = linkage.auc_interval
-    found = [f"{linkage.true_positive_rate[rate]:.1%}" for rate in (0.01, 0.001)]
-    return [f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}", *found, f"{linkage.accuracy:.1%}"]
+    found = [f"{100 * linkage.true_positive_rate[rate]:.1f} %" for rate in (0.01, 0.001)]
+    return [f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}", *found, f"{100 * linkage.accuracy:.1f} %"]

@@ -176,7 +176,7 @@ def _users_of_places(verdicts: PlausibleDeniability, n_events: Int[np.ndarray, "
         return f"Each place that anybody visited was visited by at least {least} training users."
     is_of_one = verdicts.users_per_place == 1
     n_alone = f"{int(is_of_one.sum()):,} of {counted(len(is_of_one), 'place')}"
-    share = f"{n_events[is_of_one].sum() / n_events.sum():.0%}"
+    share = f"{100 * n_events[is_of_one].sum() / n_events.sum():.0f} %"
     return f"At {n_alone} there was only one training user; {share} of the released events are there."
 
 

@@ -76,8 +76,8 @@ def map_in_threads(
 ) -> Iterator[Result]:
     """Results of `function` in the order of `items`; the next item is taken only when a result is read.
 
-    So memory holds at most one item more than there are threads. If there are several accelerators, each thread computes
-    on one of its own. The precision is that of the calling thread.
+    So memory holds at most one item more than there are threads. If there are several accelerators, each thread uses
+    one of its own. The precision is that of the calling thread.
     """
     double = jnp.result_type(float) == jnp.float64
     n_at_once = min(n_threads(), most_at_once or n_threads())

@@ -87,7 +87,7 @@ class TransitionMatrix(ScoredTraceModel):
         return jnp.log(self.transition[place, next_place])
 
     def summary(self) -> list[str]:
-        return [f"noise alone would make {float(self.noise_share):.0%} of the transitions that were learned"]
+        return [f"noise alone would make {100 * float(self.noise_share):.0f} % of the transitions that were learned"]
 
 
 def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, seed: Seed) -> FittedModel:

@@ -45,8 +45,8 @@ class OwnPeriods(TraceModel):
         lines = ["these are the users' own traces, given away as they are: for comparison, never for release"]
         if self.carried > 0:
             lines.append(
-                f"{float(self.carried):.1%} of their events were not recorded and have the place of the last event, "
-                "so people stay too often; to fill gaps in another way, complete the traces before the fit"
+                f"{100 * float(self.carried):.1f} % of their events were not recorded and have the place of the "
+                "last event, so people stay too often; to fill gaps in another way, complete the traces before the fit"
             )
         return lines
 

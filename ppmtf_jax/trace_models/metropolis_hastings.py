@@ -30,6 +30,7 @@ LARGEST_FACTOR = 1e6
 # Blocks of places have this number of entries (places times users), so that they stay in the cache of a core.
 BLOCK = 200 * 64
 PARTS = 4
+# Number of stays whose rejections are summed together, of one user each.
 STAYS_AT_A_TIME = 16
 # Factors of the visits that may be those of the transitions, which are then stored once.
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}

@@ -43,7 +43,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
     words = ("reidentify", city, "--estimator", "ml", "--estimator", "ml floor=1e-3", "--known-share", "0.4")
     result = attack(*words, "--json", found, "--plot", picture)
     assert "12 target users, 12 strangers" in result
-    assert "how often the attacker names her among all 12; by chance 8.33%" in " ".join(result.split())
+    assert "how often the attacker names her among all 12; by chance 8.33 %" in " ".join(result.split())
     content = json.loads(found.read_text())
     assert content["settings"]["known_share"] == 0.4
     assert {each["estimator"] for each in content["attacks"]} == {"ml", "ml floor=1e-3"}

@@ -228,7 +228,7 @@ def walk(user: int, instants: range, trace: int = 0) -> list[tuple[int, int, int
     return [(user, trace, i, i % N_PLACES) for i in instants]
 
 
-@pytest.mark.parametrize(("n_long", "said"), [(2, ""), (3, "30%"), (10, "100%")])
+@pytest.mark.parametrize(("n_long", "said"), [(2, ""), (3, "30 %"), (10, "100 %")])
 def test_visit_fractions_of_longer_traces_have_a_caveat(n_long: int, said: str) -> None:
     """A synthetic trace has four instants; of ten users who count more than a fifth may not have more."""
     synthetic = to_traces(walk(0, range(4)))
@@ -245,7 +245,7 @@ def test_visit_fractions_of_longer_traces_have_a_caveat(n_long: int, said: str) 
     assert said in caveat
 
 
-@pytest.mark.parametrize(("n_left", "said"), [(5, ""), (4, "33%"), (1, "83%")])
+@pytest.mark.parametrize(("n_left", "said"), [(5, ""), (4, "33 %"), (1, "83 %")])
 def test_transitions_have_a_caveat_where_many_places_are_never_left(n_left: int, said: str) -> None:
     synthetic = random_traces(0, range(3))
     test = to_traces([(10 + place, 0, i, (place + i) % N_PLACES) for place in range(n_left) for i in range(2)])
@@ -272,7 +272,7 @@ def test_population_has_a_caveat_where_many_slots_are_empty() -> None:
     sparse = to_traces([(3, 0, i, 0) for i in (0, 1, 3)])
     for name in ("tp_tv", "tp_tv_top50"):
         assert "of the slots have no test event" not in readings(train, train, full)[name].caveat
-        assert "33% of the slots have no test event" in readings(train, train, sparse)[name].caveat
+        assert "33 % of the slots have no test event" in readings(train, train, sparse)[name].caveat
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -412,7 +412,7 @@ def test_places_of_one_user_are_not_released_unless_asked_for(lonely):
         make_release(synthetic, verdicts, min_users_per_place=11)
     statement = make_release(synthetic, verdicts, min_users_per_place=1).statement
     share = (synthetic.place == 0).mean()
-    said = f"At 1 of 6 places there was only one training user; {share:.0%} of the released events are there."
+    said = f"At 1 of 6 places there was only one training user; {100 * share:.0f} % of the released events are there."
     assert any(said in point for point in statement["not_protected"])
     assert statement["parameters"]["min_users_per_place"] == 1
 

@@ -183,7 +183,7 @@ def test_much_budget_gives_the_counts_and_little_gives_noise(train):
     often = count.sum(axis=1) > 0
     ours = np.asarray(exact.transition)[often]
     assert np.abs(ours - count[often] / count[often].sum(axis=1, keepdims=True)).max() < 1 / count[often].sum(1).min()
-    assert exact.summary() == ["noise alone would make 0% of the transitions that were learned"]
+    assert exact.summary() == ["noise alone would make 0 % of the transitions that were learned"]
     noise = fitted_chain(train, TPMSettings(epsilon=1e-3))
     # The sum of 25 positive parts of mean 5,000 and standard deviation below 9,000 is nowhere near five times its mean.
     assert float(noise.noise_share) > 0.2

@@ -65,7 +65,7 @@ def test_what_was_not_recorded_is_told():
     rows = [(0, 0, 0, 1), (0, 0, 2, 1), (0, 0, 3, 1), (1, 0, 0, 2)]
     summary = fit(to_traces(rows, PLACES, DAYS), "training").summary()
     assert len(summary) == 2
-    assert "50.0% of their events were not recorded" in summary[1]
+    assert "50.0 % of their events were not recorded" in summary[1]
 
 
 def test_completed_traces_have_nothing_carried_on():

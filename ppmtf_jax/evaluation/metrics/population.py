@@ -64,7 +64,10 @@ def _variations(population: np.ndarray, comparison: Comparison, settings: Popula
 def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Interpretation]:
     test = comparison.test
     empty = 1 - len(np.unique(test.slot)) / test.time_grid.n_slots
-    caveat = f"{empty:.0%} of the slots have no test event and count as uniform, so scattered traces score well there"
+    caveat = (
+        f"{100 * empty:.0f} % of the slots have no test event and count as uniform, "
+        "so scattered traces score well there"
+    )
     return [Interpretation(caveat=caveat if empty > LARGE_PART else "")] * 2
 
 

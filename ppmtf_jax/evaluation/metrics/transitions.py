@@ -99,7 +99,10 @@ def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Inter
     # The next place of a person who never moves is the same place.
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
-    caveat = f"{empty:.0%} of the places have no test step, so all users stay there; traces that stay score well there"
+    caveat = (
+        f"{100 * empty:.0f} % of the places have no test step, so all users stay there; "
+        "traces that stay score well there"
+    )
     return [Interpretation({"never moving": value}, caveat if empty > LARGE_PART else "") for value in never_moving]
 
 

@@ -89,7 +89,9 @@ def _n_instants_covered(traces: Traces) -> np.ndarray:
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
     covered = np.concatenate([_n_instants_covered(each) for each in (comparison.train, comparison.test)])
     longer = np.mean(covered > comparison.n_instants) if len(covered) else 0.0
-    caveat = f"{longer:.0%} of the real users have longer traces than synthetic ones, so shares cannot be compared"
+    caveat = (
+        f"{100 * longer:.0f} % of the real users have longer traces than synthetic ones, so shares cannot be compared"
+    )
     return [Interpretation(caveat=caveat if longer > LARGE_PART else "")]
 
 
