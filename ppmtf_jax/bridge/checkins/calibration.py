@@ -160,12 +160,14 @@ def _simulate_tile(
     cluster: Int[Array, " window"],
     pace: Float[Array, "window pace"],
 ) -> Int[Array, "window instant"]:
+    most_events = happens.sum(axis=1).max()
+
     def simulate(window: Array, happens: Array, cluster: Array, pace: Array) -> Array:
         own_key = jax.random.fold_in(key, window)
         uniforms = jax.random.uniform(jax.random.fold_in(own_key, 0), 2)
         kind = sample_index(uniforms[0], pace @ model.type_share)
         reach = sample_index(uniforms[1], model.range_share)
-        return sample_places(model, jax.random.fold_in(own_key, 1), happens, cluster, kind, reach)
+        return sample_places(model, jax.random.fold_in(own_key, 1), happens, cluster, kind, reach, most_events)
 
     return jax.vmap(simulate)(window, happens, cluster, pace)
 

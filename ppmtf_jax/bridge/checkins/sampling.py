@@ -39,7 +39,7 @@ def sample_window(
     kind = sample_index(uniforms[2], law.type_share[pace])
     reach = sample_index(uniforms[3], law.range_share)
     happens = sample_times(law, of_times, pace, first, n_instants)
-    return sample_places(law, of_places, happens, cluster, kind, reach)
+    return sample_places(law, of_places, happens, cluster, kind, reach, happens.sum())
 
 
 def sample_times(law: CheckinLaw, key: Array, pace: Array, first: Array, n_instants: int) -> Bool[Array, " instant"]:
@@ -70,25 +70,33 @@ def sample_times(law: CheckinLaw, key: Array, pace: Array, first: Array, n_insta
 
 
 def sample_places(
-    law: CheckinLaw, key: Array, happens: Bool[Array, " instant"], cluster: Array, kind: Array, reach: Array
+    law: CheckinLaw,
+    key: Array,
+    happens: Bool[Array, " instant"],
+    cluster: Array,
+    kind: Array,
+    reach: Array,
+    most_events: Int[Array, ""],
 ) -> Int[Array, " instant"]:
-    """The places of a person of a type and a range, given the instants of her events."""
+    """The places of a person of a type and a range, given the instants of her events.
+
+    `most_events`: upper bound of their number. If people who are drawn together by `vmap` share one bound, it takes
+    less time. With bounds of their own, each step would copy the memories of all of them.
+    """
     n_instants = len(happens)
     instants = jnp.arange(n_instants, dtype=jnp.int32)
     # For each instant, the instant of the next event at this instant or later; `n_instants` if there is none.
     coming = lax.cummin(jnp.where(happens, instants, n_instants), reverse=True)
-    coming = jnp.append(coming, n_instants)
+    coming = jnp.pad(coming, (0, 2), constant_values=n_instants)
     first = coming[0]
     weight = law.visits[cluster, law.slot(first)] * jnp.exp(law.first_rate)
     place = sample_index(jax.random.uniform(jax.random.fold_in(key, 0)), weight)
     memory = Memory.empty(min(law.most_places, n_instants), law.n_places).after(place, first, law.hour(first))
     places = jnp.full(n_instants, ABSENT, jnp.int32).at[first].set(place)
 
-    def is_open(state: tuple[Memory, Array]) -> Array:
-        return coming[state[0].instant + 1] < n_instants
-
-    def add_event(state: tuple[Memory, Array]) -> tuple[Memory, Array]:
+    def add_event(_: Array, state: tuple[Memory, Array]) -> tuple[Memory, Array]:
         memory, places = state
+        # After the last event, this is `n_instants`. Then no place is set, and the memory does not matter any more.
         instant = coming[memory.instant + 1]
         uniforms = jax.random.uniform(jax.random.fold_in(key, instant), 4)
         log_old, log_new = law.log_weights(memory, instant, law.hour(instant))
@@ -99,9 +107,9 @@ def sample_places(
         weight = weight.at[memory.place].set(0, mode="drop")
         new = sample_index(uniforms[3], weight)
         place = jnp.where(drawn < len(log_old), memory.place[jnp.minimum(drawn, len(log_old) - 1)], new)
-        return memory.after(place, instant, law.hour(instant)), places.at[instant].set(place)
+        return memory.after(place, instant, law.hour(instant)), places.at[instant].set(place, mode="drop")
 
-    return lax.while_loop(is_open, add_event, (memory, places))[1]
+    return lax.fori_loop(1, most_events, add_event, (memory, places))[1]
 
 
 def _nearness(law: CheckinLaw, uniforms: Array, memory: Memory, instant: Array, reach: Array) -> Float[Array, " place"]:
