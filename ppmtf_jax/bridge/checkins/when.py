@@ -68,7 +68,10 @@ class Paces(NamedTuple):
 
 
 class TimeCells(NamedTuple):
-    """Numbers of instants and of events, by ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit: the code."""
+    """Numbers of instants and of events, by ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit: the code.
+
+    They are in single precision, since products with them take most of the time of a fit.
+    """
 
     instants: csr_array  # (window, code)
     events: csr_array  # (window, code)
@@ -313,7 +316,8 @@ class _Odds(NamedTuple):
 
     def log_likelihoods(self, cells: TimeCells) -> Float[np.ndarray, "window pace"]:
         """Log-probability of the times of a window for each pace."""
-        return cells.events @ self.log - cells.instants @ self.softplus
+        log, softplus = (each.astype(cells.events.dtype) for each in (self.log, self.softplus))
+        return (cells.events @ log - cells.instants @ softplus).astype(np.float64)
 
 
 class _Sums(NamedTuple):
@@ -327,7 +331,9 @@ class _Sums(NamedTuple):
     @classmethod
     def of(cls, windows: _Observed, weighted: Float[np.ndarray, "window pace"]) -> _Sums:
         cells = windows.cells
-        return cls(cells.instants.T @ weighted, cells.events.T @ weighted, weighted.sum(axis=0), cells.without)
+        narrow = weighted.astype(cells.events.dtype)
+        of_code = ((each.T @ narrow).astype(np.float64) for each in (cells.instants, cells.events))
+        return cls(*of_code, weighted.sum(axis=0), cells.without)
 
     def log_posterior(self, effects: _Effects) -> tuple[float, _Effects]:
         """As `_log_posterior`, if the paces of the windows have these probabilities whatever the effects are."""
@@ -396,6 +402,6 @@ def _counts(row: Int[np.ndarray, "..."], code: Int[np.ndarray, "..."], n_rows: i
     which, count = np.unique(row * N_CODES + code, return_counts=True)
     of_row, of_code = np.divmod(which, N_CODES)
     begin = np.searchsorted(of_row, np.arange(n_rows + 1))
-    # Indices of 32 bits, because products with the table take as long as reading it.
-    parts = count.astype(np.float64), of_code.astype(np.int32), begin.astype(np.int32)
+    # Also indices of 32 bits, because products with the table take as long as reading it.
+    parts = count.astype(np.float32), of_code.astype(np.int32), begin.astype(np.int32)
     return csr_array(parts, shape=(n_rows, N_CODES))
