@@ -20,6 +20,7 @@ from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
+from ppmtf_jax.evaluation.report.registry import compose_early
 from ppmtf_jax.evaluation.report.sections.identity import attack
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING
 from ppmtf_jax.jobs.attack import shadows_like
@@ -78,12 +79,16 @@ def report_run(
         data = with_compared(data, compared)
     # Both attacks limit NumPy to one thread. The limit is set here for both, since they do not end at the same time.
     with one_thread(), ThreadPoolExecutor(1) as pool:
+        made = None
         if not data.settings.fast:
-            # Compiling the programs of the shadow models uses one core. The attack on identity can use another one.
+            # Compiling the programs of the shadow models, and learning the last one, use little more than one core. The
+            # attack on identity and the other sections can use another one.
             attacked = pool.submit(attack, data) if data.has_known_users else None
+            data = replace(data, reidentified=attacked)
+            early = pool.submit(compose_early, data)
             scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
-            data = replace(data, shadow_scores=scores, no_shadows=why_not, reidentified=attacked)
-        report = compose_report(data, progress=progress, say=say)
+            data, made = replace(data, shadow_scores=scores, no_shadows=why_not), early.result()
+        report = compose_report(data, made=made, progress=progress, say=say)
     write_text(page, render(report))
     return page, report
 

@@ -47,7 +47,7 @@ from ppmtf_jax.evaluation.report import registry as report_registry
 from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text, Verdict
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
 from ppmtf_jax.evaluation.report.inputs import Unavailable
-from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker, compose_section
+from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker, compose_early, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections import deniability, membership, persons
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
@@ -277,7 +277,8 @@ def test_ids_of_users_are_text_and_not_tags():
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
     monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: (None, ""))
-    monkeypatch.setattr(jobs_report, "attack", lambda _: None)  # of which this page would show nothing
+    for name in ("attack", "compose_early"):  # of which this page would show nothing
+        monkeypatch.setattr(jobs_report, name, lambda _: None)
     out = tmp_path / "page.html"
     words = ["report", job, "--out", out, "--quiet"]
     assert "Only you can read" in works(*words)
@@ -784,6 +785,7 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
         return Report("", "", [])
 
     monkeypatch.setattr(jobs_report, "compose_report", composed)
+    monkeypatch.setattr(jobs_report, "compose_early", lambda _: None)
     monkeypatch.setattr(jobs_report, "render", lambda _: "")
     report_run(job, tmp_path / "page.html", ReportSettings(estimators=("ml",), n_users=40))
     assert asked == [("bridge", 5, 40, job / "private" / "shadows.npz"), scores]
@@ -798,6 +800,15 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     assert "were left out to save time (--fast)" in words(fast)
     unknown = replace(material, settings=ReportSettings(estimators=("ml",)), no_shadows="because it rains")
     assert "were left out because it rains." in membership._shadows_note(unknown)
+
+
+def test_sections_that_need_no_shadow_models_can_be_made_before_the_others(material):
+    with without_layout():
+        made, said = compose_early(material), []
+        assert set(SECTIONS) - set(made) == {"membership"}
+        report = compose_report(material, made=made, say=said.append)
+        assert said == [f"{SECTIONS['membership'].title} ..."]
+        assert render(report) == render(compose_report(material))
 
 
 def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):

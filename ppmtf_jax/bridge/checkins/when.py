@@ -332,8 +332,8 @@ class _Sums(NamedTuple):
     def of(cls, windows: _Observed, weighted: Float[np.ndarray, "window pace"]) -> _Sums:
         cells = windows.cells
         narrow = weighted.astype(cells.events.dtype)
-        of_code = ((each.T @ narrow).astype(np.float64) for each in (cells.instants, cells.events))
-        return cls(*of_code, weighted.sum(axis=0), cells.without)
+        instants, events = ((each.T @ narrow).astype(np.float64) for each in (cells.instants, cells.events))
+        return cls(instants, events, weighted.sum(axis=0), cells.without)
 
     def log_posterior(self, effects: _Effects) -> tuple[float, _Effects]:
         """As `_log_posterior`, if the paces of the windows have these probabilities whatever the effects are."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ppmtf_jax.data.measurement import MetricInfo
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from ppmtf_jax.evaluation.fitness import JudgedUse
 
 PIXELS_PER_INCH = 96
+MANY_MARKS = 300
+"""A picture with more marks than this is drawn as pixels, because each mark would be an element of the page."""
+RASTER_DPI = 150
+HASH_SALT = "ppmtf_jax report"
+"""The ids in a picture depend on it; with a constant, equal figures give equal texts."""
 
 
 class Finding(NamedTuple):
@@ -66,13 +73,27 @@ class Table(NamedTuple):
     kind = "table"
 
 
-class Picture(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Picture:
     """A picture, a description for people who cannot see it (`alt`), and how to read it (`caption`)."""
 
     figure: Figure
     alt: str
     caption: str
     kind = "picture"
+
+    @cached_property
+    def svg(self) -> str:
+        """The figure as text of SVG, drawn when it is first asked for."""
+        import matplotlib
+
+        for drawn in (each for ax in self.figure.axes for each in ax.collections):
+            if max(len(drawn.get_offsets()), len(drawn.get_paths())) > MANY_MARKS:
+                drawn.set_rasterized(True)
+        stream = io.StringIO()
+        with matplotlib.rc_context({"svg.hashsalt": HASH_SALT, "svg.fonttype": "none"}):
+            self.figure.savefig(stream, format="svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
+        return stream.getvalue()
 
     @property
     def width_px(self) -> int:

@@ -5,12 +5,12 @@ A section that cannot be made gives the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.evaluation.report.blocks import Block, Finding, Gauges, Report, Section, Status, Text
+from ppmtf_jax.evaluation.report.blocks import Block, Details, Finding, Gauges, Picture, Report, Section, Status, Text
 from ppmtf_jax.evaluation.report.gauges import utility_finding
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, needed
 from ppmtf_jax.evaluation.report.verdict import compose_verdict
@@ -42,6 +42,7 @@ class SectionMaker:
     make: MakeBlocks
     question: str = ""
     if_poor: str = ""
+    needs_shadows: bool = False
 
 
 SECTIONS: Registry[SectionMaker] = Registry(
@@ -69,7 +70,14 @@ SECTIONS: Registry[SectionMaker] = Registry(
 
 
 def section(
-    name: str, part: str, title: str, lead: str, *, question: str = "", if_poor: str = ""
+    name: str,
+    part: str,
+    title: str,
+    lead: str,
+    *,
+    question: str = "",
+    if_poor: str = "",
+    needs_shadows: bool = False,
 ) -> Callable[[MakeBlocks], MakeBlocks]:
     """Register a function from `ReportData` to the blocks of a section.
 
@@ -89,26 +97,54 @@ def section(
         The question that its gauges, or else its own findings, answer.
     if_poor : str
         Advice if its gauges are poor: a sentence on what the traces are not good for.
+    needs_shadows : bool
+        Whether it shows results of shadow models, which take longest.
     """
 
     def register(make: MakeBlocks) -> MakeBlocks:
-        SECTIONS.register(SectionMaker(name, part, title, lead, make, question, if_poor))
+        SECTIONS.register(SectionMaker(name, part, title, lead, make, question, if_poor, needs_shadows))
         return make
 
     return register
 
 
-def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> Report:
+def compose_early(data: ReportData) -> dict[str, Section]:
+    """Make the sections that need no shadow models, by name, and draw their pictures."""
+    found = {maker.name: compose_section(maker, data) for maker in SECTIONS.values() if not maker.needs_shadows}
+    for each in found.values():
+        _draw(each.blocks)
+    return found
+
+
+def _draw(blocks: Sequence[Block]) -> None:
+    """Draw the pictures among some blocks, which keep what was drawn."""
+    for block in blocks:
+        if isinstance(block, Picture):
+            block.svg  # noqa: B018
+        elif isinstance(block, Details):
+            _draw(block.blocks)
+
+
+def compose_report(
+    data: ReportData,
+    *,
+    made: Mapping[str, Section] | None = None,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Report:
     """Make every section of a report, and the verdict from what they found.
 
-    `say` receives the title of each section before the section is made.
+    `made`: sections that `compose_early` made. `say` receives the title of each other section before it is made.
     """
     makers = sorted(SECTIONS.values(), key=lambda maker: PARTS.index(maker.part))
     sections = []
     with progress_bar("writing the report", len(makers), show=progress, waits_for="") as advance:
         for maker in makers:
-            say(f"{maker.title} ...")
-            sections.append(compose_section(maker, data))
+            found = (made or {}).get(maker.name)
+            if found is None:
+                say(f"{maker.title} ...")
+                found = compose_section(maker, data)
+            sections.append(found)
             advance(1)
     title = "Report on synthetic traces" + (f" ({data.source})" if data.source else "")
     n, what = data.n_synthetic, "released" if data.is_release else "synthetic"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -17,9 +16,6 @@ from ppmtf_jax.runtime.files import has_mark
 
 MAKER = "ppmtf_jax report"
 TEMPLATE, STYLE_SHEET = "page.html.jinja", "style.css"
-MANY_MARKS = 300
-"""A picture with more marks than this is drawn as pixels, because each mark would be an element of the page."""
-RASTER_DPI = 150
 # Whether `render` made the page in a file.
 is_report = partial(has_mark, mark=rb'(?s)\A.{0,2000}<meta name="generator" content="%b"' % MAKER.encode())
 
@@ -56,15 +52,7 @@ def tally(findings: list[Finding]) -> str:
 
 def _svg(numbers: Iterator[int], picture: Picture) -> Markup:
     """A picture as an SVG element that scales with the page; its number makes its ids differ from all others."""
-    import matplotlib
-
-    for drawn in (each for ax in picture.figure.axes for each in ax.collections):
-        if max(len(drawn.get_offsets()), len(drawn.get_paths())) > MANY_MARKS:
-            drawn.set_rasterized(True)
-    stream = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": MAKER, "svg.fonttype": "none"}):
-        picture.figure.savefig(stream, format="svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
-    svg, prefix = stream.getvalue(), f"picture{next(numbers)}-"
+    svg, prefix = picture.svg, f"picture{next(numbers)}-"
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)

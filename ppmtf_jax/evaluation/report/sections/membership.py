@@ -31,6 +31,7 @@ IF_POOR = "Release these traces only if it is no secret whose data was used."
     "It can be a secret that somebody's data was used at all, for example the data of patients of a clinic. The test "
     "above does not protect this secret. So it is attacked here, by an attacker who knows real traces of many people.",
     question=QUESTION,
+    needs_shadows=True,
 )
 def make(data: ReportData) -> list[Block]:
     """All attacks, the strongest first."""
