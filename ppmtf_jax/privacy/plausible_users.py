@@ -204,7 +204,8 @@ def _compare_chains(model: ScoredTraceModel, classes: Classes, traces: _Traces, 
                             open_pairs = _Pairs.join([])
                         active = active[count[active] < stop_at[active]]
                         advance(len(in_round.user))
-            advance(sum(len(in_round.user) for in_round in left))
+            if left:
+                advance(sum(len(in_round.user) for in_round in left))
             settle(open_pairs)
 
 
