@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, Int, Key, UInt32
+from jaxtyping import Array, Float, Int, Key, UInt32, UInt64
 
 from ppmtf_jax.errors import InputError, Problem
 
@@ -104,6 +104,22 @@ def numpy_stream(seed: int, stage: Stage, *numbers: int) -> np.random.Generator:
     (True, False)
     """
     return np.random.default_rng(int.from_bytes(_digest(seed, stage, numbers), "little"))
+
+
+def random_keys(seed: int, stage: Stage, number: int, first: int, n: int) -> UInt64[np.ndarray, " key"]:
+    """Numbers of 64 bits from the stream `number` of a stage: those of `n` items, of which the first is item `first`.
+
+    The number of an item depends only on the item, so that each process draws the numbers of its own items alone.
+
+    Examples
+    --------
+    >>> two = random_keys(0, Stage.RELEASE, 0, 3, 2), random_keys(0, Stage.RELEASE, 0, 0, 5)[3:]
+    >>> bool((two[0] == two[1]).all())
+    True
+    """
+    bits = np.random.PCG64(int.from_bytes(_digest(seed, stage, (number,)), "little"))
+    bits.advance(first)
+    return bits.random_raw(n)
 
 
 def jax_stream(seed: int, stage: Stage, *numbers: int) -> Key[Array, ""]:

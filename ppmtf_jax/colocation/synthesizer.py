@@ -394,7 +394,7 @@ def _completed(
 
 
 def _as_traces(places: Int[np.ndarray, "user instant"], graph: FriendGraph, model: FittedModel) -> Traces:
-    user_ids = ids_of_nobody(graph.n_users, "synthetic", places)
+    user_ids = ids_of_nobody(graph.n_users, "synthetic", [places])
     user, instant = np.indices(places.shape)
     columns = {"user": user_ids[user.ravel()], "instant": instant.ravel(), "place": model.places.ids[places.ravel()]}
     friendships = pd.DataFrame(user_ids[graph.pairs], columns=["user", "friend"])

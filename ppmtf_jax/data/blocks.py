@@ -55,7 +55,7 @@ class Blocks(Generic[Item]):
     ):
         self.source, self.function, self.shared = source, function, shared
 
-    def map(self, function: Callable[..., New], *of_users: np.ndarray) -> Blocks[New]:
+    def map(self, function: Callable[..., New], *of_users: np.ndarray | range) -> Blocks[New]:
         """The values of a function of the block's value and of the block's part of each array over users."""
 
         def composed(users: slice, value: Any) -> New:
@@ -110,7 +110,7 @@ class Blocks(Generic[Item]):
 class OneBlock:
     """A value that is the only block of its users; functions of `Blocks` take it as it is."""
 
-    def map(self, function: Callable[..., New], *of_users: np.ndarray) -> Blocks[New]:
+    def map(self, function: Callable[..., New], *of_users: np.ndarray | range) -> Blocks[New]:
         """See `Blocks.map`."""
         return Blocks([(slice(None), self)]).map(function, *of_users)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -67,22 +68,27 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     return index
 
 
-def ids_of_nobody(n_users: int, prefix: str, facts: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
+def ids_of_nobody(
+    n_users: int, prefix: str, facts: Iterable[np.ndarray], numbers: np.ndarray | None = None
+) -> np.ndarray:
     """Ids of `n_users` synthetic users that no other user has; with `numbers`, only the ids of these users.
 
     The ids are in the order of the users' numbers, which begin at 0.
 
     Plain numbers may be ids of real users: a comparison would pair synthetic users with unrelated real users, also if
-    somebody trains on a release. So a part of each id is a hash of `facts`: whole numbers that say something about the
-    synthetic traces, such as their places, which are handed out anyway. The hash does not use the ids of real users,
-    because the new ids would reveal them.
+    somebody trains on a release. So a part of each id is a hash of `facts`: arrays of whole numbers that say something
+    about the synthetic traces, such as their places, which are handed out anyway. The hash does not use the ids of real
+    users, because the new ids would reveal them.
 
     Examples
     --------
-    >>> ids_of_nobody(11, "released", np.array([3, 1, 2]))[[0, 10]].tolist()
+    >>> ids_of_nobody(11, "released", [np.array([3, 1]), np.array([2])])[[0, 10]].tolist()
     ['released dec280 00', 'released dec280 10']
     """
-    tag = hashlib.sha256(np.ascontiguousarray(facts, np.int32).data).hexdigest()[:6]
+    hashed = hashlib.sha256()
+    for each in facts:
+        hashed.update(np.ascontiguousarray(each, np.int32).data)
+    tag = hashed.hexdigest()[:6]
     number = pd.Series(np.arange(n_users) if numbers is None else numbers).astype(str)
     return id_array(f"{prefix} {tag} " + number.str.zfill(len(str(n_users - 1))))
 

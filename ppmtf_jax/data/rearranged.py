@@ -1,6 +1,6 @@
 """Some or all traces of a set, in another order and with new users; for sets that do not fit into memory.
 
-The events are in a temporary file, which takes 12 bytes an event. It has no name, so nothing of it is left even if the
+The events are in a temporary file, which takes 16 bytes an event. It has no name, so nothing of it is left even if the
 program is killed.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
+from ppmtf_jax.data.runs import stable_order
 from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces
 from ppmtf_jax.data.traces import Traces, TraceSet, renumbered
 from ppmtf_jax.runtime.devices import from_all_processes, own_items
@@ -33,45 +34,43 @@ class Rearranged:
     Parameters
     ----------
     user_of_trace : int array, shape (traces,)
-        The old user of each trace, as in `traces.trace_table`.
-    chosen : int array, shape (rows,)
-        Indices of the chosen traces, in the new order.
-    user, trace : int arrays, shape (rows,)
-        The new user and the new trace number of each chosen trace. Users ascend from 0 on.
+        The old user of each trace of this process, as in `traces.trace_table`.
+    user, trace : int arrays, shape (traces,)
+        The new user and the new trace number of each trace of this process; the user is -1 if the trace is not chosen.
+    n_users : int
+        Number of new users. Each has a trace.
     """
 
     def __init__(
         self,
         traces: TraceSet,
         user_of_trace: Int[np.ndarray, " trace"],
-        chosen: Int[np.ndarray, " row"],
-        user: Int[np.ndarray, " row"],
-        trace: Int[np.ndarray, " row"],
+        user: Int[np.ndarray, " trace"],
+        trace: Int[np.ndarray, " trace"],
+        n_users: int,
     ):
-        self.user, self.trace, self.n_users = user, trace, int(user[-1]) + 1
-        self.n_parts = -(-self.n_users // PART_USERS)
-        new_row = np.full(len(user_of_trace), -1, np.int32)
-        new_row[chosen] = np.arange(len(chosen), dtype=np.int32)
-        # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
-        part_of_row, block_of_row = (user // PART_USERS).astype(np.uint16), user // BLOCK_USERS
+        self.n_users, self.n_parts = n_users, -(-n_users // PART_USERS)
+        user, trace = (column.astype(np.int32, copy=False) for column in (user, trace))
 
-        def events(block: Traces, first_trace: np.ndarray) -> np.ndarray:
-            row = new_row[first_trace[0] + block.trace_of_event()]
-            kept = np.stack([row, block.instant, block.place], axis=1)[row >= 0]
-            return kept[np.argsort(part_of_row[kept[:, 0]], kind="stable")]
+        def events(block: Traces, users: range) -> np.ndarray:
+            row = np.searchsorted(user_of_trace, users.start) + block.trace_of_event()
+            columns = user[row], trace[row], block.instant, block.place
+            kept = np.stack(columns, axis=1)[columns[0] >= 0]
+            # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
+            return kept[np.argsort((kept[:, 0] // PART_USERS).astype(np.uint16), kind="stable")]
 
         self.store = SpooledTemporaryFile(MOST_BYTES_IN_MEMORY)  # noqa: SIM115 - closed when `self` is no longer used
         finalize(self, self.store.close)
         n_written, edges = 0, []
-        of_block = np.zeros(int(block_of_row[-1]) + 1, np.int64)
+        of_block = np.zeros(-(-n_users // BLOCK_USERS), np.int64)
         at_place = np.zeros(traces.n_places, np.int64)
-        blocks = traces.blocks.map(events, np.searchsorted(user_of_trace, np.arange(traces.n_users)))
+        blocks = traces.blocks.map(events, range(traces.n_users))
         for found in blocks:
-            row, _, place = found.T
+            new_user, *_, place = found.T
             self.store.write(found.tobytes())
-            edges.append(n_written + np.searchsorted(part_of_row[row], np.arange(self.n_parts + 1)))
+            edges.append(n_written + np.searchsorted(new_user // PART_USERS, np.arange(self.n_parts + 1)))
             n_written += len(found)
-            of_block += np.bincount(block_of_row[row], minlength=len(of_block))
+            of_block += np.bincount(new_user // BLOCK_USERS, minlength=len(of_block))
             at_place += np.bincount(place, minlength=len(at_place))
         self.edges = np.stack(edges)  # for each block: where its events of each part begin
         self.of_all, self.shared = blocks.of_all, blocks.shared
@@ -101,40 +100,39 @@ class Rearranged:
         for numbers in zip_longest(*(own_items(self.n_parts, process) for process in range(n_processes))):
             number = numbers[jax.process_index()]
             if self.shared:
-                events = from_all_processes([self._stored(each) for each in numbers])
+                events = np.concatenate(from_all_processes([self._stored(each) for each in numbers]))
             else:
                 events = self._stored(number)
             if number is not None:
                 yield self._part(number, events)
 
-    def _stored(self, number: int | None) -> Int[np.ndarray, "event 3"]:
-        """New row, instant and place of the events of a part that this process has read; no events without a part."""
-        content, width = [], 3 * np.dtype(np.int32).itemsize
+    def _stored(self, number: int | None) -> Int[np.ndarray, "event 4"]:
+        """The events of a part that this process has read, in the columns of `EventRows`; none without a part."""
+        content, width = [], len(EventRows._fields) * np.dtype(np.int32).itemsize
         for begin, stop in [] if number is None else self.edges[:, number : number + 2].tolist():
             self.store.seek(begin * width)
             content.append(self.store.read((stop - begin) * width))
-        return np.frombuffer(b"".join(content), np.int32).reshape(-1, 3)
+        return np.frombuffer(b"".join(content), np.int32).reshape(-1, len(EventRows._fields))
 
-    def _part(self, number: int, events: Int[np.ndarray, "event 3"]) -> tuple[slice, EventRows]:
+    def _part(self, number: int, events: Int[np.ndarray, "event 4"]) -> tuple[slice, EventRows]:
         """The users of a part, and its events in order."""
         first = number * PART_USERS
-        row, instant, place = events[np.argsort(events[:, 0], kind="stable")].T
-        rows = EventRows(self.user[row] - first, self.trace[row], instant, place)
+        # The events of a trace are in order, because they were read together.
+        rows = EventRows(*events[stable_order(events[:, 0], events[:, 1])].T.copy())
         users = slice(first, min(first + PART_USERS, self.n_users))
-        return users, EventRows(*(column.astype(np.int32) for column in rows))
+        return users, rows._replace(user=rows.user - np.int32(first))
 
 
 def rearranged_traces(
     traces: TraceSet,
     user_of_trace: Int[np.ndarray, " trace"],
-    chosen: Int[np.ndarray, " row"],
-    user: Int[np.ndarray, " row"],
-    trace: Int[np.ndarray, " row"],
+    user: Int[np.ndarray, " trace"],
+    trace: Int[np.ndarray, " trace"],
     user_ids: np.ndarray,
     friendships: np.ndarray | None = None,
 ) -> StoredTraces:
     """The traces of `Rearranged` as a set, read in blocks; `user_ids` are the ids of the new users."""
-    events = Rearranged(traces, user_of_trace, chosen, user, trace)
+    events = Rearranged(traces, user_of_trace, user, trace, len(user_ids))
     name, same = getattr(traces, "folder", "traces"), (traces.origin, traces.of_nobody)
     about = (user_ids, traces.places, traces.time_grid, events.begins, friendships)
     return StoredTraces(name, *about, *same, rows=Blocks(events))
@@ -151,9 +149,8 @@ def select_traces(traces: TraceSet, keep: Bool[np.ndarray, " trace"]) -> StoredT
     5
     """
     user_of_trace, trace = traces.trace_table()
-    user = user_of_trace[keep]
     is_present = np.zeros(traces.n_users, bool)
-    is_present[user] = True
+    is_present[user_of_trace[keep]] = True
     number, friendships = renumbered(is_present, traces.friendships)
-    ids = traces.user_ids[is_present]
-    return rearranged_traces(traces, user_of_trace, np.flatnonzero(keep), number[user], trace[keep], ids, friendships)
+    user = np.where(keep, number[user_of_trace], -1)
+    return rearranged_traces(traces, user_of_trace, user, trace, traces.user_ids[is_present], friendships)

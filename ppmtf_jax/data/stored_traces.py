@@ -121,11 +121,11 @@ class StoredTraces(TraceSet):
         return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
 
     def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        def of_block(block: Traces, number: np.ndarray) -> np.ndarray:
+        def of_block(block: Traces, users: range) -> np.ndarray:
             user, trace = block.trace_table()
-            return np.stack([number[user], trace], axis=1)
+            return np.stack([np.int32(users.start) + user, trace], axis=1)
 
-        tables = self.blocks.map(of_block, np.arange(self.n_users, dtype=np.int32))
+        tables = self.blocks.map(of_block, range(self.n_users))
         user, trace = (np.concatenate(list(tables)) if own else tables.joined()).T
         return user, trace
 

@@ -15,19 +15,22 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Int
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.rearranged import Rearranged, rearranged_traces
-from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.runs import rank_in_run, stable_order
 from ppmtf_jax.data.stored_traces import (
+    PART_BLOCKS,
     PART_USERS,
     joined,
     on_places,
@@ -45,10 +48,12 @@ from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_text
 from ppmtf_jax.runtime.devices import (
+    from_all_processes,
     is_first_process,
-    joined_over_processes,
+    number_before,
     of_all_processes,
     own_items,
+    ranks_among_all,
     seed_of_first_process,
 )
 from ppmtf_jax.runtime.files import PathLike, write_text
@@ -64,7 +69,7 @@ from ppmtf_jax.runtime.folders import (
 )
 from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
 from ppmtf_jax.settings import Count, Settings, chosen_settings
-from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
+from ppmtf_jax.streams import Seed, Stage, draw_seed, random_keys
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, ids_of_people
 
 RELEASE, RELEASE_KEY = "release", "release key"
@@ -180,63 +185,72 @@ def make_release(
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     if isinstance(by, FittedModel):
-        return _release_of_nobody(synthetic.in_memory(), by, chosen)
+        return _release_of_nobody(read_whole(synthetic), by, chosen)
     verdicts, is_share = by, by.is_share
     own_seed = seed_of_first_process(draw_seed(seed)) if is_share else draw_seed(seed)
-    check_same_traces(synthetic, verdicts)
-    passed = joined_over_processes(verdicts.passed) if is_share else verdicts.passed
+    user_of_trace, synthetic_trace = check_same_traces(synthetic, verdicts)
     _check_places(verdicts, chosen.min_users_per_place)
-    if not passed.any():
+    n_traces = verdicts.n_passed
+    if not n_traces:
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
-    user_of_trace, trace = synthetic.trace_table()
-    number, released_trace, order = _fresh_numbers(user_of_trace[passed], chosen.keep_users_together, own_seed.value)
-    order = np.flatnonzero(passed)[order]
+    passed, together = verdicts.passed, chosen.keep_users_together
+    number, released_trace = _fresh_numbers(user_of_trace, passed, together, own_seed.value, is_share)
+    largest = int(number.max())
+    n_users = 1 + max(of_all_processes(largest) if is_share else [largest])
     shared = synthetic if is_share else read_whole(synthetic)
-    events = Rearranged(shared, user_of_trace, order, number, released_trace)
-    at_place, n_users, n_parts = events.at_place, events.n_users, events.n_parts
+    events = Rearranged(shared, user_of_trace, number, released_trace, n_users)
+    at_place, n_parts = events.at_place, events.n_parts
     place_order = np.argsort(synthetic.places.ids, kind="stable")
-    new_ids = partial(ids_of_nobody, n_users, "released", at_place[place_order])
+    new_ids = partial(ids_of_nobody, n_users, "released", [at_place[place_order]])
     grid = synthetic.time_grid if verdicts.origin.dated else synthetic.time_grid.on_nominal_date()
     places = _in_order(synthetic.places, place_order)
     new_place = np.argsort(place_order).astype(np.int32)
-    own_rows = slice(None)
-    if is_share:
-        own = own_items(n_parts)
-        own_rows = slice(*np.searchsorted(number, [own.start * PART_USERS, own.stop * PART_USERS]))
 
     def in_parts(own: bool) -> Iterator[Traces]:
         for users, rows in events.parts(own=own):
             rows = rows._replace(place=new_place[rows.place])
             yield Traces(*rows, new_ids(np.arange(users.start, users.stop)), places, grid)
 
-    contents = Contents(n_users, len(number), int(events.begins[-1]), places, grid, in_parts)
+    contents = Contents(n_users, n_traces, int(events.begins[-1]), places, grid, in_parts)
+    rows = np.stack([number, released_trace, user_of_trace, synthetic_trace], axis=1)[passed]
+    if is_share:
+        part, parts_of_each = (
+            rows[:, 0] // PART_USERS,
+            (own_items(n_parts, each) for each in range(jax.process_count())),
+        )
+        rows = np.concatenate(from_all_processes([rows[np.isin(part, own)] for own in parts_of_each]))
+    number, released_trace, user, synthetic_trace = rows[stable_order(rows[:, 0], rows[:, 1])].T
     # In pieces, because an array of texts takes several times the memory of a column.
-    own_numbers = number[own_rows]
-    pieces = np.split(own_numbers, range(PART_USERS, len(own_numbers), PART_USERS))
+    pieces = np.split(number, range(PART_USERS, len(number), PART_USERS))
     columns = {"released_user": pd.concat([pd.Series(new_ids(piece)) for piece in pieces], ignore_index=True)}
-    original = order[own_rows]
-    columns |= {"released_trace": released_trace[own_rows], "user": synthetic.user_ids[user_of_trace[original]]}
-    key = pd.DataFrame(columns | {"synthetic_trace": trace[original]})
+    columns |= {"released_trace": released_trace, "user": synthetic.user_ids[user]}
+    key = pd.DataFrame(columns | {"synthetic_trace": synthetic_trace})
     statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, at_place)
     return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage, n_parts, is_share)
 
 
-def _release_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> Release:
+def _release_of_nobody(synthetic: TraceSet, model: FittedModel, settings: ReleaseSettings) -> Release:
     """Release of all traces of nobody; a part is refused, because the guarantee does not cover the choice of a part."""
     statement = model_statement(model, dated=synthetic.origin is not None and synthetic.origin.dated)
     origin, problems = check_origin(model, synthetic), []
-    if not np.array_equal(synthetic.user_ids, ids_of_people(synthetic.n_users, synthetic.place)):
+    n_users, blocks = synthetic.n_users, synthetic.blocks
+    if not np.array_equal(synthetic.user_ids, ids_of_people(n_users, blocks.map(lambda block: block.place))):
         way_out = "Release what was synthesized: the guarantee does not cover a choice, which may depend on the data"
         problems.append(Problem("all traces, as they were synthesized", "a part of them, or others", way_out=way_out))
     if settings != ReleaseSettings():
         problems.append(Problem("no settings: they are for traces that were tested", str(settings)))
     if problems:
         raise InputError("release", problems)
-    n_traces, released = len(synthetic.trace_table()[0]), replace(synthetic, origin=None)
-    facts = synthetic.n_users, n_traces, synthetic.n_events, synthetic.places, synthetic.time_grid
-    contents = Contents(*facts, lambda *_: iter([released]))
-    return Release(contents, statement, None, None, origin, synthetic.lineage)
+
+    def in_parts(_: bool) -> Iterator[Traces]:
+        remaining = iter(blocks)
+        while part := list(islice(remaining, PART_BLOCKS)):
+            yield replace(joined(part), origin=None)
+
+    n_traces = int(blocks.map(lambda block: np.array(len(block.trace_table()[0]))).total())
+    contents = Contents(n_users, n_traces, synthetic.n_events, synthetic.places, synthetic.time_grid, in_parts)
+    return Release(contents, statement, None, None, origin, synthetic.lineage, -(-n_users // PART_USERS))
 
 
 def save_release(
@@ -340,8 +354,7 @@ def open_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Tra
         raise InputError(str(key_folder), [Problem("a row for each released trace, in their order", "others")])
     user, ids = pd.factorize(key["user"], sort=True)
     synthetic_trace = key["synthetic_trace"].to_numpy()
-    order = np.lexsort([synthetic_trace, user])
-    return rearranged_traces(released, number, order, user[order], synthetic_trace[order], id_array(pd.Series(ids)))
+    return rearranged_traces(released, number, user, synthetic_trace, id_array(pd.Series(ids)))
 
 
 def lineage_of_key(key_folder: PathLike) -> Lineage:
@@ -353,8 +366,8 @@ def _about_key(key_folder: PathLike) -> dict[str, Any]:
     return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about
 
 
-def check_same_traces(synthetic: TraceSet, verdicts: PlausibleDeniability) -> None:
-    """Check that the verdicts belong to exactly these traces.
+def check_same_traces(synthetic: TraceSet, verdicts: PlausibleDeniability) -> tuple[np.ndarray, np.ndarray]:
+    """Check that the verdicts belong to exactly these traces, and return the `trace_table` of the traces.
 
     Raises `InputError`: the verdicts belong to traces of another model or draw, or to other traces of the same draw.
     """
@@ -379,20 +392,31 @@ def check_same_traces(synthetic: TraceSet, verdicts: PlausibleDeniability) -> No
     check(is_same, "a verdict on each of these traces", found)
     found = "traces with other events, places or instants"
     check(synthetic.digest == verdicts.made_from[SYNTHETIC_TRACES], "the traces as they were tested", found)
+    return user, trace
 
 
-def _fresh_numbers(user: np.ndarray, together: bool, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """User number and trace number of each released trace, and its position among the traces that passed."""
-    rng = numpy_stream(seed, Stage.RELEASE)
-    order = rng.permutation(len(user))
+def _fresh_numbers(
+    user: Int[np.ndarray, " trace"], passed: Bool[np.ndarray, " trace"], together: bool, seed: int, is_share: bool
+) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
+    """New user and new trace number of each trace of this process; the user is -1 if the trace is withheld.
+
+    Traces, or users if their traces stay together, are numbered in the order of random keys of 64 bits. Without equal
+    keys, each order is equally probable. Two of n keys are equal with probability n^2 / 2^65: 3 in 10,000 for 100
+    million. They would keep their old order, and nobody could tell which two neighbours they are.
+    """
+    keys = partial(random_keys, seed, Stage.RELEASE)
+    of_trace = keys(0, number_before(len(user)) if is_share else 0, len(user))[passed]
+    new_user, new_trace = np.full(len(user), -1, np.int32), np.zeros(len(user), np.int32)
     if not together:
-        return np.arange(len(user)), np.zeros(len(user), np.int64), order
-    users, user = np.unique(user, return_inverse=True)
-    number = rng.permutation(len(users))[user]
-    order = order[np.argsort(number[order], kind="stable")]
-    number = number[order]
+        new_user[passed] = ranks_among_all(of_trace, shared=is_share)
+        return new_user, new_trace
+    of_user = keys(1, int(user[0]), int(user[-1] - user[0]) + 1)
+    present, place = np.unique(user[passed], return_inverse=True)
+    new_user[passed] = ranks_among_all(of_user[present - user[0]], shared=is_share)[place]
     # Traces are numbered anew, because gaps in their numbers would reveal the withheld traces.
-    return number, rank_in_run(number), order
+    order = np.flatnonzero(passed)[np.lexsort([of_trace, place])]
+    new_trace[order] = rank_in_run(user[order])
+    return new_user, new_trace
 
 
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:

@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, Int, Shaped, UInt64
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import remove_unfinished
@@ -254,17 +254,49 @@ def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarr
     return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
 
 
-def from_all_processes(rows: Sequence[Shaped[np.ndarray, "_ ..."]]) -> Shaped[np.ndarray, "row ..."]:
-    """The rows that all processes send to this process, one after another; it sends `rows[j]` to process j.
+def number_before(own: int) -> int:
+    """Sum of a number of all processes before this one; every process must call it."""
+    return sum(of_all_processes(own)[: jax.process_index()])
+
+
+def from_all_processes(rows: Sequence[Shaped[np.ndarray, "_ ..."]]) -> list[Shaped[np.ndarray, "_ ..."]]:
+    """The rows that each process sends to this process; it sends `rows[j]` to process j.
 
     Every process must call it, also with no rows. No process receives rows that are for another process.
     """
+    if len(rows) == 1:
+        return list(rows)
     lengths = of_each_process(np.array([len(each) for each in rows]))
     padded = np.zeros((len(rows), lengths.max(), *rows[0].shape[1:]), rows[0].dtype)
     for part, own in zip(padded, rows, strict=True):
         part[: len(own)] = own
     received = zip(to_each_process(padded), lengths[:, jax.process_index()], strict=True)
-    return np.concatenate([part[:length] for part, length in received])
+    return [part[:length] for part, length in received]
+
+
+def ranks_among_all(keys: UInt64[np.ndarray, " own"], *, shared: bool) -> Int[np.ndarray, " own"]:
+    """Rank of each key of this process among the keys of all processes, or among its own, unless `shared`.
+
+    Equal keys are in the order of processes and rows. Each process ranks the keys of a range. The ranges are equally
+    wide, so the keys must be random numbers of 64 bits.
+
+    Examples
+    --------
+    >>> ranks_among_all(np.array([7, 2**63, 5, 7], np.uint64), shared=False)
+    array([1, 3, 0, 2])
+    """
+    n_ranges = jax.process_count() if shared else 1
+    order = np.argsort(keys, kind="stable")
+    ends = np.array([number * 2**64 // n_ranges for number in range(1, n_ranges)], np.uint64)
+    ascending = keys[order]
+    received = from_all_processes(np.split(ascending, np.searchsorted(ascending, ends)))
+    of_range = np.argsort(np.concatenate(received), kind="stable")
+    ranks = np.empty(len(of_range), np.int64)
+    ranks[of_range] = np.arange(len(of_range)) + (number_before(len(of_range)) if shared else 0)
+    back = from_all_processes(np.split(ranks, np.cumsum([len(each) for each in received])[:-1]))
+    own = np.empty(len(keys), np.int64)
+    own[order] = np.concatenate(back)
+    return own
 
 
 def of_all_processes(own: Any) -> list[Any]:

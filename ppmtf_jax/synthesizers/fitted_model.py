@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -293,7 +293,7 @@ class FittedModel:
             np.repeat(rank_in_run(user).astype(np.int32), n_events),
             np.broadcast_to(instants, place.shape)[is_event],
             events,
-            ids_of_people(len(drawn), events) if self.of_nobody else self.user_ids[users][drawn],
+            ids_of_people(len(drawn), [events]) if self.of_nobody else self.user_ids[users][drawn],
             self.places,
             grid,
             origin=origin,
@@ -384,10 +384,10 @@ class FittedModel:
         return cls(**read_model(Path(folder)))
 
 
-def ids_of_people(n_people: int, places: Int[np.ndarray, " event"]) -> np.ndarray:
+def ids_of_people(n_people: int, places: Iterable[Int[np.ndarray, " event"]]) -> np.ndarray:
     """Ids of the people that a model of nobody made; a part of the people, or other places, would give other ids.
 
-    `places`: the places of all events, as indices of the model's places.
+    `places`: the places of all events, block by block, as indices of the model's places.
     """
     return ids_of_nobody(n_people, "synthetic", places)
 

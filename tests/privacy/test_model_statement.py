@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
+from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.model_statement import NOT_PRIVATE, greatest_accuracy, model_statement
@@ -53,6 +55,27 @@ def test_a_release_has_the_people_as_they_are(tmp_path, model, people):
         content = file.read_bytes()
         assert b"987654321" not in content
         assert b"123456789" not in content
+
+
+@pytest.mark.parametrize("n_parts", [1, 3])
+def test_people_are_read_and_released_in_parts(tmp_path, model, people, monkeypatch, n_parts):
+    """The traces of 40 people in parts of 8; a person is missing, or the places of the last block are others."""
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 4)
+    monkeypatch.setattr("ppmtf_jax.privacy.release.PART_BLOCKS", 2)
+    monkeypatch.setattr("ppmtf_jax.privacy.release.PART_USERS", 8)
+    whole = replace(people)  # with a digest of small blocks
+    changed = replace(people, place=np.append(people.place[:-1], (people.place[-1] + 1) % 3))
+    for name, each in (("people", whole), ("fewer", people.select_users(np.arange(39))), ("changed", changed)):
+        save_in_parts(map(each.select_users, np.array_split(np.arange(each.n_users), n_parts)), tmp_path / name)
+    monkeypatch.setattr(StoredTraces, "in_memory", None)
+    save_release(make_release(open_traces(tmp_path / "people"), model), tmp_path / "released")
+    assert len(trace_files(tmp_path / "released")) == 5
+    released = Traces.load(tmp_path / "released")
+    assert (released.digest, released.of_nobody, released.origin) == (whole.digest, True, None)
+    for name in ("fewer", "changed"):
+        with pytest.raises(InputError, match="all traces, as they were synthesized"):
+            make_release(open_traces(tmp_path / name), model)
 
 
 def test_the_statement_begins_with_the_guarantee(tmp_path, model, people):

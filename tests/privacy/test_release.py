@@ -8,7 +8,6 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,18 +23,26 @@ from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.jobs.steps import open_released
+from ppmtf_jax.jobs.steps import open_released, release_traces
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
-from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, open_with_key, save_release
+from ppmtf_jax.privacy.release import (
+    ReleaseSettings,
+    lineage_of_key,
+    load_with_key,
+    make_release,
+    open_with_key,
+    save_release,
+)
 from ppmtf_jax.privacy.release_statement import statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, content_digest, read_marker
-from ppmtf_jax.streams import Seed, Stage, numpy_stream
+from ppmtf_jax.streams import Seed, Stage, random_keys
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, to_traces
+from tests.together import Together
 from tests.trace_models.persons import registered_persons
 
 USERS, PER_USER = 200, 3
@@ -434,9 +441,28 @@ def test_a_model_that_does_not_know_its_places_is_not_released_from_unless_asked
 # Streams
 
 
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_all_orders_are_equally_probable(together, bug):
+    """Chi-squared of the 24 orders of four traces or users, at a false alarm in 10^6; the bug draws keys of 3 bits."""
+    user, passed = np.array([0, 0, 1, 2, 2, 4, 5, 5]), np.array([1, 0, 0, 1, 1, 1, 0, 1], bool)[: 8 if together else 7]
+    with pytest.MonkeyPatch.context() as patch:
+        if bug:
+            patch.setattr(tested, "random_keys", lambda *given: random_keys(*given) >> np.uint64(61) << np.uint64(61))
+        drawn = [tested._fresh_numbers(user[: len(passed)], passed, together, seed, False) for seed in range(3000)]
+    orders = pd.Series([tuple(number[passed].tolist()) for number, _ in drawn]).value_counts()
+    assert len(orders) == 24
+    assert (stats.chisquare(orders).pvalue < 1e-6) == bug
+    if together:
+        # Of the two traces of user 2, each comes first equally often, also where she is the first or the last user.
+        first = pd.crosstab([number[3] for number, _ in drawn], [trace[3] for _, trace in drawn])
+        assert first.shape == (4, 2)
+        assert (stats.chisquare(first.to_numpy().ravel()).pvalue < 1e-6) == bug
+
+
 def test_a_release_draws_from_its_own_stream(monkeypatch, synthetic, verdicts):
     asked = []
-    monkeypatch.setattr(tested, "numpy_stream", lambda seed, stage: asked.append(stage) or numpy_stream(seed, stage))
+    monkeypatch.setattr(tested, "random_keys", lambda *given: asked.append(given[1]) or random_keys(*given))
     make_release(synthetic, verdicts, seed=0)
     assert asked == [Stage.RELEASE]
 
@@ -485,6 +511,33 @@ def test_parts_of_the_traces_change_no_byte(tmp_path, model, synthetic, together
         made.append([content_digest(folder / name) for name in ("verdicts", "release", "key")])
     assert made[1:] == made[:-1]
     pd.testing.assert_frame_equal(release.traces.to_frame(), Traces.load(folder / "release").to_frame())
+
+
+@pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, False), (4, False), (3, True)])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.usefixtures("small_parts")
+def test_processes_change_no_byte(tmp_path, model, synthetic, together, monkeypatch, n_processes, bug):
+    """Each process has one or two of the four parts. In the bug, all processes draw the same numbers."""
+    monkeypatch.setattr("ppmtf_jax.data.stored_traces.PART_BLOCKS", 2)
+    # In Python 3.11, a cached property would make the threads wait for each other.
+    for kind, name in ((TraceSet, "digest"), (PlausibleDeniability, "lineage")):
+        monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
+    save_in_parts([synthetic], tmp_path / "synthetic")
+    opened = open_traces(tmp_path / "synthetic")
+    plausible_deniability_test(model, opened, k=20, seed=0).save(tmp_path / "verdicts")
+
+    def run(name: str) -> list[str]:
+        made, key = tmp_path / name, tmp_path / f"{name}-key"
+        settings = ReleaseSettings(keep_users_together=together)
+        release = release_traces(tmp_path / "synthetic", tmp_path / "verdicts", made, key, settings, seed=1)
+        assert release.is_share == (name == "together")
+        return [content_digest(made), content_digest(key)]
+
+    alone = run("alone")
+    if bug:
+        monkeypatch.setattr(tested, "random_keys", lambda *given: random_keys(*given[:3], 0, given[4]))
+    found = Together(n_processes, monkeypatch).run(lambda: run("together"))
+    assert [each == alone for each in found] == [not bug] * n_processes
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -536,7 +589,7 @@ def test_what_passed_is_read_in_blocks(tmp_path, model, synthetic, verdicts, tra
 def test_a_part_of_the_release_does_not_tell_a_part_of_the_input(synthetic, verdicts, monkeypatch, bug):
     """Chi-squared of three parts of users and of all parts of the release, at a false alarm in 10^6; a fixed seed."""
     if bug:
-        monkeypatch.setattr(tested, "numpy_stream", lambda *_: SimpleNamespace(permutation=np.arange))
+        monkeypatch.setattr(tested, "random_keys", lambda *given: np.arange(given[-1], dtype=np.uint64))
     key = make_release(synthetic, verdicts, seed=0).key
     of_input = pd.Index(synthetic.user_ids).get_indexer(key["user"]) * 3 // USERS
     of_release = np.arange(len(key)) // 64

@@ -175,13 +175,29 @@ def test_each_process_gets_the_rows_that_are_for_it(lengths, monkeypatch):
 
     found = Together(3, monkeypatch).run(lambda: devices.from_all_processes(rows(jax.process_index())))
     for to, received in enumerate(found):
-        np.testing.assert_array_equal(received, np.concatenate([rows(sender)[to] for sender in range(3)]))
+        for sender in range(3):
+            np.testing.assert_array_equal(received[sender], rows(sender)[to])
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+@pytest.mark.parametrize("lengths", [[40], [20, 20], [7, 0, 33], [1, 2, 3, 34]])
+def test_keys_are_ranked_among_those_of_all_processes(lengths, monkeypatch, bug):
+    """Keys from a few ranges, among them the ends of all ranges, some several times. The bug forgets lower ranges."""
+    ends = np.array([number * 2**64 // 12 for number in range(12)] + [2**64 - 1], np.uint64)
+    keys = np.random.default_rng(0).choice(np.concatenate([ends, ends[1:] - np.uint64(1)]), 40)
+    expected = np.argsort(np.argsort(keys, kind="stable"))
+    own = np.split(keys, np.cumsum(lengths)[:-1])
+    together = Together(len(lengths), monkeypatch)
+    if bug:
+        monkeypatch.setattr(devices, "number_before", lambda _: 0)
+    ranks = together.run(lambda: devices.ranks_among_all(own[jax.process_index()], shared=len(lengths) > 1))
+    assert np.array_equal(np.concatenate(ranks), expected) == (not bug or len(lengths) == 1)
 
 
 def test_one_process_sends_to_itself():
     rows = np.array([[2**40 + 1, -1]])
     np.testing.assert_array_equal(devices.to_each_process(rows), rows)
-    np.testing.assert_array_equal(devices.from_all_processes([rows]), rows)
+    np.testing.assert_array_equal(devices.from_all_processes([rows])[0], rows)
 
 
 def test_noise_is_drawn_once_for_all_processes(monkeypatch):
