@@ -53,7 +53,7 @@ class Rearranged:
         user, trace = (column.astype(np.int32, copy=False) for column in (user, trace))
 
         def events(block: Traces, users: range) -> np.ndarray:
-            row = np.searchsorted(user_of_trace, users.start) + block.trace_of_event()
+            row = np.searchsorted(user_of_trace, np.int32(users.start)) + block.trace_of_event()
             columns = user[row], trace[row], block.instant, block.place
             kept = np.stack(columns, axis=1)[columns[0] >= 0]
             # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.

@@ -34,7 +34,13 @@ from ppmtf_jax.data.trace_set import (
 )
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices, renumbered
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.devices import is_first_process, joined_over_processes, of_all_processes, own_items
+from ppmtf_jax.runtime.devices import (
+    is_first_process,
+    joined_over_processes,
+    number_before,
+    of_all_processes,
+    own_items,
+)
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
 from ppmtf_jax.runtime.progress import progress_bar
@@ -241,10 +247,12 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError
         own = own_items(table.n_events)
-        check = _checked if len(own) == table.n_events else _checked_together
         with progress_bar("checking", len(own), show=progress) as advance:
-            found = check(folder, table, own, advance)
-        user_ids, begins = found.ids, np.append(found.begins[::BLOCK_USERS], table.n_events)
+            if len(own) == table.n_events:
+                found = _checked(folder, table, own, advance)
+                user_ids, begins = found.ids, found.begins[::BLOCK_USERS]
+            else:
+                user_ids, begins = _checked_together(folder, table, own, advance)
         _check_ascend(user_ids)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
@@ -254,7 +262,9 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     if problems:
         raise InputError(str(folder), problems)
     facts = facts_of_marker(folder, together=True)
-    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts)
+    return StoredTraces(
+        folder, user_ids, table.places, table.time_grid, np.append(begins, table.n_events), pairs, **facts
+    )
 
 
 class _Checked(NamedTuple):
@@ -285,8 +295,13 @@ def _checked(folder: PathLike, table: EventTable, own: range, advance: Callable[
     return _Checked(np.concatenate(ids), np.concatenate(begins), first, (int(last[1, 0]), int(last[2, 0])))
 
 
-def _checked_together(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
-    """Check all events, of which each process reads its own; all processes return the same or raise the same error."""
+def _checked_together(
+    folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Check all events, of which each process reads its own; all processes return the same or raise the same error.
+
+    Returns the ids of all users, and the index of the first event of each block.
+    """
     checked = None
     with suppress(InputError, _OutOfOrderError):
         checked = _checked(folder, table, own, advance)
@@ -295,13 +310,15 @@ def _checked_together(folder: PathLike, table: EventTable, own: range, advance: 
         _checked(folder, table, own_items(table.n_events, is_wrong.index(True)), lambda _: None)
         raise _OutOfOrderError
     firsts, lasts, n_users = zip(*of_all_processes([checked.first, checked.last, len(checked.ids)]), strict=True)
-    ids, begins = _joined_ids(checked.ids), joined_over_processes(checked.begins)
+    ids = _joined_ids(checked.ids)
     is_new = run_begins(ids)
     # The first user of a process may be the last user of the process before it.
     for number, place in enumerate(np.cumsum(n_users)[:-1]):
         if not is_new[place] and not lasts[number] < firsts[number + 1]:
             raise _OutOfOrderError
-    return _Checked(ids[is_new], begins[is_new], firsts[0], lasts[-1])
+    own_begins = checked.begins[np.split(is_new, np.cumsum(n_users)[:-1])[jax.process_index()]]
+    begins = own_begins[-number_before(len(own_begins)) % BLOCK_USERS :: BLOCK_USERS]
+    return ids[is_new], joined_over_processes(begins)
 
 
 def _joined_ids(own: np.ndarray) -> np.ndarray:
@@ -312,7 +329,9 @@ def _joined_ids(own: np.ndarray) -> np.ndarray:
     content = np.frombuffer(stream.getvalue(), np.uint8)
     ends = np.cumsum(of_all_processes(len(content)))
     parts = np.split(joined_over_processes(content), ends[:-1])
-    return np.concatenate([id_array(pa.ipc.open_stream(part.tobytes()).read_all()["id"].to_pandas()) for part in parts])
+    return np.concatenate(
+        [id_array(pa.ipc.open_stream(pa.py_buffer(part)).read_all()["id"].to_pandas()) for part in parts]
+    )
 
 
 def _check_ascend(user_ids: np.ndarray) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import socket
 import sys
@@ -35,6 +36,8 @@ from ppmtf_jax.streams import SEED_BITS, Seed
 AXIS = "devices"
 # A machine that is silent for so long has failed; then the processes on the other machines end.
 SILENCE_S = 20
+# A process receives about as much in one exchange of arrays that may be large.
+EXCHANGED_BYTES = 2**26
 OTHER_ENDED = "another process ended before the work was done; read its messages"
 # The connections over which processes learn that another one has ended: those of process 0 with each other process.
 _connections: list[socket.socket] = []
@@ -246,12 +249,21 @@ def sum_over_processes(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "
 
 
 def joined_over_processes(own: Shaped[np.ndarray, "own ..."]) -> Shaped[np.ndarray, "row ..."]:
-    """The arrays of all processes, one after another; every process must call it, also with no rows."""
+    """The arrays of all processes, one after another; every process must call it, also with no rows.
+
+    They are exchanged in pieces, so that memory holds little more than the result.
+    """
     lengths = of_each_process(np.array([len(own)]))[:, 0]
-    padded = np.zeros((lengths.max(), *own.shape[1:]), own.dtype)
-    padded[: len(own)] = own
-    arrays = of_each_process(padded)
-    return np.concatenate([array[:length] for array, length in zip(arrays, lengths, strict=True)])
+    joined = np.empty((lengths.sum(), *own.shape[1:]), own.dtype)
+    of_each = np.split(joined, np.cumsum(lengths)[:-1])
+    size = max(1, EXCHANGED_BYTES // (len(lengths) * own.dtype.itemsize * max(1, math.prod(own.shape[1:]))))
+    for first in range(0, int(lengths.max()), size):
+        piece = np.zeros((min(size, int(lengths.max()) - first), *own.shape[1:]), own.dtype)
+        rows = own[first : first + size]
+        piece[: len(rows)] = rows
+        for part, array in zip(of_each, of_each_process(piece), strict=True):
+            part[first : first + size] = array[: max(0, len(part) - first)]
+    return joined
 
 
 def number_before(own: int) -> int:

@@ -179,6 +179,18 @@ def test_each_process_gets_the_rows_that_are_for_it(lengths, monkeypatch):
             np.testing.assert_array_equal(received[sender], rows(sender)[to])
 
 
+@pytest.mark.parametrize("lengths", [[0, 0, 0], [3, 0, 8], [1, 2, 1]])
+@pytest.mark.parametrize("n_bytes", [1, 100, 2**20])
+def test_rows_are_joined_in_pieces(lengths, n_bytes, monkeypatch):
+    """A row of a process has 16 bytes, so that the pieces have one row, two rows, or all."""
+    monkeypatch.setattr(devices, "EXCHANGED_BYTES", n_bytes)
+    rows = np.arange(2 * sum(lengths)).reshape(-1, 2)
+    own = np.split(rows, np.cumsum(lengths)[:-1])
+    found = Together(3, monkeypatch).run(lambda: devices.joined_over_processes(own[jax.process_index()]))
+    for joined in found:
+        np.testing.assert_array_equal(joined, rows)
+
+
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
 @pytest.mark.parametrize("lengths", [[40], [20, 20], [7, 0, 33], [1, 2, 3, 34]])
 def test_keys_are_ranked_among_those_of_all_processes(lengths, monkeypatch, bug):
