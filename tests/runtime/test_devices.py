@@ -470,9 +470,10 @@ def test_two_processes_write_what_one_does(city, made):
 SMALL = "import ppmtf_jax.data.blocks as blocks; blocks.BLOCK_USERS = 2; from ppmtf_jax.cli.app import app; app()"
 LINE = {
     "model": "fit train --set n_clusters=2 --set min_cluster_users=8 --seed 1",
-    "synthetic": "synthesize model --seed 2",
+    "synthetic": "synthesize model --traces-per-user 2 --seed 2",
     "verdicts": "test model synthetic --k 2 --seed 3",
     "released": "release synthetic verdicts --key key --min-users-per-place 1 --seed 4",
+    "together": "release synthetic verdicts --key users --keep-users-together --min-users-per-place 1 --seed 4",
 }
 
 
@@ -493,7 +494,7 @@ def run_line(
         running = start_together(folder, *[words] * n_processes) if n_processes > 1 else [start(folder, *words)]
         for process in running:
             finish(process)
-    return {f"{out}/{name}": content for out in (*line, "key") for name, content in files(folder / out).items()}
+    return {f"{out}/{name}": content for out in (*line, "key", "users") for name, content in files(folder / out).items()}
 
 
 @pytest.fixture(scope="module")
