@@ -494,7 +494,9 @@ def run_line(
         running = start_together(folder, *[words] * n_processes) if n_processes > 1 else [start(folder, *words)]
         for process in running:
             finish(process)
-    return {f"{out}/{name}": content for out in (*line, "key", "users") for name, content in files(folder / out).items()}
+    return {
+        f"{out}/{name}": content for out in (*line, "key", "users") for name, content in files(folder / out).items()
+    }
 
 
 @pytest.fixture(scope="module")
