@@ -116,6 +116,12 @@ class InputError(PpmtfError, ValueError):
         return type(self), (self.subject, self.problems)
 
 
+def raise_any(subject: str, problems: Iterable[Problem | str]) -> None:
+    """Raise an `InputError` that lists the problems, if there are any."""
+    if listed := tuple(problems):
+        raise InputError(subject, listed)
+
+
 class NumericalError(PpmtfError, ArithmeticError):
     """A computation gave infinite or undefined numbers; the message says where and what to try."""
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, raise_any
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -93,8 +93,7 @@ class Settings:
             object.__setattr__(self, each.name, value)
         if MISSING not in vars(self).values():
             problems += self.problems()
-        if problems:
-            raise InputError(self.subject, problems)
+        raise_any(self.subject, problems)
 
     def problems(self) -> list[Problem | str]:
         """Problems of several fields together; subclasses override this."""
@@ -114,8 +113,7 @@ def build_settings(kind: type[AnySettings], values: Mapping[str, Any], subject: 
         built = kind(**given)
     except InputError as error:
         raise InputError(subject, [*problems, *error.problems]) from None
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     return built
 
 
@@ -130,8 +128,7 @@ def chosen_settings(
     if settings is not None and named:
         found = f"{'a dict' if by_name else 'an object'} and {', '.join(named)}"
         problems.append(Problem("settings as an object, as a dict or by name", found))
-    if problems:
-        raise InputError("settings", problems)
+    raise_any("settings", problems)
     if isinstance(settings, kind):
         return settings
     return build_settings(kind, settings if by_name else named, subject)
@@ -204,8 +201,7 @@ def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[st
         if name and count > 1:
             values = ", ".join(text for other, text in pairs if other == name)
             problems.append(Problem(f"one value of {name}", f"{count}: {values}"))
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     return pairs
 
 

@@ -23,7 +23,7 @@ from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabiliti
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, one_thread
@@ -145,8 +145,7 @@ def score_traces(
         problems.append(Problem("max_gap of at least 1", repr(max_gap)))
     if first_place not in ("stationary", "uniform"):
         problems.append(Problem("first_place 'stationary' or 'uniform'", repr(first_place)))
-    if problems:
-        raise InputError("re-identification", problems)
+    raise_any("re-identification", problems)
     observed = Observed.of(traces, max_gap)
     user, number = traces.trace_table()
     n_traces = len(user)

@@ -9,7 +9,7 @@ from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
 from ppmtf_jax.data.runs import least_of_each, rank_in_run
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MAX_POINTS = 5
@@ -51,8 +51,7 @@ def unicity(
         for name, value in (("max_points", max_points), ("n_repeats", n_repeats), ("n_users", n_users))
         if value is not None and value < 1
     ]
-    if problems:
-        raise InputError("unicity", problems)
+    raise_any("unicity", problems)
     windows = traces if isinstance(traces, Windows) else Windows.of(traces)
     n_there = len(np.unique(windows.user))
     crowd = n_there if n_users is None else n_users

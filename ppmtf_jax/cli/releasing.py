@@ -29,7 +29,7 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import SYNTHETIC, TraceSet
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
 from ppmtf_jax.evaluation.tables import TableOrList
@@ -226,8 +226,7 @@ def _check_not_swapped(synthetic: Path, real: dict[str, Path]) -> None:
         for name, folder in real.items()
         if kinds[folder] in (SYNTHETIC, RELEASE)
     ]
-    if problems:
-        raise InputError("evaluate", problems)
+    raise_any("evaluate", problems)
 
 
 def _note(evaluation: Evaluation, needs_no_key: bool) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.completion import ABSENT
@@ -169,8 +169,7 @@ def _check(n_colocations: int, n_possible: int, joining: float) -> None:
     elif not 1 <= n_colocations <= n_possible:
         expected = f"from 1 to {n_possible} co-locations, a pair of friends and an instant each"
         problems.append(Problem(expected, repr(n_colocations)))
-    if problems:
-        raise InputError("co-locations", problems)
+    raise_any("co-locations", problems)
 
 
 def _nearest_not_negative(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,7 @@ class FriendGraph:
             if wrong.any():
                 examples = first_examples([tuple(pair) for pair in pairs[wrong].tolist()])
                 problems.append(Problem(expected, "others", int(wrong.sum()), examples))
-        if problems:
-            raise InputError("friendships", problems)
+        raise_any("friendships", problems)
         ordered = np.sort(pairs.astype(np.int64), axis=1)
         # Sorting one number per pair is many times faster than sorting rows.
         number = sorted_distinct(ordered[:, 0] * len(user_ids) + ordered[:, 1])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -30,8 +30,7 @@ def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> Friend
     problems = _user_problems(n_users)
     if not 0 <= probability <= 1:
         problems.append(Problem("a friendship probability from 0 to 1", repr(probability)))
-    if problems:
-        raise InputError("friendship graph", problems)
+    raise_any("friendship graph", problems)
     n_possible = n_users * (n_users - 1) // 2
     way_out = "Take fewer users or a lower friendship probability"
     require_memory("friendship graph", int(PAIR_BYTES * probability * n_possible), way_out)
@@ -57,8 +56,7 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
     shares = np.asarray(degree_distribution, np.float64)
     if shares.ndim != 1 or not (shares >= 0).all() or not math.isclose(shares.sum(), 1, abs_tol=1e-6):
         problems.append(Problem("probabilities of 0, 1, ... friends that add up to 1", f"{degree_distribution!r}"))
-    if problems:
-        raise InputError("friendship graph", problems)
+    raise_any("friendship graph", problems)
     rng = numpy_stream(seed, Stage.FRIENDSHIPS)
     wanted = np.minimum(rng.choice(len(shares), n_users, p=shares / shares.sum()), n_users - 1)
     wishes = rng.permutation(np.repeat(np.arange(n_users), wanted))

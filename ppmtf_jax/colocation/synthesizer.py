@@ -26,7 +26,7 @@ from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sampl
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.noise.accountant import Accountant, Spending, exact_loss
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.noise.source import NoiseSource
@@ -373,8 +373,7 @@ def _check_model(model: FittedModel | None, traces: Traces) -> None:
         return
     problems: list[Problem | str] = []
     problems += completion_problems(model) + grid_problems(model, traces)
-    if problems:
-        raise InputError("model", problems)
+    raise_any("model", problems)
 
 
 def _completed(

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 
 
 @runtime_checkable
@@ -42,8 +42,7 @@ def check_same_places(**trace_sets: HasPlaces) -> None:
         elif (differ := np.flatnonzero(ids != expected)).size:
             examples = first_examples([f"{expected[i]} in {first_name}, {ids[i]} in {name}" for i in differ[:5]])
             problems.append(Problem("the same place table", "different ids or another order", len(differ), examples))
-    if problems:
-        raise InputError("trace sets", problems)
+    raise_any("trace sets", problems)
 
 
 def check_comparable(**trace_sets: Traces) -> None:

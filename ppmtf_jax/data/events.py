@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
+from ppmtf_jax.errors import N_EXAMPLES, Problem, first_examples, raise_any
 
 EVENT_COLUMNS = ("user", "trace", "instant", "place")
 # Events of a piece: as a table it takes about 200 MB.
@@ -55,8 +55,7 @@ def read_events(
     reader = _Reader(n_events, place_index, n_instants)
     for piece in pieces:
         reader.add(piece)
-    if problems := reader.problems_of_values():
-        raise InputError(subject, problems)
+    raise_any(subject, reader.problems_of_values())
     user, trace, instant, place = reader.columns[:, : reader.n_kept]
     events = in_order(user, trace, instant, place, reader.user_ids)
     return events, [*reader.out_of_range.values(), *_repeated(events)]

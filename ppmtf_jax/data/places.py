@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
 
 NEEDED_COLUMNS = ("place", "latitude", "longitude")
 EARTH_RADIUS_KM = 6371.0
@@ -45,8 +45,7 @@ class PlaceTable:
 
     def __post_init__(self) -> None:
         problems = coordinate_problems(pd.Series(self.latitude), pd.Series(self.longitude), may_be_missing=True)
-        if problems:
-            raise InputError("places", problems)
+        raise_any("places", problems)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,8 +78,7 @@ class PlaceTable:
             functions that need distances refuse it.
         """
         problems = missing_columns(frame.columns, NEEDED_COLUMNS)
-        if problems:
-            raise InputError("places", problems)
+        raise_any("places", problems)
         if not len(frame):
             raise InputError("places", [Problem("at least one place", "an empty table")])
         problems += coordinate_problems(frame["latitude"], frame["longitude"], may_lack_coordinates)
@@ -91,8 +89,7 @@ class PlaceTable:
         missing = frame["place"].isna()
         if missing.any():
             problems.append(Problem("an id for every place", "missing ids", int(missing.sum())))
-        if problems:
-            raise InputError("places", problems)
+        raise_any("places", problems)
         category = frame["category"].fillna("").astype(str).to_numpy(object) if "category" in frame else None
         return cls(
             id_array(frame["place"]),

@@ -33,7 +33,7 @@ from ppmtf_jax.data.trace_set import (
     write_about,
 )
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices, renumbered
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.devices import (
     is_first_process,
     joined_over_processes,
@@ -259,8 +259,7 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     pairs, problems = None, []
     if table.friendships is not None:
         pairs, problems = friend_indices(table.friendships, user_ids)
-    if problems:
-        raise InputError(str(folder), problems)
+    raise_any(str(folder), problems)
     facts = facts_of_marker(folder, together=True)
     return StoredTraces(
         folder, user_ids, table.places, table.time_grid, np.append(begins, table.n_events), pairs, **facts

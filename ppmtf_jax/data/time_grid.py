@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 
 DAY_S = 86_400
 UNITS_S = {"day": DAY_S, "h": 3600, "min": 60, "s": 1}
@@ -66,8 +66,7 @@ class TimeGrid:
         # Only valid slots can be checked for repetition.
         problems += of_slots or _period_problems(slots, period)
         problems += zone_problems(self.time_zone)
-        if problems:
-            raise InputError("time grid", problems)
+        raise_any("time grid", problems)
         object.__setattr__(self, "slot_of_instant", slots.astype(np.int32))
         object.__setattr__(self, "step_s", int(self.step_s))
         object.__setattr__(self, "period", int(period))

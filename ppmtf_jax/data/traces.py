@@ -33,7 +33,7 @@ from ppmtf_jax.data.trace_set import (
     write_about,
     write_events,
 )
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
@@ -277,8 +277,7 @@ class Traces(TraceSet):
         problems = missing_columns(table.columns, ("user", "instant", "place"))
         if not problems and not table.n_events:
             problems = [NO_EVENT]
-        if problems:
-            raise InputError(subject, problems)
+        raise_any(subject, problems)
         grid, places = table.time_grid, table.places
         events, problems = read_events(table.pieces, table.n_events, places.index_of, grid.n_instants, subject=subject)
         return cls._of(events, places, grid, table.friendships, problems, subject)
@@ -324,8 +323,7 @@ class Traces(TraceSet):
         if friendships is not None:
             pairs, friend_problems = friend_indices(friendships, ids)
             problems = [*problems, *friend_problems]
-        if problems:
-            raise InputError(subject, problems)
+        raise_any(subject, problems)
         return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
 
     def __repr__(self) -> str:

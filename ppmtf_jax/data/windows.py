@@ -12,7 +12,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import Runs, joined_ranges, run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 
 
 class Visits(NamedTuple):
@@ -155,8 +155,7 @@ class Windows:
         if drawn.shape != self.user.shape or not ((drawn >= 0) & (drawn < real.n_windows)).all():
             expected = f"a number from 0 to {real.n_windows - 1} for each of {self.n_windows} windows"
             problems.append(Problem(expected, f"{drawn.shape[0]} numbers" if drawn.ndim == 1 else repr(drawn.shape)))
-        if problems:
-            raise InputError("windows to thin", problems)
+        raise_any("windows to thin", problems)
 
 
 def is_complete(traces: Traces) -> bool:

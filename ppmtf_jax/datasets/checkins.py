@@ -28,7 +28,7 @@ from ppmtf_jax.datasets.table_files import Part, Source, parts_of, paths_of
 from ppmtf_jax.datasets.tables import END_ROWS, Rows, loaded, read_columns
 from ppmtf_jax.datasets.times import TimeReader, parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, raise_any
 
 # One column may give both a place and its category, or both a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
@@ -232,8 +232,7 @@ def _checked_columns(
         shared = [name for name, other in columns.items() if other == column]
         if len(shared) > 1 and set(shared) not in MAY_SHARE:
             problems.append(Problem("another column for each", f"{column!r} for {' and '.join(shared)}"))
-    if problems:
-        raise InputError("columns", problems)
+    raise_any("columns", problems)
     return columns, [name for name in known if name not in columns] if missing else []
 
 
@@ -311,8 +310,7 @@ def _stations(source: Source, checkins: Part) -> pd.DataFrame:
         if "place" not in columns:
             way_out = "Its name may be place_id, station_id, tower_id or cell_id"
             problems.append(Problem(f"a column of places in {what}", "none", way_out=way_out))
-    if problems:
-        raise InputError(name, problems)
+    raise_any(name, problems)
     known = stations["place"].astype("str")
     if known.duplicated().any():
         twice = known[known.duplicated()].unique()

@@ -14,7 +14,7 @@ import pandas as pd
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
 from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited, PlaceChoice
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, raise_any
 
 # Legal clocks are within about three hours of solar time, as in the far west of China; other zones differ more.
 MAX_SUN_H = 4
@@ -43,8 +43,7 @@ def suspicions(checkins: CheckIns, choice: PlaceChoice, assigned: Assigned, time
     if isinstance(choice, MostVisited):
         found.append(_scattered_places(checkins, assigned.places))
     problems = [each for each in found if isinstance(each, Problem)]
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     return [note for note in found if isinstance(note, str)]
 
 

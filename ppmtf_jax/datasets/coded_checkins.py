@@ -15,7 +15,7 @@ from ppmtf_jax.datasets.codes import in_order
 from ppmtf_jax.datasets.database import Connection, floored
 from ppmtf_jax.datasets.table_files import parts_of
 from ppmtf_jax.datasets.tables import Rows
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, raise_any
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_EMPTY_DAYS = 5 * 365
@@ -114,8 +114,7 @@ def code_checkins(
         problems.append(Problem(expected, "no place column", way_out=way_out))
     mixed = {name: problem for part in rows.parts for name, problem in part.mixed.items()}
     problems += [mixed[name] for name in ID_NAMES if name in mixed]
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     names = (*ID_NAMES, *(["category"] if needs_places else []))
     is_whole = not kinds and rows.n_stored == n_read and not (as_table or "trace" in rows.columns)
     ids, orders = _code(rows, bad, names, anew=not is_whole)
@@ -123,8 +122,7 @@ def code_checkins(
     if same and least < most:
         problems.append(Problem("latitude and longitude", "the same numbers in both", n_read))
     problems += _backward_problems(rows, ids) if "trace" in rows.columns else []
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     return CheckIns(rows, ids, orders, n_rows, n_bad, notes)
 
 

@@ -28,7 +28,7 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
 
 TIME_ZONE = "Asia/Shanghai"
 BEIJING = (39.7, 40.2, 116.1, 116.7, 16, 16)
@@ -223,8 +223,7 @@ def _read_fixes(files: Iterable[_PltFile], subject: str) -> tuple[dict[str, Any]
         problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
     elif not problems and not len(file):
         problems = [Problem("at least one fix", f"none in {len(names)} files")]
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     nowhere, notes = (np.abs(latitude) > 90) | (np.abs(longitude) > 180), []
     if nowhere.any():
         lost, n_lost = np.unique(file[nowhere], return_counts=True)

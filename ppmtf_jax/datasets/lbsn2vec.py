@@ -25,7 +25,7 @@ from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 
 # Monday of the week in which the check-ins begin.
 FIRST_MONDAY = np.datetime64("2012-04-02T00:00:00", "s")
@@ -138,8 +138,7 @@ def read_lbsn2vec(
     if isinstance(options["discretization"].places, GridPlaces):
         expected = "the most visited places, for a file without coordinates"
         problems.append(Problem(expected, "a grid, which needs coordinates"))
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     checkins, friendships, venue_ids = _read_city(city_file, f"friendship_{settings.graph}")
     user, hour, venue, category = checkins.T
     index, number = np.unique(venue, return_inverse=True)
@@ -221,8 +220,7 @@ def read_lbsn2vec_table(
         numbers[name], found = whole_numbers(raw.pop(name), expected, low, high)
         problems += found
     problems += _step_problems(options["discretization"].step_s)
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     table = raw.rename(
         columns={"venue_id": "place", "category_index": "category", "lat": "latitude", "lon": "longitude"}
     )
@@ -295,8 +293,7 @@ def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.n
         if wrong.any():
             examples = first_examples(values[wrong].tolist())
             problems.append(Problem(f"{what} from 1 to {high}", "others", int(wrong.sum()), examples))
-    if problems:
-        raise InputError(str(file), problems)
+    raise_any(str(file), problems)
     ids = [str(np.squeeze(each)) for each in np.ravel(fields["selected_venue_IDs"]).tolist()]
     return checkins, friendships, np.array(ids, object)
 
@@ -314,8 +311,7 @@ def _named(category: pd.Series, names_file: PathLike | None) -> pd.Series:
         return index
     columns = {"category": "category_index", "name": "category_name"}
     names, problems, *_ = read_columns(names_file, columns, subject=str(names_file))
-    if problems:
-        raise InputError(str(names_file), problems)
+    raise_any(str(names_file), problems)
     name_of = dict(zip(names["category"].astype("str")[::-1], names["name"].astype(object)[::-1], strict=True))
     return index.map(name_of).fillna(index)
 

@@ -16,7 +16,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.tables import whole_numbers
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Settings
 
@@ -97,8 +97,7 @@ def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarra
             factors[name] = np.loadtxt(found[0], delimiter=",", ndmin=2)
         except (OSError, ValueError, EOFError, zlib.error) as error:
             problems.append(Problem(f"a table of numbers in {found[0].name}", str(error)))
-    if problems:
-        raise InputError(str(folder), problems)
+    raise_any(str(folder), problems)
     return factors
 
 
@@ -165,8 +164,7 @@ def _find_files(folder: Path) -> dict[str, Path]:
     cities = {path.name.split(".")[0].split("_", 1)[1] for path in files.values()}
     if len(cities) > 1:
         problems.append(Problem("files of one city", ", ".join(sorted(cities))))
-    if problems:
-        raise InputError(str(folder), problems)
+    raise_any(str(folder), problems)
     return files
 
 
@@ -181,8 +179,7 @@ def _read_table(path: Path, needed: tuple[str | tuple[str, str], ...]) -> pd.Dat
     alternatives = [(name,) if isinstance(name, str) else name for name in needed]
     present = [next((name for name in names if name in table), " or ".join(names)) for names in alternatives]
     problems = missing_columns(table.columns, present)
-    if problems:
-        raise InputError(str(path), problems)
+    raise_any(str(path), problems)
     return table
 
 

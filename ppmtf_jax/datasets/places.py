@@ -16,7 +16,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.database import Connection, number
 from ppmtf_jax.datasets.tables import read_columns
-from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples, raise_any
 from ppmtf_jax.settings import Count, Settings
 
 Number = int | float
@@ -150,8 +150,7 @@ class GivenPlaces(Settings, subject="places"):
         subject = str(self.path)
         frame, problems, *_ = read_columns(self.path, {}, find=PLACE_COLUMNS, subject=subject)
         try:
-            if problems:
-                raise InputError(subject, problems)
+            raise_any(subject, problems)
             texts = {name: frame[name].astype(object).infer_objects() for name in PLACE_COLUMNS if name in frame}
             return PlaceTable.from_frame(pd.DataFrame(texts))
         except InputError as error:

@@ -33,7 +33,7 @@ from ppmtf_jax.datasets.text_files import (
     opened,
     parse,
 )
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
 
 COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
 DECIMAL_COMMA = r"[+-]?\d+(,\d*)?"
@@ -101,8 +101,7 @@ class _Wanted(NamedTuple):
                 raise InputError(subject, [Problem(f"at least {last + 1} columns", f"{len(names) or 'none'}")])
             return numbered, {}, []
         position, notes, problems = choose_columns(names, self.columns, self.find)
-        if problems:
-            raise InputError(subject, problems)
+        raise_any(subject, problems)
         return position, {role: str(names[k]) for role, k in position.items()}, notes
 
 

@@ -23,7 +23,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Period
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, split_users
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings, Share
 
@@ -228,8 +228,7 @@ def toy_city_pieces(
         problems.append(Problem("missing as a probability of at least 0 and less than 1", repr(missing)))
     if period not in get_args(Period):
         problems.append(Problem(f"period among {', '.join(get_args(Period))}", repr(period)))
-    if problems:
-        raise InputError("toy city", problems)
+    raise_any("toy city", problems)
     grid_of = TimeGrid.weekly if period == "week" else TimeGrid.cyclic
     time_grid = grid_of(START, 3600, 24 * n_days, slot_s=7200)
     return _pieces(n_users, n_places, n_days, missing, time_grid, seed)

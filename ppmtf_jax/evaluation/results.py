@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.lineage import Lineage
 
 REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
@@ -120,8 +120,7 @@ class Evaluation:
         problems = [
             Problem(f"a {what} among {', '.join(known)}", repr(n)) for n, what, known in wanted if n not in known
         ]
-        if problems:
-            raise InputError("evaluation", problems)
+        raise_any("evaluation", problems)
         found = (self.table["metric"] == metric) & (self.table["column"] == column)
         return float(self.table.loc[found, "value"].iloc[0])
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.stay_points import begun_instants
-from ppmtf_jax.errors import InputError, Problem, missing_columns
+from ppmtf_jax.errors import InputError, Problem, missing_columns, raise_any
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows
 from ppmtf_jax.exports.nominal_times import wall_clock, zoned_times
@@ -82,8 +82,7 @@ def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> p
     problems: list[Problem | str] = [*missing_columns(table.columns, needed)]
     if step_s <= 0:
         problems.append(Problem("a positive step_s", repr(step_s)))
-    if problems:
-        raise InputError("trackintel table", problems)
+    raise_any("trackintel table", problems)
     latitude, longitude = degrees_of(table, "trackintel table")
     ours = {"user", "trace"} <= set(table.columns)
     columns = {

@@ -19,7 +19,7 @@ import pandas as pd
 from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.evaluation.evaluation import evaluate
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import EvaluationSettings
@@ -339,8 +339,7 @@ def _distinct(candidates: Sequence[str | Candidate]) -> list[Candidate]:
         chosen[candidate.name] = candidate
     if not candidates:
         problems.append(Problem(f"synthesizers among {', '.join(SYNTHESIZERS)}", "none"))
-    if problems:
-        raise InputError("compare", problems)
+    raise_any("compare", problems)
     return list(chosen.values())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, raise_any
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
@@ -115,8 +115,7 @@ class JobConfig:
             if not getattr(built.get("import"), "places_are_public", True):
                 found = "places, or events at them, that depend on who visits them"
                 problems.append(Problem("[import] onto public places", found, way_out=PUBLIC_PLACES))
-        if problems:
-            raise InputError(subject, problems)
+        raise_any(subject, problems)
         importing, fitting = (_moved(built[name], base) for name in ("import", "fit"))
         compared = {name: _moved(settings, base) for name, settings in compared.items()}
         steps = [built[name] for name in TABLES]

@@ -20,7 +20,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.noise.laplace import Values
 from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 
@@ -90,8 +90,7 @@ class Ledger(Generic[Amounts]):
                 expected = f"at most the {name} of {most} that is left under {self.relation!r}"
                 way_out = f"Nothing was spent on {mechanism!r}. Spend less: a larger budget is a weaker promise"
                 problems.append(Problem(expected, found, way_out=way_out))
-        if problems:
-            raise InputError("privacy budget", problems)
+        raise_any("privacy budget", problems)
         spending = Spending(mechanism, self.relation, loss, sensitivity)
         self._record(spending)
         self.spendings.append(spending)
@@ -194,8 +193,7 @@ def exact_loss(subject: str, epsilon: Number, delta: Number = 0) -> Loss:
         problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
     if exact[1] is None or not 0 <= exact[1] < 1:
         problems.append(Problem("a delta from 0 to below 1", repr(delta)))
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
     return Loss(*exact)  # pyright: ignore[reportArgumentType]
 
 

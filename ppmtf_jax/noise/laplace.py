@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.errors import InputError, NumericalError, Problem, raise_any
 from ppmtf_jax.runtime.devices import of_first_process
 
 Values = TypeVar("Values", int, float, np.ndarray)
@@ -92,8 +92,7 @@ def check_noise(values: np.ndarray, sensitivity: int | float, amount: str, loss:
     elif not np.isfinite(values).all():
         # OpenDP would silently replace NaN by 0 and infinity by the largest float.
         problems.append(Problem("finite values", "NaN or infinity", int((~np.isfinite(values)).sum())))
-    if problems:
-        raise InputError("noise", problems)
+    raise_any("noise", problems)
 
 
 def like(values: Values, noisy: np.ndarray) -> Values:

@@ -24,7 +24,7 @@ import pandas as pd
 from jaxtyping import Float, Int, Num
 from scipy import sparse
 
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.noise.accountant import float_below
 from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 
@@ -215,5 +215,4 @@ def _check(counts: np.ndarray, hierarchy: Hierarchy, sensitivity: int, epsilon: 
         problems.append(Problem("a whole number of at least 1 as the sensitivity", repr(sensitivity)))
     if not 0 < epsilon < np.inf:
         problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
-    if problems:
-        raise InputError("noisy counts", problems)
+    raise_any("noisy counts", problems)

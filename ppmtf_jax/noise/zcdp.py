@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import fminbound
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.noise.accountant import Ledger, Number, Rho, Spending, exact_loss, float_below, stated
 from ppmtf_jax.noise.source import NoiseSource
 
@@ -135,8 +135,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 def _check(delta: float, problems: list[Problem | str]) -> None:
     if not 0 < delta < 1:
         problems.append(Problem("a delta above 0 and below 1", repr(delta)))
-    if problems:
-        raise InputError(SUBJECT, problems)
+    raise_any(SUBJECT, problems)
 
 
 def _order(log_order: Orders, delta: float) -> tuple[Orders, Orders]:

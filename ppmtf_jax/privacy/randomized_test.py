@@ -46,7 +46,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 
 SMALLEST = sys.float_info.min
 
@@ -76,8 +76,7 @@ def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
     for name, value in (("eta", eta), ("noise_epsilon", noise_epsilon)):
         if not 0 < value < np.inf:
             problems.append(Problem(f"a positive, finite {name}", repr(value)))
-    if problems:
-        raise InputError("randomized test", problems)
+    raise_any("randomized test", problems)
     t = np.arange(1, k)
     # A delta that is too small for a float is not 0.
     delta = np.maximum(np.exp(-noise_epsilon * (k - t)), SMALLEST)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
@@ -127,8 +127,7 @@ def _seeds_of_model(model: FittedModel, train: Traces) -> SeedTraces:
     problems = [
         Problem(f"the {what} that the model was trained on", found) for what, found, is_same in checks if not is_same
     ]
-    if problems:
-        raise InputError("training traces", problems)
+    raise_any("training traces", problems)
     return SeedTraces.of(train)
 
 

@@ -15,7 +15,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import same_period
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 
 N_BLOCKS = 6
 """Number of blocks of slots."""
@@ -171,5 +171,4 @@ class Domain:
             problems.append(Problem("the places of the domain, in their order", f"{traces.n_places} places"))
         if not same_period(traces.time_grid, self.time_grid):
             problems.append(Problem("the slots of the domain's period", traces.time_grid.summary()["slots"]))
-        if problems:
-            raise InputError("traces of a domain", problems)
+        raise_any("traces of a domain", problems)

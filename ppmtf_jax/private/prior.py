@@ -15,7 +15,7 @@ from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import SYNTHETIC, TRACE_SET, Traces
 from ppmtf_jax.datasets.tables import read_columns
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import read_marker
@@ -89,8 +89,7 @@ def _of_table(path: PathLike, with_coordinates: bool) -> tuple[PlaceTable, Float
         problems = [*problems, Problem("weights of at least 0", "others")]
     if not with_coordinates and "place" not in frame:
         problems = [*problems, Problem("a column place, since the places of the traces have no coordinates", "none")]
-    if problems:
-        raise InputError(str(path), problems)
+    raise_any(str(path), problems)
     nowhere = np.full(len(frame), np.nan)
     position = (frame[name].to_numpy(float) if with_coordinates else nowhere for name in ("latitude", "longitude"))
     ids = frame["place"].astype(object).infer_objects().to_numpy() if "place" in frame else np.arange(len(frame))

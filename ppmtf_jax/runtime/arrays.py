@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
@@ -35,8 +35,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
             or member.flag_bits & 1
             or max(member.file_size, member.compress_size) > file_bytes
         ]
-        if problems:
-            raise InputError(str(path), problems)
+        raise_any(str(path), problems)
         arrays = {}
         for name, member in members.items():
             with archive.open(member) as stream:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 
 Lineage = Mapping[str, str]
 """Digests of a thing and of what it was made from, by names such as "training traces"."""
@@ -39,8 +39,7 @@ def check_belong_together(subject: str, lineages: Mapping[str, Lineage], *, way_
         if len(set(digests.values())) > 1:
             expected = f"{' and '.join(digests)} of the same {what}"
             problems.append(Problem(expected, "those of different ones", way_out=way_out))
-    if problems:
-        raise InputError(subject, problems)
+    raise_any(subject, problems)
 
 
 def digest_of_array(values: np.ndarray) -> str:

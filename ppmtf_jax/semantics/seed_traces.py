@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import Problem, first_examples, raise_any
 
 
 class SeedTraces(NamedTuple):
@@ -47,8 +47,7 @@ class SeedTraces(NamedTuple):
             examples = first_examples(train.user_ids[seedless].tolist())
             found = "events of a last period only, which the grid cuts off"
             problems.append(Problem(f"a whole period of {length} instants of every user", found, 0, examples))
-        if problems:
-            raise InputError("seed traces", problems)
+        raise_any("seed traces", problems)
         return cls(user, train.place[whole].reshape(-1, length), train.n_users, train.n_places)
 
     @property

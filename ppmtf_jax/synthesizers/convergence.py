@@ -7,7 +7,7 @@ import pandas as pd
 
 from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, diagnose
 from ppmtf_jax.gibbs.kernel import SHARED
 from ppmtf_jax.settings import build_settings
@@ -69,5 +69,4 @@ def _check_trained_on(model: FittedModel, train: Traces) -> None:
             problems.append(Problem(f"the model's {len(of_model)} {name}", found, 0, first_examples(others.tolist())))
     if model.time_grid != train.time_grid.one_period():
         problems.append(Problem("the model's time grid", "another"))
-    if problems:
-        raise InputError("traces that the model was fitted to", problems)
+    raise_any("traces that the model was fitted to", problems)

@@ -23,7 +23,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet
-from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
+from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.devices import own_items, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
@@ -316,8 +316,7 @@ class FittedModel:
         if days is None and start is None:
             return own
         grid = own.of_periods(n_periods, start)
-        if problems := self._grid_problems(grid):
-            raise InputError("synthesize", problems)
+        raise_any("synthesize", self._grid_problems(grid))
         return grid
 
     def _grid_problems(self, grid: TimeGrid) -> list[Problem]:
@@ -415,8 +414,7 @@ def places_of_traces(model: FittedModel, traces: Traces) -> Int[np.ndarray, "tra
     n_short = int((n_events != n_instants).sum())
     if n_short and not isinstance(model.trace_model, PersonModel):
         problems.append(Problem("an event at every instant", f"{n_short} traces with missing events"))
-    if problems:
-        raise InputError("synthetic traces", problems)
+    raise_any("synthetic traces", problems)
     if not n_short:
         return traces.place.reshape(-1, n_instants)
     places = np.full((len(n_events), n_instants), ABSENT, np.int32)

@@ -14,7 +14,7 @@ from ppmtf_jax.bridge.people.completion import complete_traces
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
@@ -102,10 +102,8 @@ def complete(
     True
     """
     chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
-    if problems := completion_problems(model):
-        raise InputError("model", problems)
-    if problems := grid_problems(model, traces):
-        raise InputError("traces to complete", problems)
+    raise_any("model", completion_problems(model))
+    raise_any("traces to complete", grid_problems(model, traces))
 
     # One row for each chain or person: its instants, the known places, and which periods have events.
     grid, length = traces.time_grid, _instants_of_one(model, traces)

@@ -16,7 +16,7 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.arrays import read_arrays
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
@@ -135,8 +135,7 @@ def _read_parameters(path: Path, model: type[TraceModel], sizes: Sizes) -> Trace
     try:
         expected = model.stored_arrays(sizes)
         arrays = read_arrays(path, expected)
-        if problems := array_problems(arrays, expected, sizes):
-            raise InputError(str(path), problems)
+        raise_any(str(path), array_problems(arrays, expected, sizes))
         return model.from_arrays(arrays)
     except InputError:
         raise

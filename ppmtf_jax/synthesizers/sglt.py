@@ -20,7 +20,7 @@ from annotated_types import Ge, Lt
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
@@ -146,8 +146,7 @@ def fit_trace_model(
         problems.append(Problem("at least two users", f"{train.n_users}", way_out=way_out))
     if n_clusters > train.n_places:
         problems.append(Problem(f"n_clusters up to {train.n_places}, the number of places", f"{n_clusters}"))
-    if problems:
-        raise InputError("sglt", problems)
+    raise_any("sglt", problems)
     per_place = USER_PLACE_BYTES * train.n_users
     room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + per_place / train.n_places)) ** 0.5)
     needed = PLACE_PAIR_BYTES * train.n_places**2 + per_place * train.n_places

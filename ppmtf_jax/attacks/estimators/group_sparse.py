@@ -21,7 +21,7 @@ from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces, Transitions
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar, spinner
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, one_thread
@@ -113,8 +113,7 @@ def cross_validate_beta(
     if train.n_users < 2 or most < 2:
         found = f"{train.n_users} users with at most {most}"
         problems.append(Problem("at least 2 users, one with 2 transitions", found, way_out="Give beta a number"))
-    if problems:
-        raise InputError("cross-validation of beta", problems)
+    raise_any("cross-validation of beta", problems)
     n_folds = min(n_folds, most)
     fold = _folds(steps, train.user_ids, n_folds, seed)
     weights = np.asarray(betas, float)
