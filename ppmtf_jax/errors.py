@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 N_EXAMPLES = 5
 
@@ -129,6 +130,15 @@ class NumericalError(PpmtfError, ArithmeticError):
 def first_examples(values: Sequence[object]) -> tuple[str, ...]:
     """The first few of `values` as text, for `Problem.examples`."""
     return tuple(str(value) for value in list(values)[:N_EXAMPLES])
+
+
+def row_problems(
+    bad: Any, expected: str, found: str = "others", *, values: Any = None, way_out: str = ""
+) -> list[Problem]:
+    """A problem if some rows are bad (bool array); the examples are their `values`, an array."""
+    n_bad = int(bad.sum())
+    examples = () if values is None else first_examples(values[bad].tolist())
+    return [Problem(expected, found, n_bad, examples, way_out)] if n_bad else []
 
 
 def missing_columns(found: Collection[object], needed: Sequence[str]) -> list[Problem]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
+from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any, row_problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,7 @@ class FriendGraph:
         unknown = ((pairs < 0) | (pairs >= len(user_ids))).any(axis=1)
         own = pairs[:, 0] == pairs[:, 1]
         repeated = pd.Index(user_ids).duplicated()
-        problems = []
-        if repeated.any():
-            examples = first_examples(np.asarray(user_ids)[repeated].tolist())
-            problems.append(Problem("every user once", "repeated user ids", int(repeated.sum()), examples))
+        problems = row_problems(repeated, "every user once", "repeated user ids", values=np.asarray(user_ids))
         for wrong, expected in ((unknown, f"users 0 to {len(user_ids) - 1}"), (own, "friends of somebody else")):
             if wrong.any():
                 examples = first_examples([tuple(pair) for pair in pairs[wrong].tolist()])
@@ -95,12 +92,9 @@ class FriendGraph:
     def index_of(self, ids: np.ndarray) -> np.ndarray:
         """Indices of some user ids; `InputError` if one of them is not a user of the graph."""
         index = pd.Index(self.user_ids).get_indexer(pd.Index(ids))
-        unknown = index < 0
-        if unknown.any():
-            examples = first_examples(np.asarray(ids)[unknown].tolist())
-            way_out = "Give the graph of all users, whether they have friends or not"
-            problem = Problem("users of the friendship graph", "others", int(unknown.sum()), examples, way_out)
-            raise InputError("traces", [problem])
+        way_out = "Give the graph of all users, whether they have friends or not"
+        expected = "users of the friendship graph"
+        raise_any("traces", row_problems(index < 0, expected, values=np.asarray(ids), way_out=way_out))
         return index
 
     def select_pairs(self, keep: np.ndarray) -> FriendGraph:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
+from ppmtf_jax.errors import InputError, Problem, missing_columns, raise_any, row_problems
 
 NEEDED_COLUMNS = ("place", "latitude", "longitude")
 EARTH_RADIUS_KM = 6371.0
@@ -83,12 +83,8 @@ class PlaceTable:
             raise InputError("places", [Problem("at least one place", "an empty table")])
         problems += coordinate_problems(frame["latitude"], frame["longitude"], may_lack_coordinates)
         repeated = frame["place"].duplicated()
-        if repeated.any():
-            examples = first_examples(frame.loc[repeated, "place"].tolist())
-            problems.append(Problem("every place once", "repeated place ids", int(repeated.sum()), examples))
-        missing = frame["place"].isna()
-        if missing.any():
-            problems.append(Problem("an id for every place", "missing ids", int(missing.sum())))
+        problems += row_problems(repeated, "every place once", "repeated place ids", values=frame["place"])
+        problems += row_problems(frame["place"].isna(), "an id for every place", "missing ids")
         raise_any("places", problems)
         category = frame["category"].fillna("").astype(str).to_numpy(object) if "category" in frame else None
         return cls(
@@ -183,15 +179,11 @@ def coordinate_problems(latitude: pd.Series, longitude: pd.Series, may_be_missin
         bad = ~np.isfinite(number)
         if may_be_missing:
             bad &= column.notna().to_numpy(bool)
-        if bad.any():
-            examples = first_examples(column[bad].tolist())
-            problems.append(Problem(f"{name} as a number", "others", int(bad.sum()), examples))
+        problems += row_problems(bad, f"{name} as a number", values=column)
         outside = np.isfinite(number) & (np.abs(number) > limit)
-        if outside.any():
-            swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
-            way_out = "Latitude and longitude are probably swapped" if swapped else ""
-            expected, examples = f"{name} from {-limit} to {limit} degrees", first_examples(number[outside].tolist())
-            problems.append(Problem(expected, "others", int(outside.sum()), examples, way_out))
+        swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
+        way_out = "Latitude and longitude are probably swapped" if swapped else ""
+        problems += row_problems(outside, f"{name} from {-limit} to {limit} degrees", values=number, way_out=way_out)
     return problems
 
 

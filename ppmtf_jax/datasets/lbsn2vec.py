@@ -25,7 +25,7 @@ from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
+from ppmtf_jax.errors import InputError, Problem, raise_any, row_problems
 
 # Monday of the week in which the check-ins begin.
 FIRST_MONDAY = np.datetime64("2012-04-02T00:00:00", "s")
@@ -290,9 +290,7 @@ def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.n
         (friendships, n_users, f"users of {graph}"),
     ):
         wrong = (values < 1) | (values > high)
-        if wrong.any():
-            examples = first_examples(values[wrong].tolist())
-            problems.append(Problem(f"{what} from 1 to {high}", "others", int(wrong.sum()), examples))
+        problems += row_problems(wrong, f"{what} from 1 to {high}", values=values)
     raise_any(str(file), problems)
     ids = [str(np.squeeze(each)) for each in np.ravel(fields["selected_venue_IDs"]).tolist()]
     return checkins, friendships, np.array(ids, object)

@@ -265,13 +265,7 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan))
 
 
-def row_problems(column: pd.Series, bad: np.ndarray, expected: str, way_out: str = "") -> list[Problem]:
-    """A problem with the first few values of bad rows (bool array), if there are any."""
-    rows = np.flatnonzero(bad)
-    return [Problem(expected, "others", len(rows), row_examples(column, rows), way_out)] if len(rows) else []
-
-
-def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
+def _row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
     """The first few values of some rows, with the line in the file of each, or its label in a DataFrame."""
     values = column.iloc[rows[:N_EXAMPLES]].tolist()
     texts = ["nothing" if pd.isna(value) else repr(value) for value in values]
@@ -285,4 +279,6 @@ def whole_numbers(
     """A column as floats, NaN where a value is no whole number from `low` to `high`; and the problem of these rows."""
     value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
     bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
-    return np.where(bad, np.nan, value), row_problems(column, bad, expected, way_out=way_out)
+    rows = np.flatnonzero(bad)
+    problems = [Problem(expected, "others", len(rows), _row_examples(column, rows), way_out)] if len(rows) else []
+    return np.where(bad, np.nan, value), problems

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any, row_problems
 from ppmtf_jax.exports.layers import Layer
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def degrees_of(table: geopandas.GeoDataFrame, subject: str) -> tuple[np.ndarray,
     """Latitude and longitude of the points of a table in WGS 84; a table without CRS is assumed to be in WGS 84."""
     points = table.geometry
     is_point = ((points.geom_type == "Point") & ~points.is_empty).to_numpy()
-    if not is_point.all():
-        raise InputError(subject, [Problem("a point in every row", "others", int((~is_point).sum()))])
+    raise_any(subject, row_problems(~is_point, "a point in every row"))
     if points.crs is not None:
         points = points.to_crs(WGS_84)
     return points.y.to_numpy(), points.x.to_numpy()

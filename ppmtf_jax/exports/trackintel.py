@@ -9,7 +9,7 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.stay_points import begun_instants
-from ppmtf_jax.errors import InputError, Problem, missing_columns, raise_any
+from ppmtf_jax.errors import Problem, missing_columns, raise_any, row_problems
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows
 from ppmtf_jax.exports.nominal_times import wall_clock, zoned_times
@@ -118,9 +118,7 @@ def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.Da
     """Check-ins of staypoints: one for each instant that a staypoint covers, and at least one."""
     duration_s = (finished - checkins["time"]).dt.total_seconds().to_numpy()
     bad = ~(duration_s >= 0)  # also a missing time
-    if bad.any():
-        problem = Problem("staypoints that finish after they start", "others", int(bad.sum()))
-        raise InputError("trackintel table", [problem])
+    raise_any("trackintel table", row_problems(bad, "staypoints that finish after they start"))
     clock = checkins["time"].dt.tz_localize(None) if checkins["time"].dt.tz is not None else checkins["time"]
     # In whole seconds; a stay that ends when an instant begins does not cover that instant.
     start_s = clock.to_numpy("datetime64[s]").astype(np.int64)

@@ -16,7 +16,7 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
-from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
+from ppmtf_jax.errors import InputError, Problem, raise_any, row_problems
 from ppmtf_jax.runtime.arrays import read_arrays
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
@@ -124,10 +124,8 @@ def _read_users(file: Path, of_nobody: bool) -> np.ndarray:
         expected = f"a column 'user' with {'no' if of_nobody else 'at least one'} id"
         raise _refusal(file, expected, f"{', '.join(map(str, table))}; {counted(len(table), 'id')}", "")
     repeated = table["user"].duplicated()
-    if repeated.any():
-        examples = first_examples(table.loc[repeated, "user"].tolist())
-        problem = Problem("every user once", "repeated ids", int(repeated.sum()), examples, WAY_OUT)
-        raise InputError(str(file), [problem])
+    problems = row_problems(repeated, "every user once", "repeated ids", values=table["user"], way_out=WAY_OUT)
+    raise_any(str(file), problems)
     return table["user"].to_numpy()
 
 
