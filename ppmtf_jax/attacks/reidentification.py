@@ -43,15 +43,13 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
     """Share of the released traces whose training user is guessed right; chance is 1 / training users.
 
-    NaN if no training trace or no released trace has a transition. Raises `InputError`: the place tables differ, or
-    released users are not training users.
+    NaN if no training trace or no released trace has a transition, or if the released users stand for nobody. Raises
+    `InputError`: the place tables differ, or released users are not training users.
     """
     check_same_places(released=released, train=train)
-    truth = training_user_of(released, train)
-    over_gaps = looks_over_gaps(released, pool_traces)
-    if not (train.has_transitions(over_gaps) and released.has_transitions(over_gaps)):
-        return float("nan")
-    return _rate(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train, over_gaps), truth)
+    comparison = Comparison(released, train, train, released.time_grid.n_instants, pool_traces)
+    _check(comparison)
+    return _measure(comparison, NoSettings())[0]
 
 
 def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
@@ -61,10 +59,6 @@ def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarra
     for rows, product in products_in_blocks(attacked.counts, gains):
         guess[rows] = _first_best_column(product, len(estimates.indptr) - 1)
     return guess
-
-
-def _rate(attacked: AttackedTraces, estimates: sparse.csr_array, truth: np.ndarray) -> float:
-    return float(np.mean(_guesses(attacked, estimates) == truth[attacked.user]))
 
 
 def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
@@ -94,8 +88,8 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     if released.of_nobody or not can_attack:
         return [float("nan")]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
-    truth = comparison.statistic(training_user_of, released, train)
-    return [_rate(attacked, comparison.statistic(ml_transitions, train, over_gaps), truth)]
+    truth = comparison.statistic(training_user_of, released, train)[attacked.user]
+    return [float(np.mean(_guesses(attacked, comparison.statistic(ml_transitions, train, over_gaps)) == truth))]
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
