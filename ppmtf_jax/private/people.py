@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
+from ppmtf_jax.bridge.people.anchors import in_bins, of_others
 from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
 from ppmtf_jax.bridge.people.fit import narrow
 from ppmtf_jax.bridge.people.law import DWELL_FROM
@@ -174,11 +175,8 @@ def distances(releases: Releases, name: str, population: Float[np.ndarray, " pla
 
 def pairs_in_bins(domain: Domain, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
     """Share of pairs of people who are at different places, in each bin of distance."""
-    space = domain.space
-    of_cell = np.bincount(space.cell, population, len(space.km))
-    pairs = np.outer(of_cell, of_cell)
-    np.fill_diagonal(pairs, np.diag(pairs) - np.bincount(space.cell, population**2, len(space.km)))
-    total = np.bincount(domain.distance_bin.ravel(), np.maximum(pairs, 0).ravel())
+    space, people = domain.space, population[:, None]
+    total = in_bins(people, people, np.ones(space.km.shape), domain.distance_bin, space.cell)
     return np.where(total > TINY, total, 0)
 
 
@@ -286,7 +284,7 @@ def _start(
     n_types = len(layers.second_share)
     times = (len(slots), n_types, n_places)
     between = factors_of_distance(domain, movements.distances, population.mean(axis=0))
-    going = _weight_of_others(population, between, space.cell)
+    going = of_others(population.T, between, space.cell).T
     return {
         "cluster": np.zeros(0, int),
         "n_present": np.zeros(n_types, int),
@@ -317,13 +315,3 @@ def _start(
         "arriving": population,
         "between": between,
     }
-
-
-def _weight_of_others(
-    population: Float[np.ndarray, "slot place"],
-    between: Float[np.ndarray, "cell cell"],
-    cell: Int[np.ndarray, " place"],
-) -> Float[np.ndarray, "slot place"]:
-    """For moves from each place: the sum of the weights of all other places."""
-    in_cell = np.stack([np.bincount(cell, row, len(between)) for row in population])
-    return (in_cell @ between.T)[:, cell] - population * np.diag(between)[cell]

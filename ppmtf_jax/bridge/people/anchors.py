@@ -151,9 +151,9 @@ def couple(
     for _ in range(DISTANCE_ROUNDS):
         between = factor[bins]
         for _ in range(SCALINGS):
-            home_pull = home.T / np.maximum(_of_others(second_pull, between, cell), TINY)
-            second_pull = second.T / np.maximum(_of_others(home_pull, between, cell), TINY)
-        found = _in_bins(home_pull * share, second_pull, between, bins, cell)
+            home_pull = home.T / np.maximum(of_others(second_pull, between, cell), TINY)
+            second_pull = second.T / np.maximum(of_others(home_pull, between, cell), TINY)
+        found = in_bins(home_pull * share, second_pull, between, bins, cell)
         ratio = distances / np.maximum(found / max(found.sum(), TINY), TINY)
         factor *= np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE)
         factor /= factor.mean()
@@ -162,7 +162,7 @@ def couple(
     return AnchorPairs(home_pull, second_pull, between.astype(np.float32))
 
 
-def _of_others(
+def of_others(
     value: Float[np.ndarray, "place cluster"], between: Float[np.ndarray, "cell cell"], cell: Int[np.ndarray, " place"]
 ) -> Float[np.ndarray, "place cluster"]:
     """For each place, the sum of (factor of distance x value) over all other places; `between` is symmetric."""
@@ -170,7 +170,7 @@ def _of_others(
     return np.maximum(near - np.diag(between)[cell, None] * value, 0)
 
 
-def _in_bins(
+def in_bins(
     home: Float[np.ndarray, "place cluster"],
     second: Float[np.ndarray, "place cluster"],
     between: Float[np.ndarray, "cell cell"],
