@@ -24,14 +24,13 @@ from ppmtf_jax.attacks.unicity import at_most, unicity
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows, is_complete, same_period
+from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Windows, is_complete, same_period
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import COPIED, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MAX_WINDOWS = 2000
 """Maximum number of measured windows, drawn at random; the standard error of a share is then about 0.01."""
-MIN_WINDOW_EVENTS = 2
 FAR_QUANTILE = 0.95
 SEED = 0
 THINNING_STREAM, WINDOWS_STREAM = 1, 2
@@ -44,7 +43,6 @@ COPY_TITLES = {
 """What the comparisons of a `CopyCheck` compare."""
 TEST_USERS, NEAR_TEST_USERS, CHANCE = "test users", "near test users", "at most 0.05"
 SATURATED = "Training windows contain whole test windows: no window can be closer, so this number cannot alarm"
-NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,10 @@ from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem, raise_any
 
+MIN_WINDOW_EVENTS = 2
+"""Metrics and attacks leave out windows with fewer events."""
+NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"
+
 
 class Visits(NamedTuple):
     """How often each window is at each of its places, in the order of (window, place)."""

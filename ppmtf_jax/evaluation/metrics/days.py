@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Int
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples
 from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
-from ppmtf_jax.evaluation.metrics.windows import MIN_WINDOW_EVENTS
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 MAX_NODES = 5

@@ -7,15 +7,9 @@ from scipy import sparse
 
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.runs import rank_in_run
-from ppmtf_jax.data.windows import Visits, Windows
+from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Visits, Windows
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
-from ppmtf_jax.evaluation.metrics.windows import (
-    MIN_WINDOW_EVENTS,
-    NO_WINDOWS,
-    compared_windows,
-    distance_from_test,
-    real_windows,
-)
+from ppmtf_jax.evaluation.metrics.windows import compared_windows, distance_from_test, real_windows
 from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 
 COARSE_SHARES = f"Most test windows have only {MIN_WINDOW_EVENTS} events, so shares of events say little"

@@ -17,8 +17,8 @@ import numpy as np
 
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.windows import MIN_WINDOW_EVENTS, SEED, compared_windows, has_gaps, real_windows
+from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows
+from ppmtf_jax.evaluation.metrics.windows import SEED, compared_windows, has_gaps, real_windows
 from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
-from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.data.windows import NO_WINDOWS, Windows
 from ppmtf_jax.evaluation.distributions import (
     pair_counts,
     row_shares,
@@ -17,14 +17,7 @@ from ppmtf_jax.evaluation.distributions import (
     variation_of_samples,
     weighted_mean,
 )
-from ppmtf_jax.evaluation.metrics.windows import (
-    NO_MOVES,
-    NO_STEPS,
-    NO_WINDOWS,
-    distance_from_test,
-    read_places,
-    real_windows,
-)
+from ppmtf_jax.evaluation.metrics.windows import NO_MOVES, NO_STEPS, distance_from_test, read_places, real_windows
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Positive, Settings
 

@@ -17,14 +17,12 @@ import numpy as np
 
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows, is_complete, same_period
+from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows, is_complete, same_period
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.evaluation.registry import Undefined
 from ppmtf_jax.streams import Stage, numpy_stream
 
-MIN_WINDOW_EVENTS = 2
 SEED = 0
-NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"
 NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or time grids with different periods"
 NO_MOVES = "no move in one of the sets, or time grids with different periods"
 ONE_POINT = "All places are at one point, so this number says nothing"
