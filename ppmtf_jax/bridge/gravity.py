@@ -33,9 +33,7 @@ class Gravity(NamedTuple):
 
 
 def fit_gravity(
-    moves: Transitions | Blocks[Transitions],
-    population: Float[np.ndarray, "slot place"],
-    space: Space,
+    moves: Transitions | Blocks[Transitions], population: Float[np.ndarray, "slot place"], space: Space
 ) -> Gravity:
     """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a; f is constant in bins with equal numbers of moves.
 

@@ -37,14 +37,7 @@ from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import (
-    MOST_USERS,
-    POPULATION_START,
-    BridgeChoice,
-    choose,
-    choose_population,
-    with_numbers,
-)
+from ppmtf_jax.bridge.tuning import MOST_USERS, POPULATION_START, BridgeChoice, choose, choose_population, with_numbers
 from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces, TraceSet
@@ -111,11 +104,7 @@ class BridgeSettings(Settings):
 
 
 def fit_trace_model(
-    train: TraceSet,
-    settings: BridgeSettings,
-    seed: int,
-    progress: bool = False,
-    checkpoints: Checkpoints | None = None,
+    train: TraceSet, settings: BridgeSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> Model:
     """Choose the smoothing, find the clusters, and learn how the people of each cluster move."""
     del checkpoints
