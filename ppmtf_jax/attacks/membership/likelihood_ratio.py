@@ -46,8 +46,7 @@ def membership_scores(
     also steps over several instants, in all sets.
 
     No user is in both `train` and `test`. `pool_traces`: attack all traces of a user as one; for real data, where trace
-    numbers only mark breaks. Returns the scores of training users, shape (trace numbers, training users), and of test
-    users, shape (trace numbers, test users). Raises `InputError`: the place tables differ, or users are in both sets.
+    numbers only mark breaks. Raises `InputError`: the place tables differ, or users are in both sets.
 
     Returns
     -------

@@ -177,11 +177,7 @@ def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
     >>> membership_advantage(np.array([3.0, 2.0, 1.0, 0.0]), np.array([1.5, 0.0, 0.0, 0.0]))
     0.5
     """
-    members, others = np.sort(members, axis=None), np.sort(others, axis=None)
-    thresholds = np.unique(np.concatenate([members, others]))
-    true_rate = 1 - np.searchsorted(members, thresholds) / len(members)
-    false_rate = 1 - np.searchsorted(others, thresholds) / len(others)
-    return float(np.max(true_rate - false_rate))
+    return Roc.of(members, others).advantage
 
 
 def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
