@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +122,15 @@ def raise_any(subject: str, problems: Iterable[Problem | str]) -> None:
     """Raise an `InputError` that lists the problems, if there are any."""
     if listed := tuple(problems):
         raise InputError(subject, listed)
+
+
+@contextmanager
+def collecting(problems: list[Problem | str], prefix: str = "") -> Iterator[None]:
+    """If the block raises an `InputError`, its problems are added to a list; with a prefix, as texts."""
+    try:
+        yield
+    except InputError as error:
+        problems += [f"{prefix}{problem}" if prefix else problem for problem in error.problems]
 
 
 class NumericalError(PpmtfError, ArithmeticError):

@@ -17,7 +17,7 @@ from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.to_traces import MakesTraces
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, collecting
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive, Settings, Share, chosen_settings
 
@@ -96,10 +96,8 @@ class CheckinTableSettings(Settings, subject="import"):
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
         for build in (self._places, lambda: Discretization(**self._other_settings())):
-            try:
+            with collecting(problems):
                 build()
-            except InputError as error:
-                problems += error.problems
         return problems
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.measurement import Comparison, Measurement, MetricInfo
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, collecting
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import Settings, build_settings
 
@@ -64,10 +64,8 @@ class EvaluationSettings(Settings, subject="evaluation"):
                 problems.append(Problem(f"{name} as a table of settings", repr(values)))
             else:
                 measurement = METRICS[name] if name in METRICS else ATTACKS[name]
-                try:
+                with collecting(problems, f"{name}: "):
                     build_settings(measurement.settings, values, name)
-                except InputError as error:
-                    problems += [f"{name}: {problem}" for problem in error.problems]
         return problems
 
     def measurements(self) -> list[ConfiguredMeasurement]:

@@ -19,7 +19,7 @@ import pandas as pd
 from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, raise_any
+from ppmtf_jax.errors import InputError, Problem, collecting, raise_any
 from ppmtf_jax.evaluation.evaluation import evaluate
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import EvaluationSettings
@@ -77,11 +77,10 @@ class CompareSettings(Settings, subject="compare"):
 
     def problems(self) -> list[Problem | str]:
         """Problems with the settings of the privacy test."""
-        try:
+        problems: list[Problem | str] = []
+        with collecting(problems):
             PrivacyTestSettings(self.k, self.eta)
-        except InputError as error:
-            return list(error.problems)
-        return []
+        return problems
 
 
 class Candidate(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.errors import InputError, Message, Problem, Setting, raise_any
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, collecting, raise_any
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
@@ -80,7 +79,7 @@ class JobConfig:
         if not isinstance(out, str):
             problems.append(Problem("out as text", repr(out)))
         if seed is not None:
-            with _collecting(problems, "seed: "):
+            with collecting(problems, "seed: "):
                 check_seed(seed)
 
         tables: dict[str, dict[str, Any]] = {}
@@ -94,17 +93,17 @@ class JobConfig:
         system = tables.get("fit", {}).pop("system", DEFAULT_SYSTEM)
         kinds: dict[str, Any] = dict(TABLES)
         built: dict[str, Any] = {}
-        with _collecting(problems, "[import] "):
+        with collecting(problems, "[import] "):
             if source is None:
                 choices = " or ".join(map(repr, DATA_SETS))
                 raise InputError("import", [Problem(f"source as {choices}", "nothing")])
             kinds["import"] = DATA_SETS[source].settings
-        with _collecting(problems, "[fit] "):
+        with collecting(problems, "[fit] "):
             kinds["fit"] = SYNTHESIZERS[system].settings
         for name, table in tables.items():
             if name not in kinds:
                 continue
-            with _collecting(problems, f"[{name}] "):
+            with collecting(problems, f"[{name}] "):
                 built[name] = build_settings(kinds[name], table, name)
         compared = _compared(content.get("compare", []), system, problems)
         if system in SYNTHESIZERS and SYNTHESIZERS[system].of_nobody:
@@ -139,15 +138,6 @@ def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[s
             problems.append(Problem("[[compare]] of another system each", repr(name)))
             continue
         found[name] = None  # so that a second table of this system is told, also where the first is refused
-        with _collecting(problems, f"[[compare]] {name}: "):
+        with collecting(problems, f"[[compare]] {name}: "):
             found[name] = build_settings(SYNTHESIZERS[name].settings, settings, name)
     return found
-
-
-@contextmanager
-def _collecting(problems: list[Problem | str], name: str) -> Iterator[None]:
-    """If the block raises an `InputError`, its problems are added with the prefix `name`."""
-    try:
-        yield
-    except InputError as error:
-        problems += [f"{name}{problem}" for problem in error.problems]
