@@ -62,7 +62,7 @@ NUMBERS_AT_A_TIME = 2**22
 CLASSES_IN_A_ROUND = 256
 NO_MOVES = Moves(*np.zeros((3, 0, 0), np.int32))
 # When less than this share of the traces remains, the table of steps is built again.
-COLLECT_ANEW = 0.7
+COLLECT_ANEW = 0.82
 
 
 class Classes(NamedTuple):
