@@ -245,4 +245,4 @@ def _values(shapes: Shapes, match: re.Match[bytes], rows: np.ndarray, day_first:
         offset_s = -offset_s
     wall = date.astype("datetime64[s]") + (hour * HOUR_S + minute * MINUTE_S + second)
     has_offset = "sign" in fields or "zero" in fields
-    return np.where(good, wall, np.datetime64("NaT")), offset_s if has_offset else np.full(len(rows), np.nan)
+    return np.where(good, wall, np.datetime64("NaT", "s")), offset_s if has_offset else np.full(len(rows), np.nan)

@@ -216,7 +216,9 @@ def _as_column(values: np.ndarray) -> pa.Array:
 
 def _as_times(seconds: np.ndarray) -> np.ndarray:
     known = np.isfinite(seconds)
-    return np.where(known, np.where(known, seconds, 0).astype(np.int64).astype("datetime64[s]"), np.datetime64("NaT"))
+    return np.where(
+        known, np.where(known, seconds, 0).astype(np.int64).astype("datetime64[s]"), np.datetime64("NaT", "s")
+    )
 
 
 def _from_counts(rows: Rows, is_gps: bool) -> tuple[str, list[Problem], list[str], str]:
