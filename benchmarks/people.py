@@ -23,9 +23,10 @@ Data:
   has only the instants of a random training window, so that all sets have equally many events, for metrics and for
   attackers.
 
-Systems: `PPMTF`; `chains`, the bridge without memory; `bridge`, the default; `presence`, the default with a place at
-every hour (only for check-ins); and the peers density-EPR and DITRAS of scikit-mobility, see `peers.py`. If the traces
-of a system last a day, 28 of them are joined to a window. `Training` and `Uniform` are the columns of `evaluate`.
+Systems: `PPMTF`, with its published settings; `chains`, the bridge without memory; `bridge`, the default; `presence`,
+the default with a place at every hour (only for check-ins); and the peers density-EPR and DITRAS of scikit-mobility,
+see `peers.py`. If the traces of a system last a day, 28 of them are joined to a window. `Training` and `Uniform` are
+the columns of `evaluate`.
 
 `attacks` makes the attacks of `membership.py` on people flow; shadow models are the strongest of them. Finished shadow
 models are kept in the folder `--keep`, so that a stopped run continues from them.
@@ -226,7 +227,7 @@ BRIDGES: dict[str, dict[str, str]] = {
     "presence": {"gaps": "none"},
 }
 SYSTEMS: dict[str, Callable[[Data, Any, int], Made]] = {
-    "PPMTF": by_fit("ppmtf", zeros="weighted", rank=32),
+    "PPMTF": by_fit("ppmtf"),
     **{name: by_fit("bridge", **settings) for name, settings in BRIDGES.items()},
     **{peer: by_peer(peer) for peer in PEERS},
 }
