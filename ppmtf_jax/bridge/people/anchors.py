@@ -35,6 +35,8 @@ LEAST_SECOND_SHARE = 0.08
 """Minimum share of a user's events at her second place."""
 DISTANCE_ROUNDS, SCALINGS = 16, 6
 """Number of rounds that set the factors of distance, and number of Sinkhorn iterations in each round."""
+MOST_SECOND = 0.9
+"""Maximum share of the people with a home elsewhere who have their second place at the same place."""
 MOST_CHANGE = 10.0
 TINY = 1e-30
 
@@ -144,10 +146,19 @@ def couple(
     """Pairs with the given distributions of homes and second places, and the given shares of bins of distance.
 
     Each round runs Sinkhorn scalings in each cluster, and then sets the factors of distance, which all clusters share.
-    If a distribution has more than half of its mass at one place, the scalings may fail: home and second place differ.
+    Home and second place differ, so a place that has the share h of the homes cannot have more than 1 - h of the second
+    places. Near this bound the pulls of all other places would vanish. So the second places move, as far as needed,
+    towards those that are drawn among the places other than the home.
     """
+    home, second = home.astype(np.float64), second.astype(np.float64)
+    most = MOST_SECOND * (1 - home)
+    of_home = home / np.maximum(1 - second, TINY)
+    drawn = second * np.maximum(of_home.sum(axis=1, keepdims=True) - of_home, TINY)
+    beyond = second - drawn
+    part = np.divide(most - drawn, beyond, where=(second > most) & (beyond > 0), out=np.ones_like(second))
+    second = drawn + np.clip(part.min(axis=1, keepdims=True), 0, 1) * beyond
     factor = np.ones(len(distances))
-    second_pull = np.ones_like(home.T, np.float64)
+    second_pull = np.ones_like(home.T)
     for _ in range(DISTANCE_ROUNDS):
         between = factor[bins]
         for _ in range(SCALINGS):

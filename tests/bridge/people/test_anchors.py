@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge.gravity import distance_bins
-from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors, anchor_distribution, pair_anchors
+from ppmtf_jax.bridge.people.anchors import MOST_SECOND, NOWHERE, Anchors, anchor_distribution, couple, pair_anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import VisitCounts
@@ -111,3 +111,27 @@ def test_at_one_point_all_pairs_are_as_far():
     space, uniform = space_of(at_one_point(3)), np.full((1, 3), 1 / 3)
     joint = joint_of(pair_anchors(anchors, np.zeros(3, int), uniform, uniform, space), space.cell)
     np.testing.assert_allclose(joint[0], (1 - np.eye(3)) / 6, rtol=1e-5)
+
+
+def test_second_places_stay_possible_where_nearly_everybody_has_one_home():
+    """99 % live at place 0, so at most 1 % can have their second place there; wanted are 1.5 %.
+
+    Scalings that go for 1.5 % take the pull of every other place to 0: then nobody of place 0 has a second place.
+    """
+    home, second = np.array([[0.99, 0.006, 0.004]]), np.array([[0.015, 0.6, 0.385]])
+    same = np.zeros((3, 3), int)
+    pairs = couple(home, second, np.ones(1), np.ones(1), same, np.arange(3))
+    assert (pairs.home_pull > 1e-6).all()
+    assert (pairs.second_pull > 1e-6).all()
+    joint = joint_of(pairs, np.arange(3))[0]
+    np.testing.assert_allclose(joint.sum(axis=1), home[0], rtol=1e-5)
+    # As near as possible: 90 % of the possible 1 %, and the others as drawn among the places that are not the home.
+    assert joint.sum(axis=0)[0] == pytest.approx(MOST_SECOND * 0.01, rel=1e-5)
+    assert np.abs(joint.sum(axis=0) - second[0]).sum() / 2 < 0.01
+
+
+def test_two_places_have_one_pair_each_way():
+    """Whatever is wanted of the second places, they are where the home is not."""
+    home, second = np.array([[0.9, 0.1]]), np.array([[0.8, 0.2]])
+    joint = joint_of(couple(home, second, np.ones(1), np.ones(1), np.zeros((2, 2), int), np.arange(2)), np.arange(2))[0]
+    np.testing.assert_allclose(joint, [[0, 0.9], [0.1, 0]], atol=1e-6)
