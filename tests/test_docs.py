@@ -14,11 +14,13 @@ import ppmtf_jax
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.cli.listing import markdown_tables
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.synthesizers.convergence import COUPLINGS
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from tests.bridge.examples import try_few_settings
+from tests.commands import works
 from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of
 
 DOCS = ROOT / "docs"
@@ -46,6 +48,20 @@ def test_python_runs(page, tmp_path, monkeypatch):
     names = {}
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
+
+
+def test_gaps_of_the_data_of_the_start_page_are_filled(tmp_path, monkeypatch):
+    """Its commands up to `complete`, on fewer people, and with seeds, so that a failure comes again."""
+    monkeypatch.chdir(tmp_path)
+    try_few_settings(monkeypatch)
+    lines = [words for words in command_lines(text_of(DOCS / "start.md")) if "city" in " ".join(words)]
+    steps = {words[0]: words for words in reversed(lines) if words[0] in ("import", "fit", "complete")}
+    steps["import"][steps["import"].index("1000")] = "200"
+    said = [works(*steps[name], "--seed", 0, "--quiet") for name in ("import", "fit", "complete")]
+    assert "stay as they are" not in said[-1]
+    whole = Traces.load(tmp_path / "whole")
+    assert whole.n_users == 160
+    assert whole.n_events == len(whole.trace_table()[0]) * whole.time_grid.n_instants
 
 
 def test_the_page_on_privacy_has_the_rules_of_the_bridge_in_full():

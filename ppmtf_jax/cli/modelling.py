@@ -137,13 +137,13 @@ def complete(
     """Fill the gaps of real traces: where people were when nothing was recorded.
 
     If a trace has an event in a period, such as a day, it gets an event at every instant of this period. Recorded
-    events stay as they are. The completed traces contain real events: keep them as private as the data. Only you can
-    read them.
+    events stay as they are. Pieces of traces that the model cannot complete are named, and keep their recorded events.
+    The completed traces contain real events: keep them as private as the data. Only you can read them.
     """
     inputs, own_seed = [model, traces], draw_seed(seed)
     check_output_folder(out, COMPLETED, overwrite=overwrite, inputs=inputs)
     fitted, given = FittedModel.load(model), Traces.load(traces, progress=not quiet)
-    whole = complete_gaps(fitted, given, settings, seed=own_seed, progress=not quiet)
+    whole = complete_gaps(fitted, given, settings, seed=own_seed, progress=not quiet, say=tell)
     about = {"how": settings.how, "model": fitted.checksum, "seed": own_seed._asdict()}
     with output_folder(out, COMPLETED, about=about, overwrite=overwrite, inputs=inputs) as partial:
         whole.write_into(partial)

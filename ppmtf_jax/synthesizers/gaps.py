@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -49,6 +51,7 @@ def complete(
     *,
     seed: int | Seed | None = None,
     progress: bool = False,
+    say: Callable[[str], None] = warnings.warn,
     **named_settings: Any,
 ) -> Traces:
     """Fill the gaps of each trace with places, under the model's law for its user.
@@ -73,6 +76,10 @@ def complete(
         Reproduces random completions, and all completions of people who remember. Each completion depends on the seed,
         the user, the trace number and the first period, but not on other traces. By default it comes from the operating
         system.
+    say : function of a text
+        Is told which pieces of traces were not completed, because an event is impossible under the model (under sgd,
+        for example, a move that nobody made), or too improbable for the particles of people who remember. These pieces
+        keep their known events alone.
     **named_settings
         Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
 
@@ -84,9 +91,8 @@ def complete(
     Notes
     -----
     Raises `InputError`: the traces have another grid, another place table or unknown users; the model has no
-    likelihoods, or its traces have gaps themselves; known events are impossible under the model (under sgd, for
-    example, moves that nobody made), or too improbable for the particles of people who remember; or memory is too small
-    (see `trace_models.completion`).
+    likelihoods, or its traces have gaps themselves; nothing could be completed; or memory is too small (see
+    `trace_models.completion`).
 
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
     `bridge.people.completion`. Their home and second place are sought among the 12 known places with the most events
@@ -128,12 +134,15 @@ def complete(
         places[of_length, :each], impossible_at[of_length] = complete_rows(model, *given, chosen.how, progress)
     within &= np.repeat(has_events, grid.period, axis=1)
 
-    if (impossible := np.flatnonzero(impossible_at != ABSENT)).size:
-        some = impossible[:N_EXAMPLES]
-        names = zip(traces.user_ids[user[some]], trace[some], instant[some, impossible_at[some]], strict=True)
-        examples = tuple(f"user {name}, trace {number}, instant {at}" for name, number, at in names)
-        expected, found, way_out = _unreached(model)
-        raise InputError("completion", [Problem(expected, found, len(impossible), examples, way_out)])
+    is_left = impossible_at != ABSENT
+    if is_left.any():
+        text = _left(model, traces, user[is_left], trace[is_left], instant[is_left, impossible_at[is_left]], len(users))
+        if is_left.all():
+            raise InputError("completion", [text])
+        say(text)
+    # What is left stays as it was recorded.
+    places[is_left] = known[is_left]
+    within &= ~is_left[:, None] | (known != ABSENT)
     columns = {"instant": instant[within], "place": places[within]}
     of_row = within.sum(axis=1)
     columns |= {"user": np.repeat(user, of_row), "trace": np.repeat(trace, of_row)}
@@ -141,14 +150,21 @@ def complete(
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
 
 
-def _unreached(model: FittedModel) -> tuple[str, str, str]:
-    """What a problem says of rows that the model did not complete: expected, found, and a way out."""
+def _left(
+    model: FittedModel, traces: Traces, user: np.ndarray, trace: np.ndarray, instant: np.ndarray, n_rows: int
+) -> str:
+    """What is said of rows that the model cannot complete; `instant`: their first event that it cannot reach."""
+    first = [(traces.user_ids[u], t, i) for u, t, i in zip(user, trace, instant, strict=True)][:N_EXAMPLES]
+    examples = ", ".join(f"user {name}, trace {number}, instant {at}" for name, number, at in first)
+    n_users = len(np.unique(user))
+    what = f"{len(user)} of {n_rows} pieces of traces, of {n_users} user{'s' * (n_users > 1)}, stay as they are: "
     if isinstance(model.trace_model, RememberingBridge):
-        way_out = "The event may be impossible under the model, or possible but too improbable for the particles. "
-        way_out += 'Try another seed, mend these events, or fit with memory="none" (--set memory=none)'
-        return "known events that a particle reaches", "rows in which none did", way_out
-    way_out = "Take a model in which every move is possible, such as bridge, or mend these events"
-    return "known events that are possible under the model", "periods with impossible ones", way_out
+        why = "an event is impossible under the model, or too improbable for its particles"
+        way_out = 'Try another seed, or fit with memory="none" (--set memory=none)'
+    else:
+        why = "an event is impossible under the model"
+        way_out = "Take a model in which every move is possible, such as bridge"
+    return f"{what}{why} (first: {examples}). {way_out}."
 
 
 def _instants_of_one(model: FittedModel, traces: Traces) -> int:

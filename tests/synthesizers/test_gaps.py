@@ -93,12 +93,21 @@ def test_completed_traces_are_real_ones_of_no_model(train, model):
     assert complete(model, claimed).origin is None
 
 
-def test_moves_that_nobody_made_are_refused_with_user_trace_and_instant(train):
+@pytest.mark.parametrize("how", ["most-probable", "random"])
+def test_what_is_impossible_stays_and_is_named_and_the_rest_is_completed(how):
     stays = to_traces([(u, 0, i, 0) for u in (7, 8) for i in range(PERIOD)], PLACES, GRID)
-    strange = to_traces([(7, 0, 0, 0), (8, 3, 4, 0), (8, 3, 6, 1)], PLACES, GRID)
-    for how in ("most-probable", "random"):
-        with pytest.raises(InputError, match=r"\(1 row\), first: user 8, trace 3, instant 6. Take a model"):
-            complete(fit(stays, "sgd"), strange, how=how)
+    # Nobody made the move to place 1.
+    impossible = [(8, 3, 4, 0), (8, 3, 6, 1)]
+    strange, model, said = to_traces([(7, 0, 0, 0), *impossible], PLACES, GRID), fit(stays, "sgd"), []
+    whole = complete(model, strange, how=how, say=said.append)
+    assert rows(whole) == {*((7, 0, i, 0) for i in range(PERIOD)), *impossible}
+    assert len(said) == 1
+    assert "1 of 2 pieces of traces, of 1 user," in said[0]
+    assert "(first: user 8, trace 3, instant 6)" in said[0]
+    with pytest.warns(UserWarning, match="1 of 2 pieces"):
+        complete(model, strange, how=how)
+    with pytest.raises(InputError, match="1 of 1 pieces"):
+        complete(model, to_traces(impossible, PLACES, GRID), how=how)
 
 
 def test_users_with_single_events_only():
@@ -151,5 +160,5 @@ def test_a_person_who_remembers_has_one_home_in_all_periods(train, model, stand_
         assert whole.instant.tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14]
         assert whole.place.tolist() == [2] * 8 + [4] * 4 + [3] * 3
     moved = to_traces([(0, 0, 1, 2), (0, 0, 9, 3)], PLACES, GRID)
-    with pytest.raises(InputError, match=r"instant 9\. .*or possible but too improbable .*memory=.none"):
+    with pytest.raises(InputError, match=r"too improbable .*instant 9\).*memory=.none"):
         complete(people, moved)
