@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.runs import stable_order
 from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces
-from ppmtf_jax.data.traces import Traces, TraceSet, renumbered
+from ppmtf_jax.data.traces import Traces, TraceSet, checked_mask, renumbered
 from ppmtf_jax.runtime.devices import from_all_processes, own_items
 
 # Smaller sets stay in memory.
@@ -149,6 +149,7 @@ def select_traces(traces: TraceSet, keep: Bool[np.ndarray, " trace"]) -> StoredT
     5
     """
     user_of_trace, trace = traces.trace_table()
+    keep = checked_mask(keep, len(trace), "traces")
     is_present = np.zeros(traces.n_users, bool)
     is_present[user_of_trace[keep]] = True
     number, friendships = renumbered(is_present, traces.friendships)

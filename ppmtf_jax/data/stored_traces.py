@@ -32,7 +32,7 @@ from ppmtf_jax.data.trace_set import (
     trace_files,
     write_about,
 )
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices, renumbered
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, chosen_users, facts_of_marker, friend_indices, renumbered
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.devices import (
     is_first_process,
@@ -109,8 +109,7 @@ class StoredTraces(TraceSet):
         return self.rows or Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
 
     def select_users(self, indices: np.ndarray) -> Traces:
-        chosen = np.zeros(self.n_users, bool)
-        chosen[indices] = True
+        chosen = chosen_users(indices, self.n_users)
         number, pairs = renumbered(chosen, self.friendships)
 
         def select(rows: EventRows, keep: np.ndarray, number: np.ndarray) -> EventRows:

@@ -114,7 +114,11 @@ class TraceSet(abc.ABC):
 
     @abc.abstractmethod
     def select_users(self, indices: np.ndarray) -> Traces:
-        """The traces of some users, in memory."""
+        """The traces of some users, in memory, with the friendships among them.
+
+        `indices`: indices of users, or one boolean per user. Raises `InputError`: there is no such user, or none of
+        them has an event.
+        """
 
     @abc.abstractmethod
     def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -466,20 +470,12 @@ class Traces(TraceSet):
         return replace(traces, **facts_of_marker(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
-        """The traces of some users, given by index or by one boolean per user; friendships among these users stay."""
-        indices = np.asarray(indices)
-        fits = indices.shape == (self.n_users,) if indices.dtype == bool else _are_indices(indices, self.n_users)
-        if not fits:
-            expected = f"indices from 0 to {self.n_users - 1}, or {self.n_users} booleans, one a user"
-            raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
-        chosen = np.zeros(self.n_users, bool)
-        chosen[indices] = True
-        return self.select_events(np.repeat(chosen, self._events_per_user()))
+        return self.select_events(np.repeat(chosen_users(indices, self.n_users), self._events_per_user()))
 
     def select_traces(self, keep: np.ndarray) -> Traces:
         """Some of the traces: `keep` has one boolean for each row of `trace_table`."""
         first = np.flatnonzero(self._begins_trace())
-        keep = _checked_mask(keep, len(first), "traces")
+        keep = checked_mask(keep, len(first), "traces")
         return self.select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
 
     def select_events(self, keep: np.ndarray) -> Traces:
@@ -487,7 +483,7 @@ class Traces(TraceSet):
 
         Raises `InputError`: `keep` is something else, such as indices, or no event is kept.
         """
-        keep = _checked_mask(keep, self.n_events, "events")
+        keep = checked_mask(keep, self.n_events, "events")
         if not keep.any():
             raise InputError("traces", [Problem("at least one event to keep", "none")])
         present = np.zeros(self.n_users, bool)
@@ -599,7 +595,26 @@ def check_traces(value: object, what: str) -> None:
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
 
 
-def _checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
+def chosen_users(indices: np.ndarray, n_users: int) -> np.ndarray:
+    """Whether each user is chosen, shape (users,), from their indices or from one boolean per user."""
+    indices = np.asarray(indices)
+    if indices.dtype == bool:
+        fits = indices.shape == (n_users,)
+    else:
+        is_list = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
+        fits = is_list and not ((indices < 0) | (indices >= n_users)).any()
+    if not fits:
+        expected = f"indices from 0 to {n_users - 1}, or {n_users} booleans, one a user"
+        raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
+    chosen = np.zeros(n_users, bool)
+    chosen[indices] = True
+    if not chosen.any():
+        raise InputError("users to keep", [Problem("at least one user to keep", "none")])
+    return chosen
+
+
+def checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
+    """The booleans `keep`, one for each of `n` traces or events (`what`); anything else is an `InputError`."""
     keep = np.asarray(keep)
     if keep.dtype != bool or keep.shape != (n,):
         found = f"{keep.dtype} array of shape {keep.shape}"
@@ -607,11 +622,6 @@ def _checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
         one_each = f"{n} booleans, one {'an' if what == 'events' else 'a'} {what[:-1]}"
         raise InputError(f"{what} to keep", [Problem(one_each, found, way_out=way_out)])
     return keep
-
-
-def _are_indices(values: np.ndarray, n: int) -> bool:
-    is_whole = values.ndim == 1 and (not len(values) or np.issubdtype(values.dtype, np.integer))
-    return bool(is_whole and (not len(values) or (values.min() >= 0 and values.max() < n)))
 
 
 def facts_of_marker(folder: PathLike, *, together: bool = False) -> dict[str, Any]:

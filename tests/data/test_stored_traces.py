@@ -91,6 +91,17 @@ def test_some_users_are_read(whole, tmp_path, users):
     assert_same(open_traces(tmp_path / "set").select_users(np.array(users)), whole.select_users(np.array(users)))
 
 
+@pytest.mark.parametrize(
+    "which", [[-1], [N_USERS], [True], [], [False] * N_USERS], ids=["-1", "past", "one", "0", "no"]
+)
+def test_users_that_are_not_there_are_refused(whole, tmp_path, which):
+    """As by traces in memory: index -1 is not the last user."""
+    whole.save(tmp_path / "set")
+    for traces in (open_traces(tmp_path / "set"), whole):
+        with pytest.raises(InputError, match="users to keep"):
+            traces.select_users(np.array(which))
+
+
 def test_a_set_that_does_not_fit_into_memory_is_opened_but_not_loaded(whole, tmp_path, monkeypatch):
     whole.save(tmp_path / "set")
     with_gigabytes(monkeypatch, 1e-6)

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -393,9 +395,13 @@ def test_part_of_the_traces():
 )
 def test_only_a_mask_of_the_right_length_keeps_traces(keep):
     """This is the gate of a release: indices gave 1 user of 60, and not those that were meant."""
-    (problem,) = problems_of(traces().select_traces, np.array(keep))
-    assert problem.startswith("expected 2 booleans, one a trace; found")
-    assert "np.isin" in problem
+    selections = [traces().select_traces]
+    if np.array(keep).dtype == bool and np.ndim(keep) == 1:  # other types are refused by the check of annotations
+        selections.append(partial(select_traces, traces()))
+    for select in selections:
+        (problem,) = problems_of(select, np.array(keep))
+        assert problem.startswith("expected 2 booleans, one a trace; found")
+        assert "np.isin" in problem
 
 
 @pytest.mark.parametrize("keep", [[0, 1], [True], [True] * 5, [1.0] * 4, True], ids=str)
