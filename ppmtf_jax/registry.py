@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Protocol, TypeVar, runtime_checkable
@@ -51,7 +52,8 @@ class Registry(Mapping[str, Entry]):
     def __init__(self, what: str, package: str, first: Sequence[str] = ()):
         self.what, self.package, self.first = what, package, first
         self._entries: dict[str, Entry] = {}
-        self._discovered = False
+        self._lock = threading.RLock()
+        self._discovering = self._discovered = False
 
     def register(self, entry: Entry) -> Entry:
         """Add an entry.
@@ -97,13 +99,21 @@ class Registry(Mapping[str, Entry]):
         return len(self._entries)
 
     def _discover(self) -> None:
-        if self._discovered:
-            return
-        self._discovered = True
-        try:
-            for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
-                importlib.import_module(f"{self.package}.{module.name}")
-        except BaseException:
-            # After an error, such as a taken name, later look-ups fail too, instead of finding too few entries.
-            self._discovered = False
-            raise
+        """Import all modules of the package, once; other threads wait until all entries are there."""
+        with self._lock:
+            if self._discovered or self._discovering:
+                return
+            self._discovering = True
+            try:
+                for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
+                    before = dict(self._entries)
+                    try:
+                        importlib.import_module(f"{self.package}.{module.name}")
+                    except BaseException:
+                        # The next look imports this module again, and fails for the same reason. An entry that stayed
+                        # would give another reason: that its name is taken.
+                        self._entries = before
+                        raise
+                self._discovered = True
+            finally:
+                self._discovering = False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -40,6 +42,29 @@ def test_a_name_that_was_taken_is_told_at_every_look(animals):
     for _ in range(2):
         with pytest.raises(InputError, match=r"a name that is free; found 'dog'\. Choose another name"):
             list(animals)
+
+
+def test_a_module_that_failed_tells_why_at_every_look(animals, tmp_path):
+    """Its entry must not stay: the second look would say that the name is taken."""
+    (tmp_path / "zoo" / "dog.py").write_text("import zoo\nzoo.add('dog')\nimport kennel\n")
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="kennel"):
+            list(animals)
+    (tmp_path / "zoo" / "dog.py").write_text("import zoo\nzoo.add('terrier')\n")
+    importlib.invalidate_caches()
+    assert list(animals) == ["cat", "owl", "terrier"]
+
+
+def test_another_thread_waits_until_all_entries_are_there(animals, tmp_path):
+    import zoo
+
+    found = []
+    other = threading.Thread(target=lambda: found.append(list(animals)))
+    zoo.look = lambda: (other.start(), other.join(timeout=0.2))
+    (tmp_path / "zoo" / "cat.py").write_text("import zoo\nzoo.add('cat')\nzoo.look()\n")
+    assert list(animals) == ["cat", "dog", "owl"]
+    other.join()
+    assert found == [["cat", "dog", "owl"]]
 
 
 def test_an_entry_of_ones_own_stands_beside_the_others(animals):
