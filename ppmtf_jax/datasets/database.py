@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.files import remove
 from ppmtf_jax.runtime.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def database() -> Iterator[Connection]:
         raise InputError("import", [problem]) from error
     finally:
         os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def room_of(n_rows: int, n_columns: int, kind: type[np.integer]) -> Shaped[np.ndarray, "column row"]:

@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import stat
+import sys
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -68,8 +69,10 @@ def remove_unfinished() -> None:
     """Remove all unfinished outputs, because the process is about to end; another thread may still be writing them."""
     for path in list(_unfinished):
         for _ in range(10):
-            with suppress(OSError):
+            with suppress(OSError, InputError):
                 remove(path)
+        if os.path.lexists(path):
+            sys.stderr.write(f"{path} could not be removed. It may hold data of people.\n")
 
 
 def check_apart(path: PathLike) -> None:
@@ -299,9 +302,15 @@ def make_public(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with its content, if it exists."""
+    """Remove a file, or a folder with its content, if it exists; an `InputError` says what could not be removed."""
     if path.is_dir() and not path.is_symlink():
+        # Other processes may remove the same folder at the same time.
         shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            n_files = sum(not each.is_dir() for each in path.rglob("*"))
+            way_out = "They may hold data of people: check the permissions, and remove the folder yourself"
+            found = f"one of which {n_files} files stay"
+            raise InputError(str(path), [Problem("a folder that can be removed", found, way_out=way_out)])
     elif os.path.lexists(path):
         path.unlink()
 

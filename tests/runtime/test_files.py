@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from ppmtf_jax import runtime
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import save_figure
+from ppmtf_jax.runtime import files
 from ppmtf_jax.runtime.files import (
     append_text,
     atomic_file,
@@ -21,6 +23,7 @@ from ppmtf_jax.runtime.files import (
     exclusive_use,
     make_private,
     read_own,
+    remove,
     write_text,
 )
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
@@ -234,3 +237,29 @@ def test_a_lock_that_a_killed_process_left_is_taken_over(tmp_path):
         with pytest.raises(InputError, match=f"process {os.getpid()} .* at work"), exclusive_use(tmp_path / "lock"):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_stays_is_told_with_the_number_of_its_files(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "old" / "train"
+    folder.mkdir(parents=True)
+    for name in ("traces.parquet", "places.parquet"):
+        (folder / name).touch()
+    # As where the folder may not be written to; the root user may always.
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refused)
+        patch.setattr(os, "rmdir", refused)
+        with pytest.raises(InputError, match="2 files stay"):
+            remove(folder.parent)
+        partial = files.leftover(tmp_path / "model", "partial")
+        files.create_private(partial)
+        write_text(partial / "model.npz", "numbers")
+        patch.setattr(files, "_unfinished", {partial})
+        files.remove_unfinished()
+        assert str(partial) in capsys.readouterr().err
+    remove(folder.parent)
+    remove(folder.parent)
+    assert not folder.parent.exists()
+
+
+def refused(path: object, *, dir_fd: int | None = None) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", str(path))
