@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.events import INT32_MAX
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import CountOrZero, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
@@ -168,6 +170,10 @@ def fit_trace_model(
 
 
 def _running_sum(count: np.ndarray) -> np.ndarray:
+    total = int(count.sum())
+    if total > INT32_MAX:
+        problem = Problem(f"at most {INT32_MAX:,} events", f"{total:,}", way_out="Learn from fewer users")
+        raise InputError("sgd", [problem])
     return np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
 
 

@@ -14,6 +14,8 @@ import pytest
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.synthesizers import sgd
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.base import ScoredTraceModel
@@ -160,6 +162,16 @@ def test_traces_without_any_transition(train):
     fitted = fit(Traces.from_frame(frame, train.places, train.time_grid), "sgd")
     step = all_probabilities(fitted.trace_model)[1]
     np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
+
+
+def test_more_events_than_are_counted_are_refused(train, monkeypatch):
+    """Running sums of 32 bits would begin again at -2^31."""
+    most = max(int(train.is_step().sum()), int((train.slot == train.slot[train.instant == 0][0]).sum()))
+    monkeypatch.setattr(sgd, "INT32_MAX", most - 1)
+    with pytest.raises(InputError, match=f"at most {most - 1} events; found {most}"):
+        fit(train, "sgd", seed=0)
+    monkeypatch.setattr(sgd, "INT32_MAX", most)
+    fit(train, "sgd", seed=0)
 
 
 def test_uniform(train):
