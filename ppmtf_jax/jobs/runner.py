@@ -1,8 +1,9 @@
 """The job runner: does the steps of a job that are not done yet, and makes one folder of their outputs.
 
-Every step writes complete files or none, then a stamp with two fingerprints: of everything that the step depends on
-(its settings, its input files or the fingerprints of earlier steps, the seed and the version of the library), and of
-its output. A step is skipped if both agree, so an output that was removed, changed or damaged is made again.
+Every step writes complete files or none, then a stamp with three fingerprints: of the source code of the library, of
+everything that the step depends on (the code, its settings, its input files or the fingerprints of earlier steps, and
+the seed), and of its output. A step is skipped if all agree, so an output is made again if it was removed, changed or
+damaged, or if other code made it.
 
 A job writes two folders: `release`, which can be handed to anyone, and `private`, which has everything else and which
 only the owner may read; `private/log.txt` says when each step was done and how long it took.
@@ -16,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -45,7 +45,7 @@ from ppmtf_jax.privacy.plausible_deniability import VERDICTS, PlausibleDeniabili
 from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, statement_of
 from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
-from ppmtf_jax.runtime.lineage import digest_of
+from ppmtf_jax.runtime.lineage import digest_of, digest_of_sources
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -189,17 +189,19 @@ class _Job:
 
         The step depends on its settings, on the steps `after` and, through them, on all earlier steps.
         """
-        before = [self.fingerprints[step] for step in after]
-        fingerprint = digest_of(name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before)
+        before, code = [self.fingerprints[step] for step in after], digest_of_sources()
+        fingerprint = digest_of(name, code, repr(tuple(self.seed)), repr(settings), *before)
         self.fingerprints[name] = fingerprint
         stamp = self.stamps / name
         found = stamp.read_text() if stamp.is_file() else ""
-        if found == _stamp(fingerprint, outputs):
+        if found == _stamp(code, fingerprint, outputs):
             self.skipped.append(name)
             self.say(f"{name}: done before")
             return
-        if found.startswith(fingerprint):
-            self.say(f"{name} was done before, but its output was changed, or an older version wrote it")
+        if found.split()[:2] == [code, fingerprint]:
+            self.say(f"{name} was done before, but its output was changed")
+        elif found and found.split()[0] != code:
+            self.say(f"{name} was done before, but the code of the library has changed")
         self.say(f"{name} ...")
         begin = time.perf_counter()
         try:
@@ -210,7 +212,7 @@ class _Job:
             raise
         if made:
             self.say(indent(made, "  "))
-        write_text(stamp, _stamp(fingerprint, outputs))
+        write_text(stamp, _stamp(code, fingerprint, outputs))
         seconds = time.perf_counter() - begin
         self._log(f"{name}: {seconds:.1f} s")
         self.say(f"  done in {seconds:.1f} s")
@@ -299,5 +301,5 @@ def _remove_earlier(folder: Path, kind: str) -> None:
     remove(folder)
 
 
-def _stamp(fingerprint: str, outputs: list[Path]) -> str:
-    return f"{fingerprint} {''.join(map(content_digest, outputs))}"
+def _stamp(code: str, fingerprint: str, outputs: list[Path]) -> str:
+    return f"{code} {fingerprint} {''.join(map(content_digest, outputs))}"

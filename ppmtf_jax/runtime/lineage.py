@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,15 @@ def json_of_ids(ids: np.ndarray) -> Iterator[bytes]:
         piece = json.dumps([str(each) for each in ids[first : first + IDS_AT_A_TIME].tolist()])
         yield (", " if first else "").encode() + piece[1:-1].encode()
     yield b"]"
+
+
+@cache
+def digest_of_sources() -> str:
+    """SHA-256 of the source files of the package, in hexadecimal digits: other code may make other outputs."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(f"{file.relative_to(package).as_posix()} {digest_of(file.read_text(encoding='utf-8'))}".encode())
+    return digest.hexdigest()
 
 
 def digest_of(*values: Any) -> str:

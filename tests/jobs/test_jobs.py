@@ -307,9 +307,11 @@ def test_only_what_depends_on_a_change_is_done_again(done, change, kept):
     assert run(JobConfig.load(file)).skipped == STEPS
 
 
-def test_another_version_does_all_again(done, monkeypatch):
-    monkeypatch.setattr(runner, "version", lambda _: "99.0")
-    assert run(configured(done)).skipped == []
+def test_other_code_does_all_again_and_says_so(done, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(runner, "digest_of_sources", lambda: "0" * 64)
+    assert run(configured(done), say=said.append).skipped == []
+    assert sum("the code of the library has changed" in each for each in said) == len(STEPS)
 
 
 def test_a_changed_input_does_all_again(tmp_path, no_drawing):

@@ -5,12 +5,28 @@ from __future__ import annotations
 import pytest
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.runtime.lineage import check_belong_together, digest_of
+from ppmtf_jax.runtime import lineage
+from ppmtf_jax.runtime.lineage import check_belong_together, digest_of, digest_of_sources
 
 
 def test_things_of_one_run_belong_together():
     model = {"training traces": "t", "model": "m"}
     check_belong_together("job", {"model": model, "verdicts": {**model, "verdicts": "v"}, "other": {}}, way_out="")
+
+
+def test_another_line_of_code_makes_another_digest(tmp_path, monkeypatch):
+    for name, line in (("a.py", "one = 1"), ("deep/b.py", "two = 2"), ("note.txt", "three")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(line)
+    (tmp_path / "runtime").mkdir()
+    monkeypatch.setattr(lineage, "__file__", str(tmp_path / "runtime" / "lineage.py"))
+    before = digest_of_sources.__wrapped__()
+    (tmp_path / "note.txt").write_text("four")
+    assert digest_of_sources.__wrapped__() == before
+    (tmp_path / "deep" / "b.py").write_text("two = 3")
+    changed = digest_of_sources.__wrapped__()
+    (tmp_path / "deep" / "b.py").rename(tmp_path / "deep" / "c.py")
+    assert len({before, changed, digest_of_sources.__wrapped__()}) == 3
 
 
 def test_all_that_does_not_belong_together_is_told_at_once():

@@ -8,7 +8,6 @@ import os
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from jaxtyping import Float
 from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.files import atomic_file, read_own
-from ppmtf_jax.runtime.lineage import digest_of
+from ppmtf_jax.runtime.lineage import digest_of, digest_of_sources
 
 Statistics = Float[np.ndarray, "statistic user"]
 
@@ -64,4 +63,4 @@ def shadow_digest(settings: dict[str, Any], seed: int, *real: Traces) -> str:
     told = json.dumps(settings, default=str, sort_keys=True)
     # The digest of traces leaves out users without an event.
     users = [[str(each) for each in traces.user_ids.tolist()] for traces in real]
-    return digest_of(version("ppmtf_jax"), list(STATISTICS), told, seed, users, [traces.digest for traces in real])
+    return digest_of(digest_of_sources(), list(STATISTICS), told, seed, users, [traces.digest for traces in real])
