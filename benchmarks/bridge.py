@@ -166,7 +166,7 @@ def table_rows(shared: Path) -> Iterator[Row]:
             train, test = split(data, shared, seed)
             sets, about = synthetic_sets(data, train, seed)
             found = evaluate(sets, train, test)
-            groups = next(row for row in found.rows() if row.quantity.name == "group_tv").reading.references
+            groups = next(row for row in found.rows if row.quantity.name == "group_tv").reading.references
             levels = {"group_floor": groups["floor"], "group_alike": groups["all alike"]}
             for name in found.columns:
                 values = {metric: found.value(metric, name) for metric in METRICS}

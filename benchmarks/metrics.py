@@ -82,7 +82,7 @@ def values_of_data(data: Path) -> Iterator[Row]:
                 row = {"data": name, "metric": quantity.name}
                 row |= {column: round(found.value(quantity.name, column), 4) for column in found.columns}
                 row["references"] = ", ".join(f"{a} {b:.4f}" for a, b in reading.references.items()) if reading else ""
-                yield row | {"caveat": reading.caveat if reading else ""}
+                yield row | {"caveats": ", ".join(each.code for each in reading.caveats) if reading else ""}
 
 
 def main() -> None:

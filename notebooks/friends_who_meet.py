@@ -152,8 +152,8 @@ FRIEND_ROWS += ["pair_meetings_tv", "friends_tv", "clustering"]
 OTHER_ROWS = ["tp_tv", "stay_difference", "mia_advantage", "mia_chance", "reid_rate"]
 
 evaluation = evaluate({name: each.traces for name, each in made.items()}, train, test)
-shown = [row for row in evaluation.rows() if row.quantity.name in FRIEND_ROWS + OTHER_ROWS]
-rich.print(format_table(Evaluation.of_rows(evaluation.columns, shown)))
+shown = [row for row in evaluation.rows if row.quantity.name in FRIEND_ROWS + OTHER_ROWS]
+rich.print(format_table(Evaluation(evaluation.columns, shown)))
 
 # %% [markdown]
 # There is no re-identification rate: a synthetic person represents nobody, so there is nobody to find. An attacker can

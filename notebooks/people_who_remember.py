@@ -109,7 +109,7 @@ wanted = [
     "od_tv",
     "group_tv",
 ]
-titles = {row.quantity.name: row.quantity.title for row in evaluation.rows()}
+titles = {row.quantity.name: row.quantity.title for row in evaluation.rows}
 pd.DataFrame(
     {column: [evaluation.value(name, column) for name in wanted] for column in evaluation.columns},
     index=[titles[name] for name in wanted],
@@ -199,7 +199,7 @@ plt.show()
 # %%
 evaluation = evaluate({"synthetic": windows}, train, test)
 wanted = ["events_w1", "event_gap_tv", "stay_any_gap_difference", "return_difference", "daily_motif_tv", "tp_tv"]
-titles = {row.quantity.name: row.quantity.title for row in evaluation.rows()}
+titles = {row.quantity.name: row.quantity.title for row in evaluation.rows}
 pd.DataFrame(
     {column: [evaluation.value(name, column) for name in wanted] for column in evaluation.columns},
     index=[titles[name] for name in wanted],

@@ -79,7 +79,7 @@ lines = {
 }
 swept = compare(train, test, [each for line in lines.values() for each in line], n_seeds=1, traces_per_user=1).mean()
 names = iter(swept.columns)
-quantities = {row.quantity.name: row.quantity for row in swept.rows()}
+quantities = {row.quantity.name: row.quantity for row in swept.rows}
 utility, privacy = ["tp_tv", "tm_emd_y", "vf_tv"], ["reid_rate", "mia_advantage"]
 
 

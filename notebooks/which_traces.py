@@ -104,7 +104,7 @@ questions = {
     "top_place_w1": "How much of the day is one at the main place?",
     "radius_w1_km": "How far from the middle of the day's places is one?",
 }
-rows = {row.quantity.name: row for row in evaluation.rows()}
+rows = {row.quantity.name: row for row in evaluation.rows}
 
 
 def nearer(name):

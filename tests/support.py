@@ -90,4 +90,9 @@ def evaluation_of(
         EvaluationRow(quantity, "utility", list(values), known.get(quantity.name, Interpretation()))
         for quantity, values in numbers
     ]
-    return Evaluation.of_rows(columns, rows)
+    return Evaluation(list(columns), rows)
+
+
+def codes(reading: Interpretation) -> list[str]:
+    """Codes of the caveats of a number."""
+    return [each.code for each in reading.caveats]

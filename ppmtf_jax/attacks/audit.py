@@ -116,6 +116,7 @@ def reidentification_attacks(
     seed: int = 0,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    on_refused: Callable[[str, InputError], None] = lambda *_: None,
 ) -> list[Reidentified]:
     """Attack traces with every estimator; the strongest comes first.
 
@@ -132,6 +133,8 @@ def reidentification_attacks(
         Names, each with settings if wanted, as in "tf rank=8". By default all estimators.
     say : callable
         Receives progress messages.
+    on_refused : callable
+        Receives the title of each default estimator that does not suit the data, and the reason.
 
     Examples
     --------
@@ -160,6 +163,7 @@ def reidentification_attacks(
             if estimators is not None or (number == len(parsed) - 1 and not found):
                 raise
             say(f"{name} was left out: {error}")
+            on_refused(entry.title, error)
             continue
         left = anonymized.select_events(_left_after_deletion(anonymized, matrices, chosen, seed))
         scores = score_traces(left, matrices, first_place=chosen.first_place, max_gap=chosen.max_gap, progress=progress)

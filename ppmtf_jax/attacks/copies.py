@@ -22,7 +22,7 @@ from ppmtf_jax.attacks.registry import register_attack
 from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
 from ppmtf_jax.attacks.unicity import at_most, unicity
 from ppmtf_jax.data.comparable import check_same_places
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Windows, is_complete, same_period
 from ppmtf_jax.errors import InputError, Problem
@@ -216,9 +216,9 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
         return [Interpretation()] * 5
     readings = [Interpretation()]
     for each in (found.copied_run, found.nearest_share):
-        far, caveat = {TEST_USERS: each.held_out_share_far}, SATURATED if each.is_saturated else ""
+        far, caveats = {TEST_USERS: each.held_out_share_far}, caveat_if(each.is_saturated, "saturated", SATURATED)
         alarm = math.inf if each.is_saturated else COPIED.alarm(each.n_users)
-        readings += [Interpretation({TEST_USERS: each.held_out_mean}), Interpretation(far, caveat, alarm)]
+        readings += [Interpretation({TEST_USERS: each.held_out_mean}), Interpretation(far, caveats, alarm)]
     return readings
 
 

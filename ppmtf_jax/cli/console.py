@@ -8,9 +8,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-FEW_PASSED = 0.25
-"""If less than this share of the traces passed, the command warns that they are few."""
-
 console = Console()
 complaints = Console(stderr=True)
 
@@ -22,6 +19,9 @@ def tell(text: str) -> None:
 
 def warn_of_few(n_passed: int, n_traces: int) -> None:
     """Warn if so few traces passed the privacy test that they are not representative of people."""
+    # Commands that print no warning do not wait for the import.
+    from ppmtf_jax.evaluation.judgement import FEW_PASSED
+
     if 0 < n_passed < FEW_PASSED * n_traces:
         tell(
             f"Only {n_passed} of {n_traces} traces passed: they are not representative, because only traces that "

@@ -8,7 +8,7 @@ from typing import Annotated
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import Quiet, argument, option, with_settings
-from ppmtf_jax.evaluation.fitness import Fitness
+from ppmtf_jax.evaluation.judgement import Fitness
 from ppmtf_jax.evaluation.report import ReportSettings, Status
 from ppmtf_jax.jobs.report import report_run
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Int
@@ -20,6 +20,9 @@ from ppmtf_jax.settings import Settings
 
 Result = TypeVar("Result")
 Memo = dict[tuple[Any, ...], Any]
+Scale = Literal["share", "places", "nights", "events", "hours", "bits", "none"]
+"""What kind of difference a number is; `evaluation.judgement` says how large one is an error. "none": that depends on
+the data, as for distances in towns of different sizes."""
 NEAR_TRAINING = "near Training"
 """A good value of a distance that is above 0 even between two groups of real people."""
 
@@ -44,6 +47,8 @@ class MetricInfo:
         A good value in words, such as "near 0".
     undefined : str
         When it is NaN, or "" if never.
+    scale : Scale
+        By which yardstick a difference is judged.
 
     Examples
     --------
@@ -61,6 +66,7 @@ class MetricInfo:
     direction: Literal["lower", "higher", "zero", "none"] = "lower"
     good_value: str = NEAR_TRAINING
     undefined: str = ""
+    scale: Scale = "none"
 
     @property
     def better(self) -> str:
@@ -86,6 +92,18 @@ class MetricInfo:
         return {"lower": value, "higher": -value, "zero": abs(value), "none": 0.0}[self.direction]
 
 
+class Caveat(NamedTuple):
+    """Why a number says little on the data at hand: a code, such as "few_values", and a sentence without its stop."""
+
+    code: str
+    text: str
+
+
+def caveat_if(applies: bool | np.bool_, code: str, text: str) -> tuple[Caveat, ...]:
+    """The caveats of an `Interpretation`: this one, or none."""
+    return (Caveat(code, text),) if applies else ()
+
+
 @dataclass(frozen=True)
 class Interpretation:
     """How to interpret a number on the data at hand; depends on the real sets alone.
@@ -94,15 +112,15 @@ class Interpretation:
     ----------
     references : dict of str to float
         Numbers to compare with, by name, such as the number of a random half of the same users ("floor").
-    caveat : str
-        Why the number says little on these data, a line for each reason, or "".
+    caveats : tuple of Caveat
+        Why the number says little on these data.
     alarm : float
         A number of synthetic traces above this limit is an alarm: it exceeds, by a margin that matters, what chance
         gives on these data. Infinite if there is no alarm.
     """
 
     references: dict[str, float] = field(default_factory=dict)
-    caveat: str = ""
+    caveats: tuple[Caveat, ...] = ()
     alarm: float = math.inf
 
     def held_against(self) -> dict[str, float]:

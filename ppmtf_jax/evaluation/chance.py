@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from ppmtf_jax.data.measurement import Comparison, part_of_trace
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -25,13 +25,6 @@ PARTS, FEW = 8, 9
 N_FEW, MANY = 5, 20_000
 """Number of draws of as many real windows as there are synthetic traces. If the synthetic traces have as many events as
 `MANY` complete periods, a draw takes long, and two draws are enough."""
-
-
-class Chance(NamedTuple):
-    """What chance does to a number of real people."""
-
-    standard_error: float = 0.0  # NaN if it is not known
-    few: float = math.nan  # mean over samples of as many real windows as synthetic traces; NaN if nothing was drawn
 
 
 def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chance]:

@@ -13,6 +13,7 @@ from ppmtf_jax.data.comparable import check_comparable, index_of_ids
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
@@ -22,7 +23,6 @@ from ppmtf_jax.streams import Stage, numpy_stream
 MOST_USERS = 250_000
 """Of larger sets, a random sample of this size is measured."""
 UNIFORM_SEED = 0
-UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so the number says nothing about a synthesizer"
 
 
 def evaluate(
@@ -104,7 +104,7 @@ def evaluate(
             # `pop` frees the statistics of a synthetic set after its measurement.
             task = tasks.pop(0)
             values[task.column] |= task.measured(advance)
-    return Evaluation.of_rows(list(values), _rows_of(wanted, values, readings), lineage, sampled)
+    return Evaluation(list(values), _rows_of(wanted, values, readings), lineage, sampled)
 
 
 def sizes_of_sampled(whole: Mapping[str, TraceSet], measured: Mapping[str, Traces]) -> dict[str, int]:
@@ -202,10 +202,7 @@ def _rows_of(
         found = {column: of_column[quantity.name] for column, of_column in values.items()}
         reading = readings.get(quantity.name, Interpretation())
         references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
-        reasons = reading.caveat.splitlines()
-        if kind == "utility" and quantity.prefers(found[UNIFORM], found[TRAINING]):
-            reasons.insert(0, UNIFORM_IS_BETTER)
-        rows.append(
-            Row(quantity, kind, list(found.values()), Interpretation(references, "\n".join(reasons), reading.alarm))
-        )
+        is_better = kind == "utility" and quantity.prefers(found[UNIFORM], found[TRAINING])
+        caveats = ((UNIFORM_IS_BETTER,) if is_better else ()) + reading.caveats
+        rows.append(Row(quantity, kind, list(found.values()), replace(reading, references=references, caveats=caveats)))
     return rows

@@ -1,10 +1,12 @@
 """All thresholds by which the library judges whether synthetic traces are fit for a use.
 
-Verdicts and lights of utility all use these thresholds, so that they cannot disagree; `privacy.limits` has the
-thresholds of risk. A number of synthetic traces is compared with the same number of the training users, who are real
-people: no synthetic traces need to be closer to the test users than other real people are. A difference that chance
-alone explains is no error. The rest of the difference is measured on a yardstick: with many people, even an error that
-matters to nobody is larger than chance explains.
+Verdicts, lights and caveats of utility, and warnings of few passed traces, all use these thresholds, so that they
+cannot disagree. The thresholds of risk are in `privacy.limits`, because releases and attacks need them too.
+
+A number of synthetic traces is compared with the same number of the training users, who are real people: no synthetic
+traces need to be closer to the test users than other real people are. A difference that chance alone explains is no
+error. The rest of the difference is measured on a yardstick: with many people, even an error that matters to nobody is
+larger than chance explains.
 """
 
 from __future__ import annotations
@@ -16,9 +18,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
-from ppmtf_jax.data.measurement import Interpretation, MetricInfo
-from ppmtf_jax.evaluation.chance import Chance
-from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
+from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo, Scale
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
 from ppmtf_jax.privacy.limits import Status
 
@@ -35,27 +35,45 @@ FLOOR = "floor"
 
 
 class Yardstick(NamedTuple):
-    """The error that counts as 1 for numbers of some units."""
+    """The error that counts as 1 for numbers of a scale, `what` they are, and why the error is so large."""
 
-    units: tuple[str, ...]  # beginnings of `MetricInfo.unit`
+    what: str
     length: float
     reason: str
 
 
-YARDSTICKS = (
-    Yardstick(
-        ("total variation", "share", "relative error", "rank correlation"),
-        1.0,
-        "A share of people, moves or events: 1 is all of them.",
+YARDSTICKS: dict[Scale, Yardstick] = {
+    "share": Yardstick("shares and total variations", 1.0, "A share of people, moves or events: 1 is all of them."),
+    "nights": Yardstick(
+        "places of nights", 5.0, "People sleep at one or two places a week: a quarter of a place is no error."
     ),
-    Yardstick(("places a week",), 5.0, "People sleep at one or two places a week: a quarter of a place is no error."),
-    Yardstick(("places", "events"), 10.0, "People visit some ten places in a week: half a place is hardly an error."),
-    Yardstick(("hours",), 10.0, "Plans are made in hours: half an hour is hardly an error."),
-    Yardstick(("bits", "log2 of a ratio"), 5.0, "A quarter of a bit is a factor of 1.2."),
-    Yardstick(("km", "bins"), math.inf, "Distances depend on the size of the town: the error of random places counts."),
-)
+    "places": Yardstick("places", 10.0, "People visit some ten places in a week: half a place is hardly an error."),
+    "events": Yardstick("events", 10.0, "People have some ten events in a week: half an event is hardly an error."),
+    "hours": Yardstick("hours", 10.0, "Plans are made in hours: half an hour is hardly an error."),
+    "bits": Yardstick("bits", 5.0, "A quarter of a bit is a factor of 1.2."),
+    "none": Yardstick(
+        "other numbers", math.inf, "Distances depend on the size of the town: the error of random places counts."
+    ),
+}
 """Where random places have a smaller error than the yardstick, their error is the yardstick, so that random places are
 never fit. This does not hold for numbers that are best at 0, such as differences of shares."""
+FEW_VALUES, FEW_OF_PAIRS = 30, 100
+"""A number from fewer values of test users, or from fewer meetings or friendships, has a caveat. The relative standard
+deviation of 100 counts is 10 %; pairs of the same person are not independent."""
+LARGE_PART = 0.2
+"""A metric has a caveat if more than this share of the averaged items cannot be compared or has a conventional value. A
+total variation is at most 1, so these items can change the mean by this share. Synthesizers differ by less."""
+LITTLE_MEMORY = 3
+"""Windows with at most this many events show little memory."""
+SPARSE_ROWS = 0.9
+"""Where the rows of Training are so far from those of the test users, they are too sparse to compare."""
+ENOUGH_PASSED, FEW_PASSED = 0.75, 0.25
+"""Least shares of passed traces that are enough (a good light, and an advised k or system) and not few (a fair light).
+A trace passes only if it resembles those of many people, so a few such traces are not representative."""
+UNIFORM_IS_BETTER = Caveat(
+    "uniform_is_better",
+    "Uniform scores better than Training on these data, so the number says nothing about a synthesizer",
+)
 TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"
 TOO_FEW = "Too few people: chance alone changes this number as much as a serious error would"
 
@@ -80,6 +98,13 @@ class Fitness(Enum):
     def css(self) -> str:
         """Its class in the style sheet."""
         return self.status.css
+
+
+class Chance(NamedTuple):
+    """What chance does to a number of real people."""
+
+    standard_error: float = 0.0  # NaN if it is not known
+    few: float = math.nan  # mean over samples of as many real windows as synthetic traces; NaN if nothing was drawn
 
 
 class Judged(NamedTuple):
@@ -115,7 +140,7 @@ def judge(
 
     Examples
     --------
-    >>> flows = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1")
+    >>> flows = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1", scale="share")
     >>> [judge(flows, value, 0.10, 0.90, chance=Chance(0.01)).fitness.word for value in (0.12, 0.15, 0.25, 0.35)]
     ['Fit', 'Fit', 'With care', 'Not fit']
     """
@@ -125,7 +150,7 @@ def judge(
     real = max(known, key=partial(loss, quantity), default=math.nan)
     best = loss(quantity, real)
     way, is_signed = loss(quantity, uniform) - best, quantity.direction == "zero"
-    length = next((each.length for each in YARDSTICKS if quantity.unit.startswith(each.units)), math.inf)
+    length = YARDSTICKS[quantity.scale].length
     # By accident, random places may have the right share of something, such as returns. Then their error is no scale.
     is_own_measure = is_signed or not math.isfinite(way)
     yardstick = length if is_own_measure and math.isfinite(length) else min(length, way)
@@ -134,11 +159,11 @@ def judge(
         return Judged(Fitness.NOT_KNOWN, math.nan, real, noise, yardstick, reason)
 
     # For the same reason, random places may be better than Training: then this caveat says nothing.
-    caveats = [each for each in reading.caveat.splitlines() if not (is_signed and each == UNIFORM_IS_BETTER)]
+    caveats = [each for each in reading.caveats if not (is_signed and each.code == UNIFORM_IS_BETTER.code)]
     if not math.isfinite(synthetic):
         return unknown(f"It is undefined here: {quantity.undefined}")
     if caveats:
-        return unknown(". ".join(each.rstrip(".") for each in caveats))
+        return unknown(". ".join(each.text for each in caveats))
     if not math.isfinite(best):
         return unknown("There is no number of real people to compare it with")
     if not math.isfinite(yardstick) or yardstick <= (0 if is_signed else LEAST_GAP * abs(loss(quantity, uniform))):
@@ -280,7 +305,7 @@ def judge_uses(
     Parameters
     ----------
     rows : sequence of Row
-        What `Evaluation.rows` gives.
+        The rows of an `Evaluation`.
     columns : sequence of str
         The columns of the evaluation.
     column : str
@@ -294,7 +319,7 @@ def judge_uses(
     >>> from ppmtf_jax import evaluate
     >>> train, test = toy_city(n_users=200, seed=0).traces.split_users(0.5, seed=0)
     >>> evaluation = evaluate(train, train, test)
-    >>> judged = judge_uses(evaluation.rows(), evaluation.columns, "uniform", {})
+    >>> judged = judge_uses(evaluation.rows, evaluation.columns, "uniform", {})
     >>> judged[0].use.title, judged[0].fitness.word
     ('Where people are, by hour', 'Not fit')
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ppmtf_jax.data.measurement import NEAR_TRAINING, Comparison, Interpretation, Measurement, MetricInfo
+from ppmtf_jax.data.measurement import NEAR_TRAINING, Comparison, Interpretation, Measurement, MetricInfo, Scale
 from ppmtf_jax.registry import Registry
 
 PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
@@ -56,23 +56,19 @@ METRICS: Registry[Measurement] = Registry(
     first=(*PUBLISHED, *ONE_PERIOD, *PERSONS, *CHECKINS, "rare_places", *FRIENDS),
 )
 
-LARGE_PART = 0.2
-"""A metric has a caveat if more than this share of the averaged items cannot be compared or has a conventional value.
-
-A total variation is at most 1, so these items can change the mean by this share. Synthesizers differ by less.
-"""
-
 
 def variation_quantity(
     name: str, title: str, meaning: str, undefined: str = "", good_value: str = NEAR_TRAINING
 ) -> MetricInfo:
     """A total variation, for which lower is better."""
-    return MetricInfo(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined)
+    return MetricInfo(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined, "share")
 
 
-def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str = "") -> MetricInfo:
+def difference_quantity(
+    name: str, title: str, meaning: str, unit: str, undefined: str = "", scale: Scale = "share"
+) -> MetricInfo:
     """A difference, synthetic users minus test users, which is best at 0."""
-    return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined)
+    return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined, scale)
 
 
 class Undefined(Exception):

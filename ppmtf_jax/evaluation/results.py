@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.lineage import Lineage
 
@@ -22,11 +22,6 @@ TEST = "test"
 RESERVED = (TRAINING, UNIFORM, "train", TEST)
 """Names that no column of synthetic traces may have."""
 JSON_KIND = "evaluation"
-INFO_COLUMNS = ("direction", "unit", "meaning", "title", "good_value", "undefined")
-"""What `MetricInfo` says of a metric, beside its name."""
-TABLE_COLUMNS = ("metric", "column", "value", *INFO_COLUMNS, "kind", "references", "caveat", "alarm")
-RENAMED = {"group_fidelity": "group_tv", "stay_share": "stay_difference"}
-"""Names of metrics in evaluations of earlier versions, and their present names."""
 ALARMED = (
     "These traces reveal more about training users than chance explains. Release them only if you accept that; a "
     "smoother model, fewer traces of each user, or more training users reveal less"
@@ -44,7 +39,7 @@ class Row(NamedTuple):
     @property
     def title(self) -> str:
         """The printed title: with a dagger if there is a caveat."""
-        return self.quantity.title + (" †" if self.reading.caveat else "")
+        return self.quantity.title + (" †" if self.reading.caveats else "")
 
     def is_alarming(self, column: str, value: float) -> bool:
         """Whether a number belongs to synthetic traces and is worse than chance."""
@@ -75,10 +70,10 @@ class Evaluation:
 
     Parameters
     ----------
-    table : DataFrame
-        A row for each metric and column, with the columns `TABLE_COLUMNS`: the names of the metric and the column, the
-        number (NaN if undefined), the description of the metric (see `MetricInfo`) and its kind, "utility" or
-        "privacy". For references (a dictionary), caveat and alarm, see `Interpretation`.
+    columns : list of str
+        Names of the synthetic sets, "training" and "uniform".
+    rows : list of Row
+        Each metric with its numbers, in the order of `columns`; attacks come last.
     lineage : dict of str to str
         Digests of the measured traces; empty if the evaluation was built from given numbers.
     sampled : dict of str to int
@@ -96,19 +91,15 @@ class Evaluation:
     ['synthetic', 'training', 'uniform']
     """
 
-    table: pd.DataFrame
+    columns: list[str]
+    rows: list[Row]
     lineage: Lineage = field(default_factory=dict)
     sampled: dict[str, int] = field(default_factory=dict)
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the metrics, in order; attacks come last."""
-        return self.table["metric"].drop_duplicates().tolist()
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the synthetic sets, "training" and "uniform"."""
-        return self.table["column"].drop_duplicates().tolist()
+        """Names of the metrics, in order."""
+        return [row.quantity.name for row in self.rows]
 
     def value(self, metric: str, column: str | None = None) -> float:
         """The number of a metric in a column, by default in the column of the first synthetic set.
@@ -121,37 +112,36 @@ class Evaluation:
             Problem(f"a {what} among {', '.join(known)}", repr(n)) for n, what, known in wanted if n not in known
         ]
         raise_any("evaluation", problems)
-        found = (self.table["metric"] == metric) & (self.table["column"] == column)
-        return float(self.table.loc[found, "value"].iloc[0])
+        return self.rows[self.metrics.index(metric)].values[self.columns.index(column)]
 
     def __getitem__(self, metric: str) -> float:
         return self.value(metric)
 
-    def rows(self) -> list[Row]:
-        """Each metric with its numbers, in the order of `columns`."""
-        by_metric: dict[str, list[dict[Any, Any]]] = {}
-        for record in self.table.to_dict("records"):
-            by_metric.setdefault(record["metric"], []).append(record)
-        found = []
-        for name, records in by_metric.items():
-            first = records[0]
-            reading = Interpretation(first["references"], first["caveat"], first["alarm"])
-            quantity = MetricInfo(name, **{column: first[column] for column in INFO_COLUMNS})
-            found.append(Row(quantity, first["kind"], [record["value"] for record in records], reading))
-        return found
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each metric and column: metric, column, value, kind, and what is known of the metric.
 
-    def caveats(self) -> dict[str, list[str]]:
+        The value is NaN if it is undefined. See `MetricInfo` and `Interpretation` for the other columns.
+        """
+        table = [
+            {"metric": row.quantity.name, "column": column, "value": value, "kind": row.kind}
+            | vars(row.quantity) | vars(row.reading)
+            for row in self.rows
+            for column, value in zip(self.columns, row.values, strict=True)
+        ]  # fmt: skip
+        return pd.DataFrame(table).drop(columns="name", errors="ignore")
+
+    def caveats(self) -> dict[Caveat, list[str]]:
         """Titles of the metrics that say little on these data, by reason."""
-        found: dict[str, list[str]] = {}
-        for row in self.rows():
-            for reason in row.reading.caveat.splitlines():
-                found.setdefault(reason.rstrip("."), []).append(row.quantity.title)
+        found: dict[Caveat, list[str]] = {}
+        for row in self.rows:
+            for caveat in row.reading.caveats:
+                found.setdefault(caveat, []).append(row.quantity.title)
         return found
 
     def alarms(self) -> dict[str, dict[str, float]]:
         """The numbers of synthetic sets that are worse than chance, by metric and column."""
         found = {}
-        for row in self.rows():
+        for row in self.rows:
             values = zip(self.columns, row.values, strict=True)
             above = {column: value for column, value in values if row.is_alarming(column, value)}
             if above:
@@ -160,39 +150,23 @@ class Evaluation:
 
     def remarks(self) -> list[str]:
         """Lines to print below the numbers: one on samples, one for each caveat, and one for the numbers that alarm."""
-        found = [f"† {', '.join(titles)}: {reason}." for reason, titles in self.caveats().items()]
+        found = [f"† {', '.join(titles)}: {caveat.text}." for caveat, titles in self.caveats().items()]
         if self.sampled:
             found.insert(0, sample_remark(self.sampled))
-        rows, above = {row.quantity.name: row for row in self.rows()}, []
+        rows, above = {row.quantity.name: row for row in self.rows}, []
         for name, values in self.alarms().items():
             quantity, limit = rows[name].quantity, rows[name].reading.alarm
             numbers = ", ".join(f"{column} {quantity.text(value)}" for column, value in values.items())
             above.append(f"{quantity.title} ({numbers}; alarms above {limit:.2f})")
         return [*found, f"! Too high: {'; '.join(above)}. {ALARMED}."] if above else found
 
-    @classmethod
-    def of_rows(
-        cls,
-        columns: Sequence[str],
-        rows: Sequence[Row],
-        lineage: Lineage | None = None,
-        sampled: dict[str, int] | None = None,
-    ) -> Evaluation:
-        """Build an evaluation from given numbers: the inverse of `rows`."""
-        table = [
-            asdict(row.quantity) | asdict(row.reading) | {"metric": row.quantity.name, "kind": row.kind}
-            | {"column": column, "value": value}
-            for row in rows
-            for column, value in zip(columns, row.values, strict=True)
-        ]  # fmt: skip
-        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)), lineage or {}, sampled or {})
-
     def to_json(self) -> str:
         """As JSON; an undefined number becomes null, because JSON has no NaN."""
         metrics = [
-            asdict(row.quantity) | {"kind": row.kind, "values": [_or_none(each) for each in row.values]}
-            | asdict(row.reading) | {"alarm": _or_none(row.reading.alarm)}
-            for row in self.rows()
+            vars(row.quantity) | {"kind": row.kind, "values": [_or_none(each) for each in row.values]}
+            | {"references": row.reading.references, "caveats": [each._asdict() for each in row.reading.caveats]}
+            | {"alarm": _or_none(row.reading.alarm)}
+            for row in self.rows
         ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
         content |= {"made_from": dict(self.lineage)} | ({"sampled": self.sampled} if self.sampled else {})
@@ -201,7 +175,7 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, text: str, *, subject: str = "evaluation") -> Evaluation:
-        """Read the result of `to_json`; metrics of earlier versions get their present names.
+        """Read the result of `to_json`.
 
         `subject`: name of the file, for the error. Raises `InputError`: the text is no evaluation.
         """
@@ -211,28 +185,25 @@ class Evaluation:
                 raise ValueError(f"kind {content['kind']!r}")
             rows = [_row_from_json(metric) for metric in content["metrics"]]
             about = (dict(content.get(name, {})) for name in ("made_from", "sampled"))
-            return cls.of_rows(content["columns"], rows, *about)
+            return cls(content["columns"], rows, *about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             found = f"{type(error).__name__}: {error}"
             way_out = "Evaluate the traces again"
             raise InputError(subject, [Problem("an evaluation as JSON", found, way_out=way_out)]) from error
 
     def __repr__(self) -> str:
-        numbers = {row.title: [row.quantity.text(value) for value in row.values] for row in self.rows()}
+        numbers = {row.title: [row.quantity.text(value) for value in row.values] for row in self.rows}
         table = pd.DataFrame.from_dict(numbers, orient="index", columns=self.columns)
         return "\n".join([table.to_string(), *self.remarks()])
 
 
 def _row_from_json(content: dict[str, Any]) -> Row:
-    about = dict(content)
-    # Evaluations of earlier versions have no references, caveats or alarms.
-    references = {str(name): float(value) for name, value in about.pop("references", {}).items()}
-    alarm = about.pop("alarm", None)
-    reading = Interpretation(references, str(about.pop("caveat", "")), math.inf if alarm is None else float(alarm))
-    kind = str(about.pop("kind"))
-    values = [math.nan if value is None else float(value) for value in about.pop("values")]
-    about["name"] = RENAMED.get(about["name"], about["name"])
-    return Row(MetricInfo(**about), kind, values, reading)
+    quantity = MetricInfo(**{each.name: content[each.name] for each in fields(MetricInfo)})
+    references = {str(name): float(value) for name, value in content["references"].items()}
+    caveats = tuple(Caveat(**each) for each in content["caveats"])
+    alarm = math.inf if content["alarm"] is None else float(content["alarm"])
+    values = [math.nan if value is None else float(value) for value in content["values"]]
+    return Row(quantity, str(content["kind"]), values, Interpretation(references, caveats, alarm))
 
 
 def _or_none(value: float) -> float | None:

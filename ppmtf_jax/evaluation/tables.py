@@ -66,14 +66,14 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     >>> [column.header for column in table.columns]
     ['Metric', 'Synthetic', 'Training', 'Uniform', 'A good value']
     """
-    rows = evaluation.rows()
+    rows = evaluation.rows
     directions = Counter(row.quantity.better for row in rows if row.quantity.better)
     usual = directions.most_common(1)[0][0] if directions else ""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption_justify="left")
     table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
     table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *evaluation.remarks()]) or None
-    apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
+    apart = {row.quantity.name: row.values for row in spread.rows} if spread else {}
     numbers = [row.texts(evaluation.columns, apart.get(row.quantity.name)) for row in rows]
     table.add_column("Metric", min_width=MIN_TITLE_WIDTH, overflow="fold")
     for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
@@ -83,7 +83,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table.add_column("A good value")
     for _, of_kind in groupby(zip(rows, numbers, strict=True), key=lambda pair: pair[0].kind):
         for row, texts in of_kind:
-            table.add_row(row.title, *texts, _good_value(row, usual), style="dim" if row.reading.caveat else None)
+            table.add_row(row.title, *texts, _good_value(row, usual), style="dim" if row.reading.caveats else None)
         table.add_section()
     return table
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,7 +25,7 @@ from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
 from ppmtf_jax.runtime.folders import content_digest
-from ppmtf_jax.runtime.lineage import digest_of
+from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -36,7 +35,7 @@ from ppmtf_jax.trace_models.persons import LikelihoodModel
 ALL, PASSED = "all", "passed"
 COMPARED = (DEFAULT_SYSTEM, "ppmtf", "sgd")
 """The synthesizers to compare by default."""
-TABLE_FILE, CELLS = "compare.csv", "cells"
+TABLE_FILE, MEANS_FILE, CELLS = "compare.csv", "compare.json", "cells"
 COST = "cost"
 SHARE_PASSED = "share_passed"
 COSTS = (
@@ -119,6 +118,12 @@ class Compared:
     refused: dict[str, str]  # candidates that cannot be fitted to these data, and why
 
     @property
+    def lineage(self) -> Lineage:
+        """Digests of the training and of the test traces."""
+        lineage = next(iter(self.cells.values())).lineage
+        return {name: lineage[name] for name in (TRAINING_TRACES, TEST_TRACES)}
+
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each number: candidate, seed, traces ("all" or "passed"), metric, value.
 
@@ -127,7 +132,7 @@ class Compared:
         parts = []
         names = {name for name, _ in self.cells}
         for (name, seed), cell in self.cells.items():
-            part = cell.table[["metric", "column", "value"]]
+            part = cell.to_frame()[["metric", "column", "value"]]
             part = part[~part["column"].isin(names)]
             ours = part["column"].isin([ALL, PASSED])
             candidate, traces = part["column"].where(~ours, name), part["column"].where(ours, ALL)
@@ -151,17 +156,21 @@ class Compared:
     def _over_seeds(self, traces: str, statistic: Callable[[list[float]], float]) -> Evaluation:
         numbers: dict[str, list[Numbers]] = {}
         for (name, _), cell in self.cells.items():
-            by_metric = cell.table.set_index(["metric", "column"])["value"]
+            by_metric = cell.to_frame().set_index(["metric", "column"])["value"]
             numbers.setdefault(name, []).append(by_metric.to_dict())
         first = next(iter(numbers.values()))
         columns = [(name, cells, traces) for name, cells in numbers.items()]
         columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in numbers]
+        # A cell may lack metrics that others have, such as those of events with gaps.
+        first_rows: dict[str, Row] = {}
+        for row in (row for cell in self.cells.values() for row in cell.rows):
+            first_rows.setdefault(row.quantity.name, row)
         rows = []
-        for row in next(iter(self.cells.values())).rows():
+        for row in first_rows.values():
             found = [[_number(cell, row.quantity.name, which) for cell in cells] for _, cells, which in columns]
             finite = [[each for each in values if np.isfinite(each)] for values in found]
             rows.append(row._replace(values=[float(statistic(values)) if values else np.nan for values in finite]))
-        return Evaluation.of_rows([name for name, *_ in columns], rows)
+        return Evaluation([name for name, *_ in columns], rows, self.lineage)
 
     def __repr__(self) -> str:
         return repr(self.mean())
@@ -214,7 +223,8 @@ def compare_systems(
 ) -> Compared:
     """Compare as `compare` does, with trace sets in folders; a stopped comparison continues.
 
-    The folder `out` must be new or from an earlier comparison; it gets `compare.csv`, and only its owner can read it.
+    The folder `out` must be new or from an earlier comparison; it gets `compare.csv` and the means over seeds in
+    `compare.json`, and only its owner can read it.
     """
     folder = Path(out)
     if folder.exists() and not (folder / CELLS).is_dir() and (not folder.is_dir() or any(folder.iterdir())):
@@ -227,16 +237,17 @@ def compare_systems(
     def file_of(candidate: Candidate, seed: int) -> Path:
         # Its name has a digest of everything that the cell depends on, and the number of seeds changes no cell.
         chosen = repr(replace(settings, n_seeds=1))
-        digest = digest_of(version("ppmtf_jax"), data, repr(candidate), seed, chosen)
+        digest = digest_of(digest_of_sources(), data, repr(candidate), seed, chosen)
         return cells / f"{candidate.system}-{digest[:16]}.json"
 
     make_private(folder)
     make_private(cells)
     with exclusive_use(cells / "lock"):
-        clear_leftovers(folder, [TABLE_FILE])
+        clear_leftovers(folder, [TABLE_FILE, MEANS_FILE])
         clear_leftovers(cells)
         found = _compare(training, testing, candidates, settings, file_of, progress, say)
         write_text(folder / TABLE_FILE, found.table.to_csv(index=False))
+        write_text(folder / MEANS_FILE, found.mean(PASSED).to_json())
     return found
 
 
@@ -309,13 +320,13 @@ def measure(
         if 0 < share_passed < 1:
             sets[PASSED] = made.select_traces(verdicts.passed)
     peak_mb = peak.megabytes()
-    costs = (share_passed, fit_s, synthesize_s, test_s, np.nan if peak_mb is None else peak_mb)
+    costs = (share_passed, fit_s, synthesize_s, test_s, np.nan if peak_mb is None else float(peak_mb))
     evaluation = evaluate(sets, train, test, EvaluationSettings(attacks=settings.attacks), progress=progress)
     rows = [
         Row(quantity, COST, [cost if column in sets else np.nan for column in evaluation.columns])
         for quantity, cost in zip(COSTS, costs, strict=True)
     ]
-    return Evaluation.of_rows(evaluation.columns, [*evaluation.rows(), *rows])
+    return replace(evaluation, rows=[*evaluation.rows, *rows])
 
 
 def _timed(function: Callable[..., Result], *arguments: Any, **options: Any) -> tuple[float, Result]:
@@ -346,5 +357,5 @@ def _number(cell: Numbers, metric: str, column: str) -> float:
     """A number of a cell; `Compared.mean` says what "passed" is in a cell without that column."""
     if column == PASSED and (metric, PASSED) not in cell:
         nothing = cell[SHARE_PASSED, ALL] == 0 and metric != SHARE_PASSED
-        return np.nan if nothing else cell[metric, ALL]
-    return cell[metric, column]
+        column = column if nothing else ALL
+    return cell.get((metric, column), np.nan)

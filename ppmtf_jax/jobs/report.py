@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import infer_by_shadow_models
 from ppmtf_jax.data.comparable import index_of_ids
@@ -22,9 +20,9 @@ from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, comp
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.report.registry import compose_early
 from ppmtf_jax.evaluation.report.sections.identity import attack
-from ppmtf_jax.evaluation.results import RESERVED, TRAINING
+from ppmtf_jax.evaluation.results import RESERVED
 from ppmtf_jax.jobs.attack import shadows_like
-from ppmtf_jax.jobs.compare import PASSED, SHARE_PASSED, TABLE_FILE
+from ppmtf_jax.jobs.compare import MEANS_FILE, SHARE_PASSED
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
 from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
@@ -168,36 +166,28 @@ def _shares_passed(private: Path, column: str, verdicts: PlausibleDeniability | 
 def with_compared(data: ReportData, folder: PathLike) -> ReportData:
     """Add a column for each system of a comparison: means over seeds.
 
-    The numbers are of the traces that passed the test; if no trace passed, they are of all traces. Raises `InputError`:
-    there is no comparison, or it is of other data.
+    The numbers are of the traces that passed the test. Raises `InputError`: there is no comparison, or it is of other
+    data.
     """
-    file = Path(folder) / TABLE_FILE
+    file, own = Path(folder) / MEANS_FILE, data.evaluation
     if not file.is_file():
         way_out = "Make one with `ppmtf compare`"
-        raise InputError(str(folder), [Problem("a folder of a comparison", f"no {TABLE_FILE}", way_out=way_out)])
-    evaluation, table = data.evaluation, pd.read_csv(file)
-    means = table.groupby(["candidate", "traces", "metric"])["value"].mean()
-    found = {str(name): _means_of(means, str(name)) for name in table["candidate"].unique()}
-    real = found.get(TRAINING, {}).get("tp_tv", math.nan)
-    if not math.isclose(real, evaluation.value("tp_tv", TRAINING), rel_tol=1e-6):
-        expected = "a comparison of systems on the training and test traces of the job"
-        raise InputError(str(folder), [Problem(expected, "one on other traces")])
-    taken, others = evaluation.columns, {name: numbers for name, numbers in found.items() if name not in RESERVED}
-    systems = {f"{name} (compared)" if name in taken else name: numbers for name, numbers in others.items()}
-    shares = {name: numbers[SHARE_PASSED] for name, numbers in systems.items() if SHARE_PASSED in numbers}
+        raise InputError(str(folder), [Problem("a folder of a comparison", f"no {MEANS_FILE}", way_out=way_out)])
+    found = Evaluation.from_json(file.read_text(encoding="utf-8"), subject=str(file))
+    way_out = "Compare systems on private/data/train and private/data/test of the job"
+    check_belong_together(str(folder), {"the comparison": found.lineage, "the job": own.lineage}, way_out=way_out)
+    systems = {
+        name: f"{name} (compared)" if name in own.columns else name for name in found.columns if name not in RESERVED
+    }
+    numbers = {row.quantity.name: dict(zip(found.columns, row.values, strict=True)) for row in found.rows}
+    passed = {title: numbers[SHARE_PASSED][name] for name, title in systems.items()}
+    shares = {title: share for title, share in passed.items() if math.isfinite(share)}
     rows = [
-        row._replace(values=[*row.values, *(each.get(row.quantity.name, math.nan) for each in systems.values())])
-        for row in evaluation.rows()
+        row._replace(values=[*row.values, *(numbers.get(row.quantity.name, {}).get(n, math.nan) for n in systems)])
+        for row in own.rows
     ]
-    evaluation = Evaluation.of_rows([*evaluation.columns, *systems], rows, evaluation.lineage, evaluation.sampled)
+    evaluation = replace(own, columns=[*own.columns, *systems.values()], rows=rows)
     return replace(data, evaluation=evaluation, shares_passed={**data.shares_passed, **shares})
-
-
-def _means_of(means: pd.Series, name: str) -> dict[str, float]:
-    """Numbers of a candidate by metric: of the traces that passed, or of all if there is no such column."""
-    of_candidate = means[name]
-    sets = [of_candidate[each] for each in (ALL, PASSED) if each in of_candidate.index.get_level_values("traces")]
-    return {metric: value for numbers in sets for metric, value in numbers.items()}
 
 
 def shadow_scores(

@@ -162,7 +162,7 @@ def test_numbers_become_json_and_rows_of_the_evaluation() -> None:
     evaluation = evaluate({"copied": train, "strange": synthetic}, train, test)
     assert evaluation.value("unicity", "strange") == content["unicity"][3]
     assert evaluation.value("unicity", "training") == content["training_unicity"][3]
-    readings = {row.quantity.name: row.reading for row in evaluation.rows()}
+    readings = {row.quantity.name: row.reading for row in evaluation.rows}
     for name in ("copied_run", "nearest_share"):
         assert evaluation.value(name, "strange") == content[name]["mean"]
         assert evaluation.value(f"{name}_far", "strange") == content[name]["share_far"]
@@ -184,7 +184,7 @@ def test_a_number_that_cannot_alarm_says_so() -> None:
     places, grid = places_in_line(2), minutes(2)
     train, test = (random_traces(seed, range(100 * seed, 100 * seed + 50), places, grid) for seed in range(2))
     caveats = evaluate(train, train, test).caveats()
-    assert [titles for reason, titles in caveats.items() if "cannot alarm" in reason] == [["Nearest trace, far"]]
+    assert [titles for caveat, titles in caveats.items() if caveat.code == "saturated"] == [["Nearest trace, far"]]
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

@@ -15,6 +15,7 @@ from ppmtf_jax import fit, synthesize, toy_city
 from ppmtf_jax.attacks import mia_advantage, reid_rate
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.measurement import (
+    Caveat,
     Comparison,
     Interpretation,
     Measurement,
@@ -27,11 +28,10 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate, format_table
 from ppmtf_jax.evaluation import evaluation as evaluation_module
-from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
+from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.evaluation.results import TABLE_COLUMNS
 from ppmtf_jax.settings import Settings
 from tests import support
 from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
@@ -105,7 +105,7 @@ def test_averages_over_trace_numbers_and_takes_real_sets_whole(
     assert metrics.value("mia_advantage", "training") == mia_advantage(train, train, test_set, pool_traces=True)
     assert metrics.metrics == ALL
     assert metrics.columns == ["synthetic", "training", "uniform"]
-    pd.testing.assert_frame_equal(metrics.table, evaluate(synthetic, train, test_set, SMALL_GROUPS).table)
+    pd.testing.assert_frame_equal(metrics.to_frame(), evaluate(synthetic, train, test_set, SMALL_GROUPS).to_frame())
 
 
 def test_the_population_of_complete_traces_is_averaged_over_trace_numbers(train: Traces, test_set: Traces) -> None:
@@ -149,7 +149,7 @@ def test_of_large_sets_a_sample_is_measured(monkeypatch) -> None:
     without = EvaluationSettings(attacks=False)
     of_sample = evaluate(sets, train, test_set, without)
     monkeypatch.undo()
-    pd.testing.assert_frame_equal(of_sample.table, evaluate(measured, ours, tested, without).table)
+    pd.testing.assert_frame_equal(of_sample.to_frame(), evaluate(measured, ours, tested, without).to_frame())
     assert of_sample.lineage["training traces"] == train.digest
     assert of_sample.sampled == {"training": 12, "test": 8, "all": 12, "strangers": 12}
     assert "all (12 users)" in repr(of_sample)
@@ -199,22 +199,22 @@ def test_of_users_who_stand_for_nobody_all_is_measured_but_who_they_are(train: T
         evaluation = evaluate(invented, train, test_set, SMALL_GROUPS)
         assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {"reid_rate", "group_tv"}
         assert not math.isnan(evaluation.value("reid_rate", "training"))
-        (row,) = [row for row in evaluation.rows() if row.quantity.name == "reid_rate"]
+        (row,) = [row for row in evaluation.rows if row.quantity.name == "reid_rate"]
         assert "synthetic users who stand for nobody" in row.quantity.undefined
 
 
 def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: Traces, test_set: Traces) -> None:
     user, number = synthetic.trace_table()
     passed = synthetic.select_traces((user != 1) & ((number != 1) | (user == 3)))
-    table = evaluate(passed, train, test_set, SMALL_GROUPS).table
+    table = evaluate(passed, train, test_set, SMALL_GROUPS).to_frame()
     # Nothing is said of the times of uniform traces.
     assert table["metric"][~np.isfinite(table["value"])].tolist() == TIME_NUMBERS
     complete, gaps = (synthetic.select_traces((user == 4) & (number == each)) for each in (0, 2))
-    table = evaluate(complete, train, test_set, SMALL_GROUPS).table
+    table = evaluate(complete, train, test_set, SMALL_GROUPS).to_frame()
     # One user is a smaller crowd than the test users are, and her only trace goes back nowhere, and to no rare place.
     undefined = {"unicity", "return_time_tv", "rare_tv"}
     assert set(table["metric"][~np.isfinite(table["value"])]) == undefined
-    table = evaluate(gaps, train, test_set, SMALL_GROUPS).table.query("column == 'synthetic'")
+    table = evaluate(gaps, train, test_set, SMALL_GROUPS).to_frame().query("column == 'synthetic'")
     assert table["metric"][~np.isfinite(table["value"])].tolist() == ["return_time_tv", "unicity"]
 
 
@@ -229,7 +229,7 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     # The test users have an event each, and so no window of two; five training users are no group.
     of_period = {*ONE_PERIOD_NUMBERS, *PERSON_NUMBERS, *ALARM_NUMBERS, "event_gap_tv"}
     assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage", "mia_chance", *of_period}
-    assert evaluation.table.query("value.isna()")["undefined"].all()
+    assert evaluation.to_frame().query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))
 
 
@@ -254,7 +254,7 @@ def test_settings_of_a_metric_reach_it_and_its_name(synthetic: Traces, train: Tr
     assert tuple(evaluation.value(f"tm_emd_{axis}", "training") for axis in "yx") == expected
     assert evaluation.value("tp_tv_top2", "training") == tp_tv_top50(train, test_set, n_top=2)
     assert evaluation.value("vf_tv", "training") == vf_tv(train, train, test_set, n_bins=5)
-    assert "TP-TV-Top2" in set(evaluation.table["title"])
+    assert "TP-TV-Top2" in set(evaluation.to_frame()["title"])
 
 
 def test_settings_are_checked_at_once() -> None:
@@ -278,16 +278,16 @@ def test_settings_are_checked_at_once() -> None:
 
 def test_the_table_is_tidy(evaluated: Evaluation) -> None:
     evaluation = evaluated
-    assert tuple(evaluation.table.columns) == TABLE_COLUMNS
-    assert len(evaluation.table) == len(ALL) * 3
-    assert evaluation.table.groupby("kind", sort=False)["metric"].unique().map(list).to_dict() == {
+    table = evaluation.to_frame()
+    assert len(table) == len(ALL) * 3
+    assert table.groupby("kind", sort=False)["metric"].unique().map(list).to_dict() == {
         "utility": UTILITY_NUMBERS,
         "privacy": ATTACK_NUMBERS,
     }
-    assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"unicity", "mia_chance", "n_attacked"}
-    zero = evaluation.table.query("direction == 'zero'")["metric"]
+    assert set(table.query("direction == 'none'")["metric"]) == {"unicity", "mia_chance", "n_attacked"}
+    zero = table.query("direction == 'zero'")["metric"]
     assert set(zero) == {"rare_visits"} | {name for name in UTILITY_NUMBERS if name.endswith("_difference")}
-    assert not (evaluation.table["direction"] == "higher").any()
+    assert not (table["direction"] == "higher").any()
 
 
 def test_unknown_names_are_refused(evaluated: Evaluation) -> None:
@@ -304,7 +304,7 @@ def test_json_brings_back_everything_undefined_numbers_included(train: Traces) -
     assert content["made_by"].startswith("ppmtf_jax ")
     values = {metric["name"]: metric["values"][0] for metric in content["metrics"]}
     assert [values["tm_emd_y"], values["tm_emd_x"]] == [None, None]
-    pd.testing.assert_frame_equal(Evaluation.from_json(text).table, evaluation.table, check_exact=True)
+    pd.testing.assert_frame_equal(Evaluation.from_json(text).to_frame(), evaluation.to_frame(), check_exact=True)
 
 
 @pytest.mark.parametrize(
@@ -394,6 +394,7 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
 
 # How numbers are to be read
 
+THREE_USERS = Caveat("few_values", "Three users only")
 PLANTED = {
     # Direction, what Training and what Uniform has, and whether the latter is better.
     "lower_fails": ("lower", 0.5, 0.4, True),
@@ -417,8 +418,8 @@ def planted(synthetic: Traces, train: Traces, test_set: Traces) -> tuple[Evaluat
 
     def read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
         asked.append(comparison)
-        caveats = ["Three users only"] + [""] * (len(PLANTED) - 1)
-        return [Interpretation({"floor": 0.26, "undefined": math.nan}, caveat, alarm=1.5) for caveat in caveats]
+        caveats = [(THREE_USERS,), *[()] * (len(PLANTED) - 1)]
+        return [Interpretation({"floor": 0.26, "undefined": math.nan}, each, alarm=1.5) for each in caveats]
 
     numbers = list(PLANTED.values())
     quantities = tuple(MetricInfo(name, name, "A number.", "1", about[0], "-") for name, about in PLANTED.items())
@@ -446,11 +447,11 @@ def planted(synthetic: Traces, train: Traces, test_set: Traces) -> tuple[Evaluat
 def test_where_uniform_is_better_than_training_the_number_is_marked(
     planted: tuple[Evaluation, list[Comparison]],
 ) -> None:
-    rows = {row.quantity.name: row for row in planted[0].rows()}
-    marked = {name for name in PLANTED if UNIFORM_IS_BETTER in rows[name].reading.caveat}
+    rows = {row.quantity.name: row for row in planted[0].rows}
+    marked = {name for name in PLANTED if UNIFORM_IS_BETTER in rows[name].reading.caveats}
     assert marked == {name for name, about in PLANTED.items() if about[3]}
     # Of an attack it is what one hopes for.
-    assert not rows["leak"].reading.caveat
+    assert not rows["leak"].reading.caveats
 
 
 def test_the_reading_is_asked_for_once_and_carried_everywhere(
@@ -459,33 +460,38 @@ def test_the_reading_is_asked_for_once_and_carried_everywhere(
     evaluation, (asked,) = planted
     assert asked.traces is train
     assert (asked.n_instants, asked.pool_traces) == (4, True)
-    row = next(row for row in evaluation.rows() if row.quantity.name == "lower_fails")
-    assert row.reading == Interpretation({"floor": 0.26}, f"{UNIFORM_IS_BETTER}\nThree users only", 1.5)
+    row = next(row for row in evaluation.rows if row.quantity.name == "lower_fails")
+    assert row.reading == Interpretation({"floor": 0.26}, (UNIFORM_IS_BETTER, THREE_USERS), 1.5)
     assert row.title == "lower_fails †"
-    of_metric = evaluation.table.query("metric == 'lower_fails'")
-    assert of_metric["caveat"].tolist() == [row.reading.caveat] * 4
+    of_metric = evaluation.to_frame().query("metric == 'lower_fails'")
+    assert of_metric["caveats"].tolist() == [row.reading.caveats] * 4
     assert of_metric["references"].tolist() == [{"floor": 0.26}] * 4
-    assert evaluation.caveats()["Three users only"] == ["lower_fails"]
+    assert evaluation.caveats()[THREE_USERS] == ["lower_fails"]
     failing = [name for name, about in PLANTED.items() if about[3]]
     assert evaluation.caveats()[UNIFORM_IS_BETTER][-3:] == failing
     assert "† lower_fails: Three users only." in str(evaluation).splitlines()
     # JSON knows no infinity either.
-    stored = evaluation.table.assign(value=evaluation.table["value"].replace(math.inf, math.nan))
-    pd.testing.assert_frame_equal(Evaluation.from_json(evaluation.to_json()).table, stored, check_exact=True)
+    table = evaluation.to_frame()
+    stored = table.assign(value=table["value"].replace(math.inf, math.nan))
+    pd.testing.assert_frame_equal(Evaluation.from_json(evaluation.to_json()).to_frame(), stored, check_exact=True)
 
 
-def test_json_of_an_earlier_version_has_neither_references_nor_caveats(evaluated: Evaluation) -> None:
+@pytest.mark.parametrize("change", [{"references": {"floor": "low"}}, {"caveats": ["few"]}, {"scale": None}])
+def test_json_that_lacks_something_is_refused(evaluated: Evaluation, change: dict[str, object]) -> None:
+    """Without its scale, a number would be judged by another yardstick."""
     content = json.loads(evaluated.to_json())
-    for metric in content["metrics"]:
-        del metric["references"], metric["caveat"], metric["alarm"]
-    earlier = Evaluation.from_json(json.dumps(content))
-    pd.testing.assert_series_equal(earlier.table["value"], evaluated.table["value"])
-    assert {row.reading.caveat for row in earlier.rows()} == {""}
-    assert not earlier.caveats()
-    assert not earlier.alarms()
-    content["metrics"][0]["references"] = {"floor": "low"}
+    content["metrics"][0] |= change
+    content["metrics"][0] = {name: value for name, value in content["metrics"][0].items() if value is not None}
     with pytest.raises(InputError, match="an evaluation as JSON"):
         Evaluation.from_json(json.dumps(content))
+
+
+def test_each_row_of_numbers_has_its_own_reading(evaluated: Evaluation) -> None:
+    first, second = evaluated.rows[:2]
+    marked = second._replace(reading=Interpretation({"floor": 0.1}, (THREE_USERS,)))
+    again = Evaluation.from_json(replace(evaluated, rows=[first, marked]).to_json())
+    assert again.rows == [first, marked]
+    assert again.value(second.quantity.name, "uniform") == second.values[-1]
 
 
 @pytest.mark.usefixtures("registered")

@@ -18,6 +18,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings, most_visited_place
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
+from tests.support import codes
 
 GROUPS = METRICS["group_tv"]
 # A place in each quarter of a square; with two cells a side, places are cells.
@@ -203,7 +204,7 @@ def test_no_group_is_large_enough() -> None:
     assert math.isnan(measured(TRAIN, TRAIN, settings))
     assert math.isnan(GROUPS.uniform(real, settings)[0])
     (reading,) = GROUPS.reading(real, settings)
-    assert (reading.references, reading.caveat) == ({}, "No group has enough training users")
+    assert (reading.references, codes(reading)) == ({}, ["no_group"])
 
 
 @pytest.mark.parametrize("ids", [np.arange(100, 105), np.array(list("abcde"), object), np.array([0, 1, 2, 3, 9])])
@@ -219,7 +220,7 @@ def test_grids_whose_periods_differ() -> None:
 def test_places_at_one_point_are_told() -> None:
     point = replace(TRAIN, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
     (reading,) = GROUPS.reading(Comparison(point, point, point, PERIOD, pool_traces=True), SMALL)
-    assert reading.caveat == "All places are at one point, so this number says nothing"
+    assert codes(reading) == ["one_point"]
     assert reading.references == {"floor": 0, "all alike": 0}
 
 

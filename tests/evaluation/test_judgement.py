@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo, Scale
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.evaluation.chance import Chance, chance_of, standard_errors
-from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
-from ppmtf_jax.evaluation.fitness import USES, YARDSTICKS, Fitness, judge, judge_uses, loss
+from ppmtf_jax.evaluation.chance import chance_of, standard_errors
+from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER, USES, YARDSTICKS, Chance, Fitness, judge, judge_uses, loss
 from tests.support import evaluation_of
 
-FLOWS = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1")
-RETURNS = MetricInfo("return_difference", "Returns", "Returns.", "share of moves, -1 to 1", "zero")
-DISTINCT = MetricInfo("distinct_w1", "Distinct places", "Places.", "places")
+FLOWS = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1", scale="share")
+RETURNS = MetricInfo("return_difference", "Returns", "Returns.", "share of moves, -1 to 1", "zero", scale="share")
+DISTINCT = MetricInfo("distinct_w1", "Distinct places", "Places.", "places", scale="places")
 RADIUS = MetricInfo("radius_w1_km", "Gyration, km", "Radius.", "km")
 
 
@@ -66,12 +66,12 @@ def test_what_chance_explains_is_no_error():
 
 
 def test_caveats_and_floors():
-    reading = Interpretation({"floor": 0.2}, "Too sparse.\nToo far")
+    reading = Interpretation({"floor": 0.2}, (Caveat("sparse", "Too sparse"), Caveat("far", "Too far")))
     assert judge(FLOWS, 0.3, 0.1, 0.9, reading).reason == "Too sparse. Too far"
     assert judge(FLOWS, 0.22, 0.1, 0.9, Interpretation({"floor": 0.2})).fitness is Fitness.FIT
     assert judge(FLOWS, 0.22, 0.1, 0.9, Interpretation({"other": 0.2})).fitness is Fitness.WITH_CARE
     # Random places may have the right share by accident, but are near in no distance by accident.
-    better = Interpretation(caveat=UNIFORM_IS_BETTER)
+    better = Interpretation(caveats=(UNIFORM_IS_BETTER,))
     assert judge(RETURNS, 0.25, 0.02, 0.01, better).fitness is Fitness.NOT_FIT
     assert judge(FLOWS, 0.25, 0.02, 0.01, better).fitness is Fitness.NOT_KNOWN
 
@@ -98,17 +98,28 @@ def test_every_metric_has_a_yardstick_and_every_name_a_metric():
     named = {name for use in USES for name in (*use.metrics, *use.needs) if "*" not in name}
     assert named <= quantities.keys()
     used = [quantities[name] for name in named]
-    assert all(any(each.unit.startswith(yardstick.units) for yardstick in YARDSTICKS) for each in used)
+    in_space = {"jump_w1_km", "radius_w1_km", "main_places_w1_km", "tm_emd_y", "tm_emd_x"}
+    assert {each.name for each in used if each.scale == "none"} <= in_space
+    assert set(YARDSTICKS) == set(get_args(Scale))
     # A week's places are counted apart from other places.
     night = judge(quantities["night_homes_difference"], 1.5, 0.0, 6.0)
     assert (night.yardstick, night.fitness) == (5.0, Fitness.NOT_FIT)
+
+
+def test_words_decide_nothing():
+    """A unit or a caveat in another language gives the same verdict."""
+    other = replace(FLOWS, unit="Anteil der Wege")
+    for value in (0.12, 0.15, 0.25, 0.35):
+        assert judge(other, value, 0.1, 0.5) == judge(FLOWS, value, 0.1, 0.5)
+    better = Interpretation(caveats=(UNIFORM_IS_BETTER._replace(text="Zufall ist besser"),))
+    assert judge(RETURNS, 0.25, 0.02, 0.01, better).fitness is Fitness.NOT_FIT
 
 
 def test_the_worst_number_of_a_use_decides():
     rest = {"return_difference": 0.3, "straight_back_difference": 0.01}
     rows = [(replace(RETURNS, name=name), [value, 0.0, -0.6]) for name, value in rest.items()]
     evaluation = evaluation_of(["synthetic", "training", "uniform"], [*rows, (FLOWS, [0.12, 0.1, 0.9])])
-    found = {each.use.title: each for each in judge_uses(evaluation.rows(), evaluation.columns, "synthetic", {})}
+    found = {each.use.title: each for each in judge_uses(evaluation.rows, evaluation.columns, "synthetic", {})}
     assert found["Days of persons"].fitness is Fitness.NOT_FIT
     assert [row.quantity.name for row, _ in found["Days of persons"].numbers] == list(rest)
     assert found["Flows between areas"].fitness is Fitness.FIT
@@ -163,7 +174,7 @@ def test_few_real_traces_are_not_called_unfit(people):
     few = replace(few, instant=few.instant % 24, time_grid=train.time_grid.one_period())
     evaluation = evaluate(few, train, test, EvaluationSettings(attacks=False))
     chance = chance_of(train, test, few)
-    rows, columns = evaluation.rows(), evaluation.columns
+    rows, columns = evaluation.rows, evaluation.columns
     found = judge_uses(rows, columns, "synthetic", chance)
     assert Fitness.NOT_FIT not in {each.fitness for each in found}
     alone = {name: Chance(each.standard_error) for name, each in chance.items()}

@@ -304,13 +304,13 @@ def test_few_events_are_told() -> None:
     pairs = support.random_traces(0, range(40), loops.PLACES, loops.grid_of(1), keep=0.25)
     real = Comparison(pairs, pairs, pairs, loops.N_A_DAY, pool_traces=True)
     (reading,) = METRICS["return_difference"].reading(real, METRICS["return_difference"].settings())
-    assert "have at most 3 events, which show little memory" in reading.caveat
+    assert support.codes(reading) == ["little_memory"]
     (reading,) = METRICS["return_time_tv"].reading(real, METRICS["return_time_tv"].settings())
-    assert "The test users have only" in reading.caveat
+    assert support.codes(reading) == ["few_values", "little_memory"]
 
 
 def test_places_at_one_point_are_told() -> None:
     point = replace(TRACES, places=PlaceTable(np.arange(7), np.full(7, 35.1), np.full(7, 139.3)))
     real = Comparison(point, point, point, 3 * loops.N_A_DAY, pool_traces=True)
     (reading,) = METRICS["main_places_w1_km"].reading(real, METRICS["main_places_w1_km"].settings())
-    assert reading.caveat == "All places are at one point, so this number says nothing"
+    assert support.codes(reading) == ["one_point"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation
+from ppmtf_jax.data.measurement import Comparison, Interpretation, caveat_if
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -18,8 +18,10 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import variation_of_samples
 from ppmtf_jax.evaluation.metrics import places_seen, stays, trips
 from ppmtf_jax.evaluation.metrics.trips import FlowSettings, JumpSettings
+from ppmtf_jax.evaluation.metrics.windows import ONE_POINT
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
+from tests.support import codes
 
 # Places 0 to 3, so many kilometres north of the first one.
 NORTH_KM = np.array([0.0, 1.5, 3.8, 10.0])
@@ -267,22 +269,20 @@ def test_one_place() -> None:
 @pytest.mark.parametrize("name", ["jump_tv", "od_tv", "radius_w1_km"])
 def test_places_at_one_point_are_told(name: str) -> None:
     point = replace(TEST, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
-    assert reading(name, point, point).caveat == "All places are at one point, so this number says nothing"
+    assert reading(name, point, point).caveats == caveat_if(True, "one_point", ONE_POINT)
     assert reading(name, TEST, TEST) == Interpretation()
     assert measured(point, point)[name] == 0
 
 
 def test_rows_that_even_training_does_not_have_are_told() -> None:
     strangers = days_of([0, 2, 0, 2])
-    assert reading("row_tv", strangers, TEST).caveat == (
-        "The test rows are too sparse to compare: Training itself is at 1.00"
-    )
+    assert codes(reading("row_tv", strangers, TEST)) == ["sparse_rows"]
     assert reading("row_tv", TEST, TEST) == Interpretation()
 
 
 def test_windows_of_two_events_are_told() -> None:
     pairs = days_of([0, 1, None, None], [0, 1, None, None], [0, 1, 2, 3])
-    assert reading("window_vf_tv", TEST, pairs).caveat.startswith("Most test windows have only 2 events")
+    assert codes(reading("window_vf_tv", TEST, pairs)) == ["coarse_shares"]
     assert reading("window_vf_tv", pairs, TEST) == Interpretation()
 
 

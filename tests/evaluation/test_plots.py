@@ -14,7 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ppmtf_jax.attacks.roc import Roc
-from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -331,7 +331,7 @@ def test_bars_show_what_was_given_and_mark_what_was_not() -> None:
 
 @pytest.mark.parametrize("n_metrics", [9, pytest.param(len(QUANTITIES), marks=pytest.mark.slow)])
 def test_no_text_of_metrics_lies_on_another_or_is_cut_off(n_metrics: int) -> None:
-    about = Interpretation({"floor": 0.12, "all alike": 0.5}, "Too few users for this number")
+    about = Interpretation({"floor": 0.12, "all alike": 0.5}, (Caveat("few", "Too few users for this number"),))
     # Those with the longest titles.
     widest = sorted(QUANTITIES.values(), key=lambda each: -len(each.title))[:n_metrics]
     numbers = [(each, [0.0012, 0.0017, 0.519, 0.0012]) for each in widest]
@@ -376,7 +376,7 @@ def test_numbers_too_long_for_their_bars_are_rounded() -> None:
 def test_references_are_lines_and_caveats_are_told_below() -> None:
     readings = {
         "tp_tv": Interpretation({"floor": 0.26, "everybody alike": 0.9}),
-        "vf_tv": Interpretation(caveat="Too few users for this number"),
+        "vf_tv": Interpretation(caveats=(Caveat("few", "Too few users for this number"),)),
     }
     numbers = [(QUANTITIES[name], [0.5, 0.4, 0.3]) for name in readings]
     figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers, readings))
@@ -487,9 +487,9 @@ def test_all_pictures_are_written(city: ToyCity, halves, tmp_path: Path, monkeyp
 
 
 def test_attacks_have_a_picture_of_their_own() -> None:
-    rows = EVALUATION.rows()
+    rows = EVALUATION.rows
     attack = rows[0]._replace(quantity=QUANTITIES["reid_rate"], kind="privacy")
-    attacked = Evaluation.of_rows(["synthetic"], [*rows, attack])
+    attacked = Evaluation(["synthetic"], [*rows, attack])
     titles = [
         [ax.get_title().partition("\n")[0] for ax in draw(attacked).axes if ax.get_title()]
         for draw in (plots.utility_bars, plots.privacy_bars)

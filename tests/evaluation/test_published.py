@@ -76,7 +76,7 @@ def test_published_utility_of_training_and_uniform(real: tuple[Traces, Traces]) 
     }
     assert {key: evaluation.value(*key) for key in expected} == pytest.approx(expected, abs=1e-8)
     # The places are the centres of the cells, so their bounding box is smaller, but the bins are the same.
-    pd.testing.assert_frame_equal(evaluate(train, train, test, NO_ATTACKS).table, evaluation.table)
+    pd.testing.assert_frame_equal(evaluate(train, train, test, NO_ATTACKS).to_frame(), evaluation.to_frame())
 
 
 def test_published_top50_differs_by_the_order_of_ties(

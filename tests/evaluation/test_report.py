@@ -13,7 +13,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,18 +21,19 @@ import pandas as pd
 import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from ppmtf_jax.attacks import audit
+from ppmtf_jax.attacks.estimators.base import ESTIMATORS
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
-from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import StoredTraces
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, chance, evaluate
-from ppmtf_jax.evaluation.chance import Chance
 from ppmtf_jax.evaluation.distributions import wasserstein
-from ppmtf_jax.evaluation.fitness import Fitness
+from ppmtf_jax.evaluation.judgement import Chance, Fitness
 from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
 from ppmtf_jax.evaluation.report import (
     SECTIONS,
@@ -55,8 +56,9 @@ from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
 from ppmtf_jax.evaluation.report.verdict import compose_verdict, largest_k
-from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Row
 from ppmtf_jax.jobs import report as jobs_report
+from ppmtf_jax.jobs.compare import COSTS, SHARE_PASSED, Compared
 from ppmtf_jax.jobs.report import load_report_data, report_run, shadow_scores, with_compared
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
@@ -613,7 +615,8 @@ def test_directions_and_floor():
 
 
 def test_numbers_that_say_little_decide_nothing():
-    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, title="Far", reading=Interpretation(caveat="Too few users\nToo far"))
+    caveats = (Caveat("few", "Too few users"), Caveat("far", "Too far"))
+    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, title="Far", reading=Interpretation(caveats=caveats))
     assert with_caveat.position is None
     assert with_caveat.caveat == "Too few users. Too far."
     assert gauge(FAR, 1.0, 5.0, 5.05, title="Far").status is Status.UNKNOWN
@@ -800,6 +803,31 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     assert "were left out to save time (--fast)" in words(fast)
     unknown = replace(material, settings=ReportSettings(estimators=("ml",)), no_shadows="because it rains")
     assert "were left out because it rains." in membership._shadows_note(unknown)
+
+
+def test_refused_attacks_are_named_with_the_reason(material, monkeypatch):
+    problem = Problem("places with coordinates", "a secret of user 7")
+
+    def refuse(*_: Any, **__: Any) -> Never:
+        raise InputError("attack", [problem])
+
+    attacks = ("likelihood_ratio", "density_ratio")
+    monkeypatch.setattr(membership, "ATTACKS", {name: name for name in attacks})
+    infer = membership.infer_membership
+    monkeypatch.setattr(
+        membership, "infer_membership", lambda *sets, **how: refuse() if sets[3] == attacks[0] else infer(*sets, **how)
+    )
+    said = words(made("membership", material))
+    assert "likelihood_ratio: it needs places with coordinates" in said
+    assert "secret" not in said
+    learn = audit.estimate_transitions
+    monkeypatch.setattr(
+        audit,
+        "estimate_transitions",
+        lambda known, name, *rest, **how: refuse() if name == "tf" else learn(known, name, *rest, **how),
+    )
+    all_of_them = replace(material, settings=ReportSettings(n_users=30))
+    assert f"{ESTIMATORS['tf'].title}: it needs places with coordinates" in words(made("identity", all_of_them))
 
 
 def test_sections_that_need_no_shadow_models_can_be_made_before_the_others(material):
@@ -1001,16 +1029,16 @@ def planted(material: ReportData, column: str, edit: str = "", **fields: Any) ->
     columns = ["bad", "good", "same", "training", "uniform"]
     training, uniform = (material.evaluation.columns.index(name) for name in ("training", "uniform"))
     chosen = (uniform, training, training, training, uniform)
-    rows = [row._replace(values=[row.values[n] for n in chosen]) for row in material.evaluation.rows()]
+    rows = [row._replace(values=[row.values[n] for n in chosen]) for row in material.evaluation.rows]
     for row in rows:
         if row.quantity.name == edit:
             row.values[1] = math.nan
-    evaluation = Evaluation.of_rows(columns, rows)
+    evaluation = Evaluation(columns, rows)
     return verdict_text(compose_verdict(changed(material, evaluation=evaluation, column=column, **fields), []))
 
 
 def test_what_serves_better_is_told_with_its_figures(material):
-    [row] = (each for each in material.evaluation.rows() if each.quantity.name == "tp_tv")
+    [row] = (each for each in material.evaluation.rows if each.quantity.name == "tp_tv")
     of = dict(zip(material.evaluation.columns, row.values, strict=True))
     real, random = (row.quantity.text(of[name]) for name in ("training", "uniform"))
     told = planted(material, "bad")
@@ -1032,13 +1060,13 @@ def test_what_is_known_of_less_is_not_better(material):
 
 def test_what_chance_explains_is_not_better(material):
     """One number just beyond the limit of a use, and one just within it."""
-    [row] = (each for each in material.evaluation.rows() if each.quantity.name == "tp_tv")
+    [row] = (each for each in material.evaluation.rows if each.quantity.name == "tp_tv")
     training, uniform = (row.values[material.evaluation.columns.index(name)] for name in ("training", "uniform"))
     for noise, is_told in ((0.02, False), (0.0005, True)):
         limit = training + 2 * noise + 0.05 * min(1.0, uniform - training)
         values = [limit + 0.002, limit - 0.002, training, uniform]
         columns = ["bad", "good", "training", "uniform"]
-        evaluation = Evaluation.of_rows(columns, [row._replace(values=values, reading=Interpretation())])
+        evaluation = Evaluation(columns, [row._replace(values=values, reading=Interpretation())])
         data = changed(material, evaluation=evaluation, column="bad")
         data.__dict__["chance"] = {"tp_tv": Chance(noise)}
         assert ("Where people are, by hour: good (fit)" in verdict_text(compose_verdict(data, []))) == is_told
@@ -1077,27 +1105,33 @@ def test_where_counting_stopped_no_larger_k_is_told(material):
 
 def test_a_comparison_gives_the_verdict_more_systems(material, tmp_path):
     """Means over seeds; of the traces that passed where some did not; and only of the same data."""
-    real = material.evaluation.value("tp_tv", "training")
-    rows = [
-        ("sgd", 0, "all", "tp_tv", 0.9),
-        ("sgd", 0, "passed", "tp_tv", 0.2),
-        ("sgd", 1, "passed", "tp_tv", 0.4),
-        ("sgd", 0, "all", "share_passed", 0.5),
-        ("tpm", 0, "all", "tp_tv", 0.7),
-        ("training", 0, "all", "tp_tv", real),
-    ]
-    table = pd.DataFrame(rows, columns=["candidate", "seed", "traces", "metric", "value"])
-    table.to_csv(tmp_path / "compare.csv", index=False)
+    tp_tv = next(row.quantity for row in material.evaluation.rows if row.quantity.name == "tp_tv")
+    share = next(each for each in COSTS if each.name == SHARE_PASSED)
+
+    def cell(*values: float, **about: Any) -> Evaluation:
+        columns = ["all", "passed", "training"][: len(values)]
+        shares = [about["share"], about["share"], math.nan][: len(values)]
+        rows = [Row(tp_tv, "utility", list(values)), Row(share, "cost", shares)]
+        return Evaluation(columns, rows, about["lineage"])
+
+    def store(lineage: dict[str, str]) -> None:
+        first, second = (cell(0.9, passed, 0.1, share=0.5, lineage=lineage) for passed in (0.2, 0.4))
+        cells = {("sgd", 0): first, ("sgd", 1): second, ("tpm", 0): cell(0.7, share=1.0, lineage=lineage)}
+        cells["private", 0] = cell(0.6, share=math.nan, lineage=lineage)
+        (tmp_path / "compare.json").write_text(Compared(cells, {}).mean("passed").to_json())
+
+    store(dict(material.evaluation.lineage))
     with_systems = with_compared(material, tmp_path)
     found = with_systems.evaluation
-    assert found.columns == [*material.evaluation.columns, "sgd", "tpm"]
+    assert found.columns == [*material.evaluation.columns, "sgd", "tpm", "private"]
     assert [found.value("tp_tv", name) for name in ("sgd", "tpm")] == pytest.approx([0.3, 0.7])
     assert math.isnan(found.value("od_tv", "sgd"))
-    assert with_systems.shares_passed == {"released": 1.0, "sgd": 0.5}
-    table.assign(value=0.5).to_csv(tmp_path / "compare.csv", index=False)
-    with pytest.raises(InputError, match="training and test traces of the job"):
+    assert with_systems.shares_passed == {"released": 1.0, "sgd": 0.5, "tpm": 1.0}
+    # The same numbers from other traces.
+    store(dict(material.evaluation.lineage) | {"test traces": "0"})
+    with pytest.raises(InputError, match="of the same test traces"):
         with_compared(material, tmp_path)
-    with pytest.raises(InputError, match=r"no compare\.csv"):
+    with pytest.raises(InputError, match=r"no compare\.json"):
         with_compared(material, tmp_path / "none")
 
 

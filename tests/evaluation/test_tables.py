@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from ppmtf_jax.data.measurement import Interpretation, Measurement, MetricInfo
+from ppmtf_jax.data.measurement import Caveat, Interpretation, Measurement, MetricInfo
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
 from ppmtf_jax.evaluation.registry import METRICS, ONE_PERIOD, PUBLISHED
 from ppmtf_jax.evaluation.tables import TableOrList
@@ -93,8 +93,8 @@ def test_references_stand_with_the_good_value() -> None:
 def test_a_caveat_marks_its_row_and_its_reason_stands_below_once() -> None:
     assert [each.title for each in QUANTITIES[:3]] == ["TP-TV", "TP-TV-Top50", "TM-EMD-Y"]
     readings = {
-        QUANTITIES[0].name: Interpretation(caveat=CAVEAT),
-        QUANTITIES[2].name: Interpretation(caveat=f"Another.\n{CAVEAT}"),
+        QUANTITIES[0].name: Interpretation(caveats=(Caveat("few", CAVEAT),)),
+        QUANTITIES[2].name: Interpretation(caveats=(Caveat("other", "Another"), Caveat("few", CAVEAT))),
     }
     columns = ["released", "all", "training", "uniform"]
     evaluation = evaluation_of(columns, [(each, [0.25] * 4) for each in QUANTITIES[:3]], readings)
@@ -127,7 +127,7 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width: int) -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
-    n_numbers = sum(len(row.values) for row in evaluation.rows())
+    n_numbers = sum(len(row.values) for row in evaluation.rows)
     assert len(re.findall(r"\d\.\d{4}| -(?= )", text)) >= n_numbers
     assert "All: before. Undefined, shown as -." in text
     assert ("─" in text) == (width >= 80)
@@ -148,8 +148,8 @@ def test_an_undefined_number_has_its_reason_below() -> None:
 
 
 def test_attacks_stand_apart() -> None:
-    rows = [row._replace(kind="privacy" if row.quantity.name == "reid_rate" else "utility") for row in full("a").rows()]
-    lines = printed(Evaluation.of_rows(["a"], rows), 100).splitlines()
+    rows = [row._replace(kind="privacy" if row.quantity.name == "reid_rate" else "utility") for row in full("a").rows]
+    lines = printed(Evaluation(["a"], rows), 100).splitlines()
     (attack,) = [number for number, line in enumerate(lines) if "Re-identification" in line]
     assert not lines[attack - 1].strip()
     assert all(line.strip() for line in lines[4 : attack - 1])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import stat
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from ppmtf_jax import evaluate, fit, plausible_deniability_test, synthesize, toy_city
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.jobs import compare as module
-from ppmtf_jax.jobs.compare import Candidate, CompareSettings, compare, compare_systems
+from ppmtf_jax.jobs.compare import Candidate, Compared, CompareSettings, compare, compare_systems
 from tests.trace_models.nobody import registered_nobody
 
 SETTINGS = CompareSettings(n_seeds=2, traces_per_user=2, k=5, attacks=False)
@@ -100,6 +102,15 @@ def test_where_none_pass_there_are_no_numbers_of_passed(sets):
     assert np.isnan(nobody.spread().value("tp_tv", "uniform"))
 
 
+def test_a_metric_that_the_first_cell_lacks_is_kept(found):
+    """A system with complete traces comes first, one of check-ins with gaps second."""
+    cell, other = (found.cells[name, 0] for name in ("sgd n_copied=1", "uniform"))
+    fewer = replace(cell, rows=[row for row in cell.rows if row.quantity.name != "tp_tv"])
+    mean = Compared({("sgd n_copied=1", 0): fewer, ("uniform", 0): other}, {}).mean()
+    assert np.isnan(mean.value("tp_tv", "sgd n_copied=1"))
+    assert mean.value("tp_tv", "uniform") == other.value("tp_tv", "all")
+
+
 def test_the_table_has_a_row_for_each_number(found):
     table = found.table
     assert not table.duplicated(["candidate", "seed", "traces", "metric"]).any()
@@ -119,7 +130,11 @@ def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
     assert len(same) == len(first.table)
     out = tmp_path / "out"
     pd.testing.assert_frame_equal(pd.read_csv(out / "compare.csv"), more.table)
-    for path in (out, out / "cells", out / "compare.csv", *out.glob("cells/*.json")):
+    means = Evaluation.from_json((out / "compare.json").read_text())
+    training, test = (Traces.load(each).digest for each in folders)
+    assert means.lineage == {"training traces": training, "test traces": test}
+    pd.testing.assert_frame_equal(means.to_frame(), more.mean("passed").to_frame())
+    for path in (out, out / "cells", out / "compare.csv", out / "compare.json", *out.glob("cells/*.json")):
         assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 

@@ -79,6 +79,7 @@ SampledMetric(
         "Lempel-Ziv estimate of the entropy of the next place given all places before it, mean over windows of at "
         f"least {MIN_ENTROPY_EVENTS} events: synthetic users minus test users.",
         "bits an event",
+        scale="bits",
     ),
     entropies,
     mean_difference,

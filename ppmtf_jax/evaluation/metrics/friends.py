@@ -32,11 +32,12 @@ from ppmtf_jax.colocation.metrics import (
     degrees_in_part,
     pairs_together,
 )
-from ppmtf_jax.data.measurement import Comparison, Interpretation, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, NoSettings, caveat_if
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import pair_counts, variation, variation_of_counts, variation_of_samples
+from ppmtf_jax.evaluation.judgement import FEW_OF_PAIRS
 from ppmtf_jax.evaluation.registry import Undefined, difference_quantity, register_utility, variation_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -46,8 +47,6 @@ SEED = 0
 WINDOWS = 3
 APART = -1
 """The place of two friends who do not meet."""
-MIN_COUNTED = 100
-"""A smaller number of meetings or friendships has a relative standard deviation above 10 %."""
 NO_FRIENDS = "no friendships in one of the sets"
 NEVER_SEEN = f"{NO_FRIENDS}, no two friends or no two strangers seen at the same time, or periods that differ"
 NEVER_MET = f"{NEVER_SEEN}, or no meetings"
@@ -252,14 +251,14 @@ def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
 
 def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_meetings = comparison.statistic(Encounters.of, comparison.test).meetings_per_window().sum()
-    few = Interpretation(caveat=f"Test friends meet only {n_meetings} times" if n_meetings < MIN_COUNTED else "")
-    return [Interpretation() if each.name == "stranger_rate" else few for each in MEETINGS]
+    few = caveat_if(n_meetings < FEW_OF_PAIRS, "few_values", f"Test friends meet only {n_meetings} times")
+    return [Interpretation(caveats=() if each.name == "stranger_rate" else few) for each in MEETINGS]
 
 
 def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_pairs = comparison.statistic(FriendGraph.of, comparison.test).n_pairs
-    few = f"There are only {n_pairs} friendships among the test users"
-    return [Interpretation(caveat=few if n_pairs < MIN_COUNTED else "")] * len(GRAPH)
+    text = f"There are only {n_pairs} friendships among the test users"
+    return [Interpretation(caveats=caveat_if(n_pairs < FEW_OF_PAIRS, "few_values", text))] * len(GRAPH)
 
 
 # Registered
@@ -286,6 +285,7 @@ MEETINGS = (
         "Log2 of the ratio between how often friends and how often strangers meet: synthetic users minus test users.",
         "log2 of a ratio",
         NEVER_MET,
+        "bits",
     ),
     variation_quantity(
         "meeting_slot_tv",

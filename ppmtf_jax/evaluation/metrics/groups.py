@@ -19,11 +19,12 @@ from annotated_types import Ge
 from scipy import sparse
 
 from ppmtf_jax.data.comparable import index_of_ids
-from ppmtf_jax.data.measurement import Comparison, Interpretation
+from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from, weighted_mean
-from ppmtf_jax.evaluation.metrics.windows import has_gaps, read_places
+from ppmtf_jax.evaluation.judgement import FLOOR
+from ppmtf_jax.evaluation.metrics.windows import has_gaps, one_point
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -35,7 +36,7 @@ N_HALVES = 10
 SEED = 0
 # Random-stream numbers; windows.py uses the stream without a number.
 WINDOWS, HALVES = 1, 2
-NO_GROUP = "No group has enough training users"
+NO_GROUP = Caveat("no_group", "No group has enough training users")
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,9 @@ def _reading(comparison: Comparison, settings: GroupSettings) -> list[Interpreta
     try:
         groups = _groups(comparison, settings)
     except Undefined:
-        return [Interpretation(caveat=NO_GROUP)]
-    references = {"floor": groups.floor(), "all alike": groups.alike()}
-    return [Interpretation(references, read_places(comparison, settings)[0].caveat)]
+        return [Interpretation(caveats=(NO_GROUP,))]
+    references = {FLOOR: groups.floor(), "all alike": groups.alike()}
+    return [Interpretation(references, one_point(comparison.test))]
 
 
 register_utility(

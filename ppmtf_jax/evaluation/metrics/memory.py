@@ -11,18 +11,18 @@ from functools import partial
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, MetricInfo
+from ppmtf_jax.data.measurement import Caveat, Comparison, MetricInfo, caveat_if
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import counts_to_shares, variation_of_samples, wasserstein
+from ppmtf_jax.evaluation.judgement import LITTLE_MEMORY
 from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, place_share, visits_of_rank
 from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, lasts_several_periods, mean_difference
 from ppmtf_jax.evaluation.metrics.windows import one_point
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 MIN_SHARE_EVENTS = 5
-LITTLE_MEMORY = 3
 NIGHT_H, DAYS_OF_WEEK = 6, 7
 RETURN_HOURS = np.r_[0:25, 26:80:2, 100, 130, 170, 400]
 """First hour of each bin of return times."""
@@ -124,9 +124,10 @@ def night_homes(windows: Windows) -> Sample:
     return Sample(windows.user[window[begins][begins_week]], n_homes)
 
 
-def _little_memory(windows: Windows) -> str:
+def _little_memory(windows: Windows) -> tuple[Caveat, ...]:
+    text = f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory"
     few = windows.n_windows and np.median(windows.events_per_window()) <= LITTLE_MEMORY
-    return f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory" if few else ""
+    return caveat_if(bool(few), "little_memory", text)
 
 
 def _has_nights(comparison: Comparison) -> bool:
@@ -144,7 +145,7 @@ for _metric in (
         ),
         returns,
         mean_difference,
-        caveat=_little_memory,
+        caveats=_little_memory,
     ),
     SampledMetric(
         difference_quantity(
@@ -155,7 +156,7 @@ for _metric in (
         ),
         straight_back,
         mean_difference,
-        caveat=_little_memory,
+        caveats=_little_memory,
     ),
     SampledMetric(
         variation_quantity(
@@ -166,7 +167,7 @@ for _metric in (
         ),
         return_time_bins,
         variation_of_samples,
-        caveat=_little_memory,
+        caveats=_little_memory,
     ),
     SampledMetric(
         MetricInfo(
@@ -175,6 +176,7 @@ for _metric in (
             "Wasserstein distance between the numbers of different places of synthetic and of test users in windows "
             "as long as a synthetic trace.",
             "places",
+            scale="places",
         ),
         distinct,
         wasserstein,
@@ -187,6 +189,7 @@ for _metric in (
             "Mean difference between the numbers of different places of synthetic and of test users in windows with "
             "about equally many events.",
             "places",
+            scale="places",
         ),
         distinct_by_events,
         difference_by_bin,
@@ -198,6 +201,7 @@ for _metric in (
             "Wasserstein distance between the shares of events of synthetic and of test users at the most visited "
             f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
             "share of events",
+            scale="share",
         ),
         partial(share_of_rank, rank=0),
         wasserstein,
@@ -211,6 +215,7 @@ for _metric in (
             "Wasserstein distance between the shares of events of synthetic and of test users at the second most "
             f"visited place of a window with at least {MIN_SHARE_EVENTS} events.",
             "share of events",
+            scale="share",
         ),
         partial(share_of_rank, rank=1),
         wasserstein,
@@ -227,7 +232,7 @@ for _metric in (
         main_distance_km,
         wasserstein,
         min_events=MIN_SHARE_EVENTS,
-        caveat=one_point,
+        caveats=one_point,
     ),
     SampledMetric(
         difference_quantity(
@@ -236,6 +241,7 @@ for _metric in (
             "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
             "average: synthetic users minus test users.",
             "places a week",
+            scale="nights",
         ),
         night_homes,
         mean_difference,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Visits, Windows
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
@@ -67,8 +67,8 @@ def _measure_shares(comparison: Comparison, settings: NoSettings) -> list[float]
 
 def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_events = real_windows(comparison, comparison.test).events_per_window()
-    is_coarse = len(n_events) and np.median(n_events) <= MIN_WINDOW_EVENTS
-    return [Interpretation(caveat=COARSE_SHARES if is_coarse else "")]
+    is_coarse = len(n_events) > 0 and np.median(n_events) <= MIN_WINDOW_EVENTS
+    return [Interpretation(caveats=caveat_if(is_coarse, "coarse_shares", COARSE_SHARES))]
 
 
 register_utility(
@@ -77,6 +77,7 @@ register_utility(
         "Distinct places",
         "Wasserstein distance between the numbers of different places of synthetic and of test users in one period.",
         "places",
+        scale="places",
         undefined=NO_WINDOWS,
     ),
     measure=distance_from_test(distinct_places),
@@ -88,6 +89,7 @@ register_utility(
         "Wasserstein distance between the shares of events of synthetic and of test users at their most visited place "
         "of one period.",
         "share of events",
+        scale="share",
         undefined=NO_WINDOWS,
     ),
     measure=distance_from_test(place_share),

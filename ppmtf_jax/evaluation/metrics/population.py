@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Interpretation
+from ppmtf_jax.data.measurement import Comparison, Interpretation, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import pair_counts, total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
+from ppmtf_jax.evaluation.judgement import LARGE_PART
+from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
 N_TOP = 50
@@ -64,11 +65,11 @@ def _variations(population: np.ndarray, comparison: Comparison, settings: Popula
 def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Interpretation]:
     test = comparison.test
     empty = 1 - len(np.unique(test.slot)) / test.time_grid.n_slots
-    caveat = (
+    text = (
         f"{100 * empty:.0f} % of the slots have no test event and count as uniform, "
         "so scattered traces score well there"
     )
-    return [Interpretation(caveat=caveat if empty > LARGE_PART else "")] * 2
+    return [Interpretation(caveats=caveat_if(empty > LARGE_PART, "empty_slots", text))] * 2
 
 
 register_utility(

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import variation_of_counts
+from ppmtf_jax.evaluation.judgement import FEW_VALUES
 from ppmtf_jax.evaluation.metrics.windows import one_point
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings, Share
 
 RARE_SHARE = 0.2
 N_CELLS = 8
-LEAST_EVENTS = 30
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,9 @@ def _has_rare(comparison: Comparison) -> bool:
 
 def _reading(comparison: Comparison, settings: RareSettings) -> list[Interpretation]:
     n_events = int(comparison.statistic(visits, comparison.test)[_rare(comparison, settings)].sum())
-    few = f"The test users have only {n_events} events at rare places, so chance decides"
-    few = few if n_events < LEAST_EVENTS else ""
-    both = "\n".join(filter(None, [few, one_point(comparison.test)]))
-    return [Interpretation(caveat=few), Interpretation(caveat=both)]
+    text = f"The test users have only {n_events} events at rare places, so chance decides"
+    few = caveat_if(n_events < FEW_VALUES, "few_values", text)
+    return [Interpretation(caveats=few), Interpretation(caveats=few + one_point(comparison.test))]
 
 
 register_utility(
@@ -114,6 +113,7 @@ register_utility(
         "zero",
         "near 0",
         "the test users visit no rare place",
+        "bits",
     ),
     variation_quantity(
         "rare_tv",

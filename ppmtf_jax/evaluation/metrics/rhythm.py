@@ -100,7 +100,7 @@ for _name, (_above, _at_most) in JUMP_HOURS.items():
         partial(jump_bins, above_h=float(_above), at_most_h=float(_at_most)),
         variation_of_samples,
         applies=is_mostly_gaps,
-        caveat=one_point,
+        caveats=one_point,
     ).register()
 SampledMetric(
     MetricInfo(
@@ -109,6 +109,7 @@ SampledMetric(
         "Wasserstein distance between the numbers of events of synthetic and of test users in windows as long as a "
         "synthetic trace with at least one event.",
         "events",
+        scale="events",
     ),
     n_events,
     wasserstein,

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows
+from ppmtf_jax.evaluation.judgement import FEW_VALUES, FLOOR
 from ppmtf_jax.evaluation.metrics.windows import SEED, compared_windows, has_gaps, real_windows
 from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -26,7 +27,6 @@ N_SPLITS = 10
 MAX_WINDOWS = 100_000
 # Random-stream numbers; groups.py uses 1 and 2, windows.py uses the stream without a number.
 SPLITS, MEASURED = 3, 5
-MIN_VALUES = 30
 Distance = Callable[[np.ndarray, np.ndarray], float]
 NO_VALUE = (
     "no value to measure in one of the sets, synthetic traces shorter than the windows, or time grids with different "
@@ -62,8 +62,8 @@ class SampledMetric:
         measured, because thinned traces and uniform traces have the times of other traces.
     applies : function of Comparison that returns bool, optional
         A further condition, as in `Measurement`.
-    caveat : function of Windows that returns str
-        From the windows of the test users, returns why the number says little, or "".
+    caveats : function of Windows that returns tuple of Caveat
+        From the windows of the test users, returns why the number says little.
     """
 
     quantity: MetricInfo
@@ -73,7 +73,7 @@ class SampledMetric:
     min_events: int = field(default=MIN_WINDOW_EVENTS, kw_only=True)
     of_times: bool = field(default=False, kw_only=True)
     applies: Callable[[Comparison], bool] | None = field(default=None, kw_only=True)
-    caveat: Callable[[Windows], str] = field(default=lambda windows: "", kw_only=True)
+    caveats: Callable[[Windows], tuple[Caveat, ...]] = field(default=lambda windows: (), kw_only=True)
 
     def register(self) -> None:
         """Add the metric to the registry of metrics."""
@@ -100,9 +100,9 @@ class SampledMetric:
     def _reading(self, comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
         test = self._real(comparison, comparison.test)
         n_values = len(self.sample(test).value)
-        few = f"The test users have only {n_values} such values, so chance decides" if n_values < MIN_VALUES else ""
-        caveat = "\n".join(filter(None, [few, self.caveat(test)]))
-        return [Interpretation({"floor": self._floor(comparison)}, caveat)]
+        text = f"The test users have only {n_values} such values, so chance decides"
+        few = caveat_if(n_values < FEW_VALUES, "few_values", text)
+        return [Interpretation({FLOOR: self._floor(comparison)}, few + self.caveats(test))]
 
     def _floor(self, comparison: Comparison) -> float:
         """Mean distance between two random groups of the real users, as large as the training and the test users."""

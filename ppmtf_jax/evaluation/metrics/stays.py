@@ -57,6 +57,7 @@ register_utility(
         "Wasserstein distance between the lengths of synthetic and of test users' uninterrupted stays at a place "
         "within one period.",
         "hours",
+        scale="hours",
         undefined=NO_STEPS,
     ),
     measure=distance_from_test(move_intervals_h),

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, caveat_if
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts, row_shares
-from ppmtf_jax.evaluation.registry import LARGE_PART, Undefined, register_utility
+from ppmtf_jax.evaluation.judgement import LARGE_PART
+from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
@@ -99,11 +100,12 @@ def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Inter
     # The next place of a person who never moves is the same place.
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
-    caveat = (
+    text = (
         f"{100 * empty:.0f} % of the places have no test step, so all users stay there; "
         "traces that stay score well there"
     )
-    return [Interpretation({"never moving": value}, caveat if empty > LARGE_PART else "") for value in never_moving]
+    caveats = caveat_if(empty > LARGE_PART, "places_never_left", text)
+    return [Interpretation({"never moving": value}, caveats) for value in never_moving]
 
 
 register_utility(

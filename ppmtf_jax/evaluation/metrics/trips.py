@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
 from ppmtf_jax.data.windows import NO_WINDOWS, Windows
 from ppmtf_jax.evaluation.distributions import (
     pair_counts,
@@ -17,13 +17,13 @@ from ppmtf_jax.evaluation.distributions import (
     variation_of_samples,
     weighted_mean,
 )
+from ppmtf_jax.evaluation.judgement import SPARSE_ROWS
 from ppmtf_jax.evaluation.metrics.windows import NO_MOVES, NO_STEPS, distance_from_test, read_places, real_windows
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
 N_CELLS = 8
-SPARSE_ROWS = 0.9
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def _uniform_rows(comparison: Comparison, settings: NoSettings) -> list[float]:
 
 def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     (training,) = _measure_rows(comparison, settings)
-    caveat = f"The test rows are too sparse to compare: Training itself is at {training:.2f}"
-    return [Interpretation(caveat=caveat if training >= SPARSE_ROWS else "")]
+    text = f"The test rows are too sparse to compare: Training itself is at {training:.2f}"
+    return [Interpretation(caveats=caveat_if(training >= SPARSE_ROWS, "sparse_rows", text))]
 
 
 register_utility(

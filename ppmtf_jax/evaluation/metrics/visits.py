@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation
+from ppmtf_jax.data.measurement import Comparison, Interpretation, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, Undefined, register_utility, variation_quantity
+from ppmtf_jax.evaluation.judgement import LARGE_PART
+from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
 MIN_USER_EVENTS = 5
@@ -89,10 +90,9 @@ def _n_instants_covered(traces: Traces) -> np.ndarray:
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
     covered = np.concatenate([_n_instants_covered(each) for each in (comparison.train, comparison.test)])
     longer = np.mean(covered > comparison.n_instants) if len(covered) else 0.0
-    caveat = (
-        f"{100 * longer:.0f} % of the real users have longer traces than synthetic ones, so shares cannot be compared"
-    )
-    return [Interpretation(caveat=caveat if longer > LARGE_PART else "")]
+    share = f"{100 * longer:.0f} %"
+    text = f"{share} of the real users have longer traces than synthetic ones, so shares cannot be compared"
+    return [Interpretation(caveats=caveat_if(longer > LARGE_PART, "longer_traces", text))]
 
 
 register_utility(

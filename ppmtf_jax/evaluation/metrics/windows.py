@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation
+from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows, is_complete, same_period
 from ppmtf_jax.evaluation.distributions import wasserstein
@@ -81,12 +81,12 @@ def distance_from_test(
 
 def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
     """A caveat if all places are at one point, because all distances are then 0."""
-    return [Interpretation(caveat=one_point(comparison.test))]
+    return [Interpretation(caveats=one_point(comparison.test))]
 
 
-def one_point(traces: Traces | Windows) -> str:
-    """A caveat if all places are at one point, otherwise ""."""
-    return "" if np.ptp(traces.places.position_km(), axis=0).any() else ONE_POINT
+def one_point(traces: Traces | Windows) -> tuple[Caveat, ...]:
+    """A caveat if all places are at one point."""
+    return caveat_if(not np.ptp(traces.places.position_km(), axis=0).any(), "one_point", ONE_POINT)
 
 
 def _windows(traces: Traces, n_instants: int, min_events: int) -> Windows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from textwrap import wrap
@@ -58,11 +59,11 @@ def privacy_bars(evaluation: Evaluation) -> Figure:
 
 @styled
 def _bars(evaluation: Evaluation, kind: str) -> Figure:
-    of_kind = Evaluation(evaluation.table[evaluation.table["kind"] == kind])
+    of_kind = replace(evaluation, rows=[row for row in evaluation.rows if row.kind == kind], sampled={})
     own = cycle(SYNTHETIC_COLOURS)
     real = {TRAINING: ("training data", REAL_COLOUR), UNIFORM: ("uniform", UNIFORM_COLOUR)}
     series = dict(real[name] if name in real else (name, next(own)) for name in evaluation.columns)
-    rows = [row for row in of_kind.rows() if row.quantity.better]
+    rows = [row for row in of_kind.rows if row.quantity.better]
     draws: list[Draw] = [partial(_draw_panel, row=row, colours=list(series.values())) for row in rows]
     # Removed panels keep the width of the figure if there are few numbers.
     draws += [lambda ax: ax.remove()] * (N_COLUMNS - len(draws))
@@ -77,7 +78,7 @@ def _bars(evaluation: Evaluation, kind: str) -> Figure:
 
 def _draw_panel(ax: Axes, row: Row, colours: Sequence[str]) -> None:
     """Draw a bar and its number for each value, "n/a" for an undefined value, and dashed lines at the references."""
-    quantity, references, pale = row.quantity, row.reading.held_against(), bool(row.reading.caveat)
+    quantity, references, pale = row.quantity, row.reading.held_against(), bool(row.reading.caveats)
     finite = [value for value in row.values if np.isfinite(value)]
     shown = [0.0, *finite, *references.values()]
     low, high = min(shown), max(shown)

@@ -62,7 +62,7 @@ def save_pictures(
         "transitions.png": transition_matrices(synthetic, train),
         "utility.png": utility_bars(evaluation),
     }
-    if "privacy" in evaluation.table["kind"].unique():
+    if any(row.kind == "privacy" for row in evaluation.rows):
         figures["privacy.png"] = privacy_bars(evaluation)
     if factors is not None:
         figures["clusters.png"] = user_clusters(factors, synthetic, train)

@@ -1,6 +1,6 @@
 """Gauges: utility numbers on the scale from real traces to random places, and the findings that follow from them.
 
-All numbers are judged by the rule of `evaluation.fitness`, as in the verdict.
+All numbers are judged by the rule of `evaluation.judgement`, as in the verdict.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
-from ppmtf_jax.evaluation.chance import Chance
-from ppmtf_jax.evaluation.fitness import FIT, FLOOR, WITH_CARE, judge, loss
+from ppmtf_jax.evaluation.judgement import FIT, FLOOR, WITH_CARE, YARDSTICKS, Chance, judge, loss
 from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM
@@ -19,10 +18,10 @@ from ppmtf_jax.evaluation.tables import references_text
 
 UTILITY_RULE = (
     "The error of a number is how much worse it is than that of Training (real people), beyond what chance explains. "
-    f"Good: at most {percent(FIT)} of the yardstick; fair: at most {percent(WITH_CARE)}; poor: more. The yardstick of "
-    "shares and total variations is 1, that of places, events and hours 10, that of nights' places 5; it is the error "
-    "of random places where that is less, and for distances in space. The least good number decides; numbers with a "
-    "dagger (†) do not count."
+    f"Good: at most {percent(FIT)} of the yardstick; fair: at most {percent(WITH_CARE)}; poor: more. The yardstick is "
+    + ", ".join(f"{each.length:g} for {each.what}" for each in YARDSTICKS.values() if math.isfinite(each.length))
+    + "; it is the error of random places where that is less, and for distances in space. The least good number "
+    "decides; numbers with a dagger (†) do not count."
 )
 
 
@@ -61,7 +60,7 @@ def gauge(
 
 def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
     """Gauges of some metrics, with their titles; metrics that the evaluation does not have are left out."""
-    rows, columns, found = {row.quantity.name: row for row in data.evaluation.rows()}, data.evaluation.columns, []
+    rows, columns, found = {row.quantity.name: row for row in data.evaluation.rows}, data.evaluation.columns, []
     for name, title in titles.items():
         if name in rows:
             value = dict(zip(columns, rows[name].values, strict=True))

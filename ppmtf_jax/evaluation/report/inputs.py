@@ -18,8 +18,9 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.chance import Chance, chance_of
+from ppmtf_jax.evaluation.chance import chance_of
 from ppmtf_jax.evaluation.evaluation import uniform_places
+from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
 from ppmtf_jax.evaluation.registry import Undefined
@@ -42,6 +43,12 @@ class Unavailable(Exception):
 def needed(error: InputError) -> str:
     """What an error expected, without the examples and values that it found, because these may name users."""
     return "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
+
+
+def refused_note(refused: Mapping[str, InputError]) -> str:
+    """A sentence that names the attacks that do not suit the data, by title, with the reasons; "" if there are none."""
+    listed = "; ".join(f"{title}: it needs {needed(error)}" for title, error in refused.items())
+    return f"Left out, because they do not suit these data. {listed}." if listed else ""
 
 
 def presence_at_hours(traces: Traces, test: Traces) -> np.ndarray:

@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ppmtf_jax.evaluation.fitness import FIT, WITH_CARE, YARDSTICKS, Fitness, Judged, JudgedUse, judge_uses, loss
+from ppmtf_jax.evaluation.judgement import (
+    ENOUGH_PASSED,
+    FIT,
+    WITH_CARE,
+    YARDSTICKS,
+    Fitness,
+    Judged,
+    JudgedUse,
+    judge_uses,
+    loss,
+)
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 
-KEPT_SHARE = 0.75
-"""Least share of passed traces with which a k, or a compared system, is advised: fewer are not representative."""
 ATTACKS = ("identity", "membership", "copies")
 """The sections whose findings are the risk."""
 N_RISKS = 3
@@ -34,7 +42,7 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
     evaluation = data.evaluation
     # The columns of synthetic traces; the column of the report comes first.
     columns = [data.column, *(each for each in evaluation.columns if each not in (*RESERVED, data.column))]
-    judged = {each: judge_uses(evaluation.rows(), evaluation.columns, each, data.chance) for each in columns}
+    judged = {each: judge_uses(evaluation.rows, evaluation.columns, each, data.chance) for each in columns}
     uses = judged[data.column]
     blocks = [
         Text(tuple(each for each in (data.guarantee, _in_a_sentence(uses)) if each)),
@@ -124,7 +132,7 @@ def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]])
     if not others:
         way_out = "`[[compare]]` in a job, or `ppmtf compare`, compares systems."
         return [Text((f"{BETTER} No other system was compared. {way_out}",))]
-    kept = [each for each in others if data.shares_passed.get(each, 1.0) >= KEPT_SHARE]
+    kept = [each for each in others if data.shares_passed.get(each, 1.0) >= ENOUGH_PASSED]
     found = []
     for use, *of_others in zip(judged[own], *(judged[each] for each in kept), strict=True):
         better = [each for each in zip(kept, of_others, strict=True) if _serves_better(data, use, *each)]
@@ -167,7 +175,7 @@ def _better_k(data: ReportData) -> str:
     k, largest = verdicts.settings.k, largest_k(verdicts)
     if largest is None:
         return f"Whether another k than {k} would do is not known: k is noisy, or counting stopped (see `count_all`)."
-    share = percent(KEPT_SHARE)
+    share = percent(ENOUGH_PASSED)
     if largest > k:
         return f"With a k of up to {largest:,} in place of {k}, {share} of the traces still pass, protected better."
     if largest == k:
@@ -184,14 +192,14 @@ def largest_k(verdicts: PlausibleDeniability) -> int | None:
         return None
     known = verdicts.counted_to
     last = int(min(known, verdicts.plausible_users.max(initial=1)))
-    enough = np.flatnonzero(verdicts.pass_rates(np.arange(1, last + 1)) >= KEPT_SHARE)
+    enough = np.flatnonzero(verdicts.pass_rates(np.arange(1, last + 1)) >= ENOUGH_PASSED)
     largest = int(enough[-1]) + 1 if len(enough) else 0
     # Where counting stopped at a k, more traces may pass with a larger k.
     return None if largest >= known else largest
 
 
 def _systems_table(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) -> Table:
-    risks = [row for row in data.evaluation.rows() if row.kind == "privacy" and row.quantity.better][-N_RISKS:]
+    risks = [row for row in data.evaluation.rows if row.kind == "privacy" and row.quantity.better][-N_RISKS:]
     rows = []
     for column, uses in judged.items():
         counts = [str(sum(each.fitness is fitness for each in uses)) for fitness in ORDER]
@@ -220,7 +228,7 @@ def _numbers_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
 
 def _yardsticks() -> Table:
     rows = [
-        (", ".join(each.units), "random places" if math.isinf(each.length) else f"{each.length:g}", each.reason)
-        for each in YARDSTICKS
+        (each.what, "random places" if math.isinf(each.length) else f"{each.length:g}", each.reason)
+        for each in YARDSTICKS.values()
     ]
-    return Table("Yardsticks", ("Unit", "Yardstick", "Reason"), rows, n_words=3)
+    return Table("Yardsticks", ("Numbers", "Yardstick", "Reason"), rows, n_words=3)

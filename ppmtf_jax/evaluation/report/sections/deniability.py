@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ppmtf_jax.evaluation.judgement import ENOUGH_PASSED, FEW_PASSED
 from ppmtf_jax.evaluation.plots import pass_rate_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, if_available
@@ -15,7 +16,6 @@ from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, Privac
 
 MAX_PLOTTED_K = 200
 """The range of Fig. 16 of Murakami et al. 2021."""
-FAIR_SHARE, FEW = 0.75, 0.25
 TESTED, FAIR_SAMPLE = "Was every trace tested before its release?", "Are enough traces left after the test?"
 TESTED_RULE = (
     "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
@@ -25,8 +25,8 @@ TESTED_RULE = (
     "Poor: it is more, some traces did not pass, or there was no test."
 )
 SAMPLE_RULE = (
-    f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. A trace "
-    "passes only if it resembles those of many people, so a few such traces are not representative."
+    f"Good: at least {percent(ENOUGH_PASSED)} of the traces passed; fair: at least {percent(FEW_PASSED)}; poor: fewer. "
+    "A trace passes only if it resembles those of many people, so a few such traces are not representative."
 )
 
 
@@ -120,7 +120,7 @@ def _sample_finding(share: float, settings: PrivacyTestSettings) -> Finding:
     if settings.k == 1 and settings.noise_epsilon is None:
         answer = "With k = 1 all traces pass; with a larger k, few may pass."
         return Finding(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
-    status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
+    status = Status.GOOD if share >= ENOUGH_PASSED else Status.FAIR if share >= FEW_PASSED else Status.POOR
     answer = f"{percent(share)} of the traces passed."
     if status is Status.POOR:
         answer += (

@@ -6,9 +6,10 @@ import math
 
 from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks
 from ppmtf_jax.attacks.splits import Rehearsal, targets_of
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
-from ppmtf_jax.evaluation.report.inputs import ReportData
+from ppmtf_jax.evaluation.report.inputs import ReportData, refused_note
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 
@@ -33,7 +34,7 @@ def make(data: ReportData) -> list[Block]:
     if not data.has_known_users:
         answer = f"No guess can be checked: {data.no_users}."
         return [Finding(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS)), Text((answer,))]
-    made, attacks, n_left_out = attack(data) if data.reidentified is None else data.reidentified.result()
+    made, attacks, refused = attack(data) if data.reidentified is None else data.reidentified.result()
     evaluation = data.evaluation
     # Evaluations without attacks have no such rate.
     known = evaluation.value("reid_rate", data.column) if "reid_rate" in evaluation.metrics else math.nan
@@ -43,8 +44,8 @@ def make(data: ReportData) -> list[Block]:
             f"To save time, {made.known.n_users:,} of {data.train.n_users:,} training users, drawn at random, were "
             f"targets, and the traces of {made.anonymized.n_users:,} people were attacked."
         )
-    if n_left_out:
-        notes.append(f"{n_left_out} attacks do not suit these data, and were left out.")
+    if refused:
+        notes.append(refused_note(refused))
     if math.isfinite(known):
         n_traces = len(data.synthetic.trace_table()[0])
         notes.append(
@@ -55,17 +56,19 @@ def make(data: ReportData) -> list[Block]:
     return [_finding(attacks, known, data), _table(attacks), _curves(attacks), *([Text(tuple(notes))] if notes else [])]
 
 
-def attack(data: ReportData) -> tuple[Rehearsal, list[Reidentified], int]:
-    """Run the attacks: the attacked traces, the results, and the number of attacks left out.
+def attack(data: ReportData) -> tuple[Rehearsal, list[Reidentified], dict[str, InputError]]:
+    """Run the attacks: the attacked traces, the results, and why other attacks do not suit the data.
 
     Raises `InputError` if no attack is possible.
     """
     most = int(min(max(MAX_ENTRIES // data.train.n_places**2, MIN_TARGETS), MAX_TARGETS))
     made = targets_of(data.train, data.synthetic, min(most, data.settings.n_users), seed=SEED)
-    left_out: list[str] = []
+    refused: dict[str, InputError] = {}
     estimators = data.settings.estimators
-    attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
-    return made, attacks, sum("left out" in each for each in left_out)
+    attacks = reidentification_attacks(
+        made.known, made.anonymized, estimators, seed=SEED, on_refused=refused.__setitem__
+    )
+    return made, attacks, refused
 
 
 def _finding(attacks: list[Reidentified], known: float, data: ReportData) -> Finding:

@@ -7,7 +7,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSumm
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
-from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, refused_note
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, worst
 from ppmtf_jax.settings import parse_choice
@@ -37,21 +37,20 @@ def make(data: ReportData) -> list[Block]:
     """All attacks, the strongest first."""
     released, train, test, note = data.attacked
     found: dict[str, MembershipScores] = {}
+    refused: dict[str, InputError] = {}
     for name, title in ATTACKS.items():
         entry, settings = parse_choice(name, MEMBERSHIP_ATTACKS)
         try:
             found[title] = infer_membership(released, train, test, entry.name, settings, seed=SEED)
-        except InputError:
-            continue
+        except InputError as error:
+            refused[title] = error
     if data.shadow_scores is not None:
         found[SHADOWS] = data.shadow_scores
     if not found:
-        raise Unavailable("No attack on membership suits these data: each needs several people who move in both sets.")
+        raise Unavailable(f"No attack on membership suits these data. {refused_note(refused)}")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
-    missing = [title for title in ATTACKS.values() if title not in found]
-    left_out = f"Left out, because they do not suit these data: {', '.join(missing).lower()}." if missing else ""
-    notes = [each for each in (note, left_out, _shadows_note(data)) if each]
+    notes = [each for each in (note, refused_note(refused), _shadows_note(data)) if each]
     finding = membership_finding(summaries, with_shadows=SHADOWS in found)
     return [finding, _table(summaries), _curves(found), Text(tuple(notes))]
 

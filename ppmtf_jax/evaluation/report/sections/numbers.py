@@ -21,7 +21,7 @@ def make(data: ReportData) -> list[Block]:
     columns = [name[:1].upper() + name[1:] for name in evaluation.columns]
     blocks: list[Block] = []
     for kind in ("utility", "privacy"):
-        rows = [row for row in evaluation.rows() if row.kind == kind]
+        rows = [row for row in evaluation.rows if row.kind == kind]
         if rows:
             caption = f"Numbers of {kind}, as `ppmtf evaluate` prints them"
             cells = []
@@ -34,7 +34,7 @@ def make(data: ReportData) -> list[Block]:
     if told:
         lead = "Numbers that say little on these data (†), or that are worse than chance (!):"
         blocks += [Text((lead,)), Text(tuple(told), is_list=True)]
-    meanings = [[row.quantity.title, row.quantity.meaning, row.quantity.better or "-"] for row in evaluation.rows()]
+    meanings = [[row.quantity.title, row.quantity.meaning, row.quantity.better or "-"] for row in evaluation.rows]
     caption = "What each number means"
     table = Table(caption, ("Number", "What it is", "Better"), meanings, n_words=3)
     return [*blocks, Details(caption, (table,))]

@@ -9,7 +9,8 @@ from scipy import stats
 
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.chance import Chance, standard_errors
+from ppmtf_jax.evaluation.chance import standard_errors
+from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.metrics.population import N_TOP
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Table, percent
 from ppmtf_jax.evaluation.report.gauges import gauge
@@ -26,6 +27,7 @@ RANK = MetricInfo(
     "higher",
     "near Training",
     "all places are visited equally often in one of the sets",
+    "share",
 )
 
 

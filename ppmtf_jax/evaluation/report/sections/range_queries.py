@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.chance import Chance, standard_errors
+from ppmtf_jax.evaluation.chance import standard_errors
+from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.plots.curves import LOOKS
 from ppmtf_jax.evaluation.plots.style import DIM, LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Picture
@@ -29,6 +30,7 @@ ERROR = MetricInfo(
     "Range-query error",
     f"Mean relative error of {N_QUERIES} random questions: which share of the events is in this box, at these hours?",
     "relative error",
+    scale="share",
 )
 
 
