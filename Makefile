@@ -1,21 +1,34 @@
 # `make demo` and `make test` create an environment, install and run; `make help` lists the rest.
+# They install the versions of constraints.txt, which were tested. `make test LATEST=1` takes the newest that
+# pyproject.toml allows, in an environment of its own.
 
 PYTHON ?= python3
-VENV ?= .venv
+LATEST ?=
+VENV ?= $(if $(LATEST),.venv-latest,.venv)
 WORKERS ?= 2
+DEMO ?= demo
 
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+    $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
+# What a new version of a dependency is likely to break, in a minute or two.
+CORE := tests/test_errors.py tests/test_layout.py tests/test_settings.py tests/test_streams.py tests/data \
+    tests/datasets/test_any_table.py tests/datasets/test_times.py tests/exports tests/gibbs/test_kernel.py tests/noise \
+    tests/privacy/test_plausible_users.py tests/runtime tests/synthesizers/test_sgd_and_uniform.py tests/trace_models
 
-.PHONY: help demo test lint types docs notebooks check dev format sync clean
+.PHONY: help demo test core lint types docs notebooks check dev format sync lock clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.installed ## synthesize traces of a simulated city; prints a table and where the pictures are
-	$(BIN)/ppmtf demo --out demo
+	$(BIN)/ppmtf demo --out $(DEMO)
 
 test: $(VENV)/.installed-test ## tests and docstring examples
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+core: $(VENV)/.installed-test ## a fast part of the tests, for other versions: make core LATEST=1 PYTHON=python3.13
+	$(BIN)/python -m pytest -n $(WORKERS) $(CORE)
 
 lint: $(VENV)/.installed-dev ## style of the code
 	$(BIN)/ruff check .
@@ -51,8 +64,12 @@ sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scrip
 	    tables = '\n\n' + markdown_tables() + '\n\n'; end = '<!-- /list -->'; \
 	    page.write_text(before + begin + tables + end + rest.partition(end)[2], 'utf-8')"
 
-clean: ## remove the environment and caches
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build/site
+lock: $(VENV)/.installed-dev ## write the newest versions that pyproject.toml allows, for all Pythons, to constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-annotate \
+	    --custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
+
+clean: ## remove the environments and caches
+	rm -rf .venv .venv-latest .pytest_cache .ruff_cache .hypothesis build/site
 
 # The stamp, and not the folder, says that the environment is whole: a failed creation is tried again.
 $(VENV)/.created:
@@ -60,10 +77,10 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV) || { echo 'Python needs its venv module; on Debian: apt install python3-venv'; exit 1; }
 	touch $@
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
+	$(INSTALL) --editable .
 	touch $@
 
-$(VENV)/.installed-%: pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/.created
+	$(INSTALL) --editable '.[$*]'
 	touch $@

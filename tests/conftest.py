@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import os
 import platform
@@ -14,7 +13,6 @@ from typing import Any
 
 import hypothesis
 import jax
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -27,28 +25,13 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Most of the time of the fast tests is compilation of programs that run once, on little data. Slow tests, notebooks and
-# benchmarks run what users do.
+# benchmarks run what users do. Only public settings of JAX are asked for, and a JAX that does not know one of them runs
+# the same tests in more time: a flag of XLA that it does not know would end the process.
 if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for programs that tests start
-    jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
-    # The older way to write a fused loop, which takes a quarter less of a processor's time to compile; and one object
-    # file a program, which takes an eighth less.
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
-    # Operations are written without the lines of Python that they come from, which took a tenth of the time of tests
-    # of many programs.
-    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-    jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
-    # All programs are written in one context of MLIR. A context of its own was half of the time of a small program.
-    with contextlib.suppress(ImportError, AttributeError):  # a private name of JAX: without it, tests take longer
-        from jax._src.interpreters import mlir
-
-        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
-    # An array of NumPy becomes one of JAX by a copy. JAX compiles a program for each shape instead.
-    with contextlib.suppress(ImportError, AttributeError):
-        from jax._src.core import stage_p
-
-        stage = stage_p.impl
-        stage_p.def_impl(lambda x: jax.device_put(x.copy()) if type(x) is np.ndarray else stage(x))
+    for name, value in (("jax_disable_most_optimizations", True), ("jax_traceback_in_locations_limit", 0)):
+        os.environ.setdefault(name.upper(), str(int(value)))  # for programs that tests start
+        with contextlib.suppress(AttributeError):
+            jax.config.update(name, type(value)(int(os.environ[name.upper()])))
     # Threads of BLAS and OpenMP spin while they wait for work; each worker of pytest computes little, on one core.
     # The workers and the programs that tests start read the environment; this process may have loaded NumPy already.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
