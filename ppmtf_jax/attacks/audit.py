@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +13,17 @@ from ppmtf_jax.attacks.estimators.base import ESTIMATORS, TransitionMatrices, es
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
 from ppmtf_jax.attacks.open_world import NOBODY, verification
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
+from ppmtf_jax.attacks.scoring import FLOOR
 from ppmtf_jax.attacks.trace_scores import MAX_GAP, TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
 from ppmtf_jax.settings import Count, CountOrZero, Settings, chosen_settings, parse_choice
+
+FLOORS = ("", " floor=1e-3")
+"""Floors of transition probabilities that are tried by default: that of the paper, 1e-8, and one that often finds more,
+because a single step that a person never made then says less."""
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 """False positive rates at which true positive rates are reported: low, because false accusations must be rare."""
@@ -53,7 +58,8 @@ class Linkage:
 
     `n_known` is the number of target users who made at least one attacked trace. `against` says who made the impostor
     traces: "strangers" or other "targets". The interval is a bootstrap interval over users. `accuracy` is the share of
-    target users' traces whose user is guessed right; by chance it is 1 / n_targets.
+    target users' traces whose user is guessed right; by chance it is 1 / n_targets. `n_exposed` target users have a
+    trace that scores higher than chance explains, see `bar_of_chance`. The strongest of `n_attacks` attacks counts.
     """
 
     n_traces: int
@@ -64,11 +70,13 @@ class Linkage:
     auc_interval: tuple[float, float]
     true_positive_rate: dict[float, float]
     accuracy: float
+    n_exposed: int
+    n_attacks: int
     roc: Roc = field(repr=False)
 
     @classmethod
-    def of(cls, scores: TraceScores, *, seed: int) -> Linkage:
-        """Evaluate scores; `seed` is the seed of the bootstrap of the interval."""
+    def of(cls, scores: TraceScores, *, seed: int, n_attacks: int = 1) -> Linkage:
+        """Evaluate scores; `seed` is the seed of the bootstrap, and the strongest of `n_attacks` attacks counts."""
         checked = verification(scores)
         roc = checked.roc()
         known = scores.truth != NOBODY
@@ -76,14 +84,17 @@ class Linkage:
         rates = {rate: roc.true_positive_rate_at(rate) for rate in FALSE_POSITIVE_RATES}
         interval = bootstrap_interval(checked.auc_by_users(), checked.n_users, seed=seed)
         n_targets, n_known = len(scores.target_ids), len(np.unique(scores.truth[known]))
-        return cls(len(known), n_targets, n_known, checked.against, roc.auc, interval, rates, float(right.mean()), roc)
+        counts = len(known), n_targets, n_known
+        exposed = checked.n_exposed(n_attacks), n_attacks
+        return cls(*counts, checked.against, roc.auc, interval, rates, float(right.mean()), *exposed, roc)
 
     def judgements(self) -> list[Judgement]:
         """Judge the numbers by `IDENTITY_LIMITS`."""
-        found = (self.accuracy, self.true_positive_rate[0.01], self.true_positive_rate[0.001])
-        guesses = (1 / self.n_targets, None, None)
-        numbers = zip(IDENTITY_LIMITS, found, guesses, strict=True)
-        return [limit.judge(value, self.n_known, guess=guess) for limit, value, guess in numbers]
+        found = (self.accuracy, self.true_positive_rate[0.01], self.n_exposed)
+        numbers = zip(IDENTITY_LIMITS, found, (1 / self.n_targets, None, None), strict=True)
+        return [
+            limit.judge(value, self.n_known, guess=guess, n_attacks=self.n_attacks) for limit, value, guess in numbers
+        ]
 
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curve."""
@@ -130,7 +141,7 @@ def reidentification_attacks(
     anonymized : Traces
         The attacked traces. Their user ids are only used to evaluate the attack.
     estimators : sequence of str, optional
-        Names, each with settings if wanted, as in "tf rank=8". By default all estimators.
+        Names, each with settings if wanted, as in "tf rank=8". By default all estimators, each with all `FLOORS`.
     say : callable
         Receives progress messages.
     on_refused : callable
@@ -147,17 +158,23 @@ def reidentification_attacks(
     ('strangers', True)
     """
     chosen = chosen_settings(ReidentificationSettings, settings, {}, "re-identification")
-    asked = list(ESTIMATORS) if estimators is None else list(dict.fromkeys(estimators))
+    every = [f"{name}{floor}" for name in ESTIMATORS for floor in FLOORS]
+    asked = every if estimators is None else list(dict.fromkeys(estimators))
     if not asked:
         raise InputError("estimators", [Problem(f"some of {', '.join(ESTIMATORS)}", "none")])
     # Refuse an unknown name before any estimator runs.
     parsed = {text: parse_choice(text, ESTIMATORS) for text in asked}
-    found = []
+    found: list[Reidentified] = []
+    learned: dict[Any, TransitionMatrices] = {}
     for number, (name, (entry, given)) in enumerate(parsed.items()):
         say(f"{name}: learning transition matrices of {known.n_users} users")
         began = time.perf_counter()
         try:
-            matrices = estimate_transitions(known, entry.name, given, seed=seed, progress=progress)
+            # The floor is not part of what is learned.
+            key = entry.name, replace(given, floor=FLOOR)
+            if key not in learned:
+                learned[key] = estimate_transitions(known, entry.name, given, seed=seed, progress=progress)
+            matrices = replace(learned[key], floor=given.floor)
         except InputError as error:
             # A default estimator may not suit the data, for example if coordinates are missing: skip it.
             if estimators is not None or (number == len(parsed) - 1 and not found):
@@ -167,8 +184,10 @@ def reidentification_attacks(
             continue
         left = anonymized.select_events(_left_after_deletion(anonymized, matrices, chosen, seed))
         scores = score_traces(left, matrices, first_place=chosen.first_place, max_gap=chosen.max_gap, progress=progress)
-        each, combined = Linkage.of(scores, seed=seed), Linkage.of(scores.combined(), seed=seed)
-        found.append(Reidentified(name, entry.title, each, combined, time.perf_counter() - began))
+        # Of each estimator, traces are attacked one by one and together.
+        each, combined = (Linkage.of(of, seed=seed, n_attacks=2 * len(parsed)) for of in (scores, scores.combined()))
+        title = entry.title if given.floor == FLOOR else f"{entry.title}, floor {given.floor:g}"
+        found.append(Reidentified(name, title, each, combined, time.perf_counter() - began))
     return sorted(found, key=lambda attack: -attack.each.auc)
 
 

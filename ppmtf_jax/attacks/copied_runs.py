@@ -1,38 +1,42 @@
-"""Longest run of places of a window that also occurs in a training window, by a suffix array."""
+"""The heaviest run of places of a window that also occurs in a released window, by a suffix array."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.windows import Windows
 
 
-def longest_copied_runs(windows: Windows, train: Windows, *, over_gaps: bool = False) -> Int[np.ndarray, " window"]:
-    """Length of the longest run of each window that also occurs in a training window, possibly at other instants.
+def heaviest_copied_runs(
+    windows: Windows, released: Windows, weight: Float[np.ndarray, " event"]
+) -> Float[np.ndarray, " window"]:
+    """Greatest weight of a run of each window that also occurs in a released window, at any time; 0 if there is none.
 
-    A run is a sequence of events at consecutive instants of a window, with `over_gaps` at any instants. It is copied if
-    a training window has the same sequence of places. Long stays at a popular place match by chance; so compare with
-    the lengths for held-out users' traces. Both sets of windows have the same places.
+    A run is a sequence of successive events of a window, whatever the gaps between them. It is copied if a released
+    window has the same sequence of places. `weight` is that of each event of `windows`, at least 0. Both sets of
+    windows have the same places.
     """
     n_own = len(windows.window)
     # 1. Sort the runs that begin at each event of both sets, as in a suffix array.
-    goes_on = [~run_begins(each.window) if over_gaps else each.is_step() for each in (windows, train)]
-    runs = _Runs.of(np.concatenate([windows.place, train.place]), np.concatenate(goes_on))
-    is_train = np.arange(len(runs.left)) >= n_own
+    goes_on = [~run_begins(each.window) for each in (windows, released)]
+    runs = _Runs.of(np.concatenate([windows.place, released.place]), np.concatenate(goes_on))
+    is_released = np.arange(len(runs.left)) >= n_own
     order = np.argsort(runs.ranks[-1], kind="stable")
-    # 2. The longest match of a run is with the nearest training run before or after it in this order.
+    # 2. The longest match of a run is with the nearest released run before or after it in this order.
     longest = np.zeros(len(order), np.int64)
     for sequence in (order, order[::-1]):
-        last = np.maximum.accumulate(np.where(is_train[sequence], np.arange(len(sequence)), -1))
+        last = np.maximum.accumulate(np.where(is_released[sequence], np.arange(len(sequence)), -1))
         event, match = sequence[last >= 0], sequence[last[last >= 0]]
         longest[event] = np.maximum(longest[event], runs.common_length(event, match))
-    # 3. Take the longest match over the events of each window.
-    found = np.zeros(windows.n_windows, np.int64)
-    np.maximum.at(found, windows.window, longest[:n_own])
+    # 3. Take the heaviest of the longest matches of a window's events: a shorter match is never heavier.
+    total = np.concatenate([[0.0], np.cumsum(weight)])
+    first = np.arange(n_own)
+    found = np.zeros(windows.n_windows)
+    np.maximum.at(found, windows.window, total[first + longest[:n_own]] - total[first])
     return found
 
 

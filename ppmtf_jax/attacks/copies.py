@@ -1,87 +1,102 @@
-"""Signs that synthetic traces are copies of training traces, compared with the same numbers for held-out users.
+"""Signs that synthetic traces are copies of training traces, compared with the same numbers for test users.
 
-The signs are the distance to the closest record (DCR) and the longest copied run; unicity is reported too. Neither
-these signs nor their absence prove anything. But traces that are closer to the training set than held-out users' traces
-may be partly copied. Everything is measured on windows: periods of the grid, such as days, or windows as long as the
-synthetic traces if these last several periods. Windows of complete synthetic traces are first thinned: each keeps only
-the instants at which a randomly drawn window of a test user has events. So synthetic and real windows have similar
-gaps. Synthetic traces with gaps of their own are compared as they are.
+Each user's real traces are searched for in the synthetic traces, in two ways: as a whole (`nearest_weights`) and in
+runs of places at any time (`heaviest_copied_runs`). What is found is weighed by how surprising it is: the weight of an
+arrival at a place is -log of the share of the other people who go there from the same place. So a day at home weighs
+little, and a day that nobody else has weighs much. If nothing is copied, training users and test users find equally
+much. Everything is measured on windows: periods of the grid, such as days, or windows as long as the synthetic traces
+if these last several periods. Neither these signs nor their absence prove anything.
+
+Unicity is reported too. For it, windows of complete synthetic traces are thinned: each keeps only the instants at which
+a randomly drawn window of a test user has events, so that synthetic and real windows have similar gaps.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.attacks.copied_runs import longest_copied_runs
+from ppmtf_jax.attacks.copied_runs import heaviest_copied_runs
+from ppmtf_jax.attacks.membership.trace_densities import joined
 from ppmtf_jax.attacks.registry import register_attack
 from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
-from ppmtf_jax.attacks.unicity import at_most, unicity
+from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Windows, is_complete, same_period
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.limits import COPIED, Judgement
+from ppmtf_jax.privacy.limits import COPIED, EXPECTED_BY_CHANCE, EXPOSED, Judgement, Status, bar_of_chance
 from ppmtf_jax.streams import Stage, numpy_stream
 
-MAX_WINDOWS = 2000
-"""Maximum number of measured windows, drawn at random; the standard error of a share is then about 0.01."""
+MAX_WINDOWS = 4000
+"""Maximum number of windows of training users, and of test users; the users are drawn at random."""
+REACH = 1
+"""Instants by which a copied event may be earlier or later."""
 FAR_QUANTILE = 0.95
 SEED = 0
-THINNING_STREAM, WINDOWS_STREAM = 1, 2
+WINDOWS_STREAM, THINNING_STREAM = 1, 2
 """Random-stream numbers of the stage; unicity.py uses 0."""
 TABLE_POINTS = 4
 COPY_TITLES = {
-    "copied_run": "Longest run of events that a training trace has too",
-    "nearest_share": "Share of events that the nearest training trace has too",
+    "nearest": "The synthetic trace that is nearest to a person's trace",
+    "copied_run": "The longest run of places, at any time, that a synthetic trace has too",
 }
 """What the comparisons of a `CopyCheck` compare."""
-TEST_USERS, NEAR_TEST_USERS, CHANCE = "test users", "near test users", "at most 0.05"
-SATURATED = "Training windows contain whole test windows: no window can be closer, so this number cannot alarm"
+EXPOSED_TITLE = "People whose traces are copied for certain"
+SATURATED = "Hardly anybody has a trace so unusual that a copy would be noticed, so this number cannot alarm"
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutComparison:
-    """One number for each synthetic window and for each held-out window.
+    """How much of their own traces training users and test users find in synthetic traces, in nats.
 
-    `n_users` is the number of users in the set with fewer users. `share_far` is the share of the synthetic windows
-    above the 95 % quantile of the held-out windows: at most about 0.05 by chance. `held_out_share_far` is the share of
-    the held-out windows above their own 95 % quantile: 0.05, or less if there are ties. The comparison is saturated if
-    no window, copied or not, can be above 95 % of the held-out windows.
+    `most` is what each training user would find if all of a trace was copied. `share_far` is the share of the training
+    users above the 95 % quantile of the test users: about 0.05 by chance, or less if there are ties. `exposed` are the
+    training users above the bar of chance, and `noticeable` those who would be there if a whole trace of theirs was
+    copied. The comparison is saturated if the light would not be poor even if all traces were copied.
     """
 
-    synthetic: Num[np.ndarray, " window"]
-    held_out: Num[np.ndarray, " held_out"]
-    n_users: int
-    mean: float
-    held_out_mean: float
+    training: Float[np.ndarray, " user"]
+    test: Float[np.ndarray, " other"]
+    most: Float[np.ndarray, " user"]
     share_far: float
-    held_out_share_far: float
     is_saturated: bool
+    exposed: Bool[np.ndarray, " user"]
+    noticeable: Bool[np.ndarray, " user"]
 
     @classmethod
-    def of(
-        cls, synthetic: np.ndarray, held_out: np.ndarray, n_users: int, greatest: float = math.inf
-    ) -> HeldOutComparison:
-        """Compare numbers, none of which can be above `greatest`."""
-        far = float(np.quantile(held_out, FAR_QUANTILE, method="higher"))
-        means = (float(number) for number in (synthetic.mean(), held_out.mean()))
-        shares = (float(np.mean(numbers > far)) for numbers in (synthetic, held_out))
-        return cls(synthetic, held_out, n_users, *means, *shares, is_saturated=far >= greatest)
+    def of(cls, training: np.ndarray, test: np.ndarray, most: np.ndarray, n_pairs: int) -> HeldOutComparison:
+        """Compare the users of both sets; `n_pairs` is the number of pairs of a training and a released window.
+
+        The bar of chance is that of `bar_of_chance`, but not below log(pairs / expected): what e^-w of the people do is
+        found by chance in that share of the pairs. Below that, the scores are too coarse to have a tail.
+        """
+        far, expected = float(np.quantile(test, FAR_QUANTILE, method="higher")), EXPECTED_BY_CHANCE / len(COPY_TITLES)
+        bar = max(bar_of_chance(test, len(training), expected), math.log(n_pairs / expected))
+        shares = (float(np.mean(numbers > far)) for numbers in (training, most))
+        share, possible = shares
+        is_saturated = COPIED.judge(possible, min(len(training), len(test))).status is not Status.POOR
+        return cls(training, test, most, share, is_saturated, training > bar, most > bar)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users in the set with fewer users."""
+        return min(len(self.training), len(self.test))
 
     def judgement(self) -> Judgement:
         """Judge the share by the limit of copies; "not known" if saturated."""
         return COPIED.judge(math.nan if self.is_saturated else self.share_far, self.n_users)
 
     def to_dict(self) -> dict[str, float]:
-        """All numbers for JSON."""
-        names = ("mean", "held_out_mean", "share_far", "held_out_share_far")
-        return {name: getattr(self, name) for name in names}
+        """All numbers for JSON, none of them of a single user."""
+        means = {"mean": float(self.training.mean()), "held_out_mean": float(self.test.mean())}
+        return {**means, "share_far": self.share_far, "n_exposed": int(self.exposed.sum())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +104,29 @@ class CopyCheck:
     """Result of `check_copies`.
 
     `unicity` is that of the synthetic windows, `training_unicity` that of the training users, both among `crowd` users.
-    See `longest_copied_runs` for `copied_run`, in events, and `nearest_shares` for `nearest_share`.
+    `nearest` compares whole traces and `copied_run` runs of places.
     """
 
     unicity: Float[np.ndarray, " points"]
     training_unicity: Float[np.ndarray, " points"]
+    nearest: HeldOutComparison
     copied_run: HeldOutComparison
-    nearest_share: HeldOutComparison
     crowd: int
+
+    @property
+    def n_exposed(self) -> int:
+        """How many training users find more of a trace of theirs than chance explains."""
+        return int((self.nearest.exposed | self.copied_run.exposed).sum())
+
+    @property
+    def n_noticeable(self) -> int:
+        """How many training users would be exposed if a whole trace of theirs was copied."""
+        return int((self.nearest.noticeable | self.copied_run.noticeable).sum())
+
+    def judgements(self) -> dict[str, Judgement]:
+        """Judge all numbers, by title."""
+        judged = {title: getattr(self, name).judgement() for name, title in COPY_TITLES.items()}
+        return judged | {EXPOSED_TITLE: EXPOSED.judge(self.n_exposed, self.n_noticeable)}
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers for JSON."""
@@ -104,26 +134,27 @@ class CopyCheck:
             "unicity": self.unicity.tolist(),
             "training_unicity": self.training_unicity.tolist(),
             "crowd": self.crowd,
-            "copied_run": self.copied_run.to_dict(),
-            "nearest_share": self.nearest_share.to_dict(),
+            **{name: getattr(self, name).to_dict() for name in COPY_TITLES},
+            "n_exposed": self.n_exposed,
+            "n_noticeable": self.n_noticeable,
+            "n_users": len(self.nearest.training),
         }
 
 
 def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = SEED) -> CopyCheck:
     """Measure signs of copying in released traces, compared with the same numbers for test users.
 
-    Windows of complete released traces are thinned to the instants of test windows; windows with one event are left
-    out. At most 2,000 windows of each set are measured, drawn at random. `train` and `test` are real traces of users
-    who were, and were not, used to make the released traces. Raises `InputError`: the place tables or the periods of
-    the grids differ, or a set has no window with two events.
+    Windows with one event are left out. At most 4,000 windows of training users, and of test users, are looked for.
+    `train` and `test` are real traces of users who were, and were not, used to make the released traces. Raises
+    `InputError`: the place tables or the periods of the grids differ, or a set has no window with two events.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=100, n_days=1, missing=0.0, seed=0).traces.split_users(0.5, seed=0)
+    >>> train, test = toy_city(n_users=400, n_days=7, seed=0).traces.split_users(0.5, seed=0)
     >>> check = check_copies(train, train, test)
-    >>> check.nearest_share.mean, check.copied_run.mean
-    (1.0, 24.0)
+    >>> check.copied_run.share_far > 0.9, check.n_exposed > 100
+    (True, True)
     """
     check_same_places(released=released, train=train, test=test)
     comparison = Comparison(released, train, test, released.time_grid.n_instants)
@@ -139,63 +170,106 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
     so the real sets determine it. With `crowd_of_released`, the number of released users counts, not of test users.
     """
     length = comparison.window_length
-    train, test = (comparison.statistic(_windows, each, length) for each in (comparison.train, comparison.test))
-    grid = comparison.train.time_grid
-    same = all(same_period(grid, each.time_grid) for each in (comparison.traces, comparison.test))
-    long_enough = comparison.traces.time_grid.n_instants >= length
-    if not (same and long_enough and train.n_windows and test.n_windows):
+    sets = comparison.traces, comparison.train, comparison.test
+    same = all(same_period(comparison.train.time_grid, each.time_grid) for each in sets)
+    if not same or comparison.traces.time_grid.n_instants < length:
         return None
-    windows = comparison.statistic(_windows, comparison.traces, length)
+    windows, train, test = (comparison.statistic(_windows, each, length) for each in sets)
+    if not (windows.n_windows and train.n_windows and test.n_windows):
+        return None
+    thinned = windows
     if comparison.traces is not comparison.train and comparison.statistic(is_complete, comparison.traces):
-        windows = _thinned(Windows.of(comparison.traces, length), test, seed)
-    if not windows.n_windows:
-        return None
-    n_users, n_train, n_test = (len(np.unique(each.user)) for each in (windows, train, test))
+        drawn = numpy_stream(seed, Stage.ALARMS, THINNING_STREAM).integers(test.n_windows, size=windows.n_windows)
+        thinned = windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)
+    n_users, n_train, n_test = (len(np.unique(each.user)) for each in (thinned, train, test))
     crowd = min(n_users if crowd_of_released else n_test, n_train)
-    runs, shares = _closeness(windows, train, seed)
-    test_runs, test_shares = comparison.statistic(_closeness_of_test, comparison.test, comparison.train, length, seed)
-    n_compared = min(n_users, n_test)
+    some_train, some_test = (
+        comparison.statistic(_some_arrivals, each, length, seed) for each in (comparison.train, comparison.test)
+    )
     return CopyCheck(
-        unicity(windows, n_users=crowd, seed=seed),
+        unicity(thinned, n_users=crowd, seed=seed),
         comparison.statistic(_unicity_of_real, comparison.train, length, crowd, seed),
-        HeldOutComparison.of(runs, test_runs, n_compared),
-        HeldOutComparison.of(shares, test_shares, n_compared, greatest=1.0),
+        *_compared(windows, some_train, some_test),
         crowd,
     )
 
 
-def nearest_shares(windows: Windows, train: Windows) -> Float[np.ndarray, " window"]:
-    """Share of each window's events that its closest training window also contains: 1 - DCR.
+def _compared(released: Windows, train: Windows, test: Windows) -> list[HeldOutComparison]:
+    """What users find as a whole, and in runs; `train` and `test` have only arrivals."""
+    real, is_test = joined(train, test), np.arange(train.n_windows + test.n_windows) >= train.n_windows
+    weight = surprise(real)
+    most, n_pairs = np.bincount(real.window, weight, real.n_windows), train.n_windows * released.n_windows
+    found = nearest_weights(real, released, weight), heaviest_copied_runs(real, released.arrivals(), weight)
+    return [
+        HeldOutComparison.of(*(_most_of_users(real.user[of], number[of]) for of, number in parts), n_pairs)
+        for parts in (((~is_test, each), (is_test, each), (~is_test, most)) for each in found)
+    ]
 
-    The distance is the share of a window's events that the training window does not contain at the same place and the
-    same instant of the period (Hamming distance). Both sets have the same places and grids with the same period.
+
+def surprise(windows: Windows) -> Float[np.ndarray, " event"]:
+    """How surprising each arrival is, in nats, given the place before it: the other people decide, not the user.
+
+    `windows` have only arrivals; the first one of a window comes from nowhere. The probability of a place is the share
+    of the other people at the place before who also went from there to this place. Its prior is the share of all people
+    who visit this place; it weighs as many people as places are known where somebody went next (Witten and Bell 1991).
     """
-    nearest = np.zeros(windows.n_windows)
-    for rows, product in products_in_blocks(events_by_point(windows), events_by_point(train).T.tocsr()):
-        nearest[rows] = product.max(axis=1).toarray().ravel()
-    return nearest / windows.events_per_window()
+    n_places, user = len(windows.places), windows.user[windows.window].astype(np.int64)
+    place = windows.place.astype(np.int64)
+    before = np.where(run_begins(windows.window), n_places, np.roll(place, 1))
+    move = before * n_places + place
+    of_place, of_before, of_move = (_n_different(user, each) for each in (place, before, move))
+    prior, n_next = of_place / len(np.unique(user)), _n_different(place, before)
+    return -np.log((of_move - 1 + n_next * prior) / (of_before - 1 + n_next))
+
+
+def _n_different(value: Int[np.ndarray, " event"], code: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
+    """How many different values the events with the code of each event have."""
+    pairs = np.unique(np.stack([code, value]), axis=1)
+    codes, n_values = np.unique(pairs[0], return_counts=True)
+    return n_values[np.searchsorted(codes, code)]
+
+
+def nearest_weights(
+    windows: Windows, released: Windows, weight: Float[np.ndarray, " event"]
+) -> Float[np.ndarray, " window"]:
+    """Greatest weight of the events of each window that one released window has too, at most an instant apart.
+
+    `weight` is that of each event of `windows`, at least 0. Both sets have the same places and grids with the same
+    period.
+    """
+    shifted = []
+    for shift in range(-REACH, REACH + 1):
+        phase = released.phase + shift
+        event = np.flatnonzero((phase >= 0) & (phase < released.time_grid.n_instants))
+        moved, row = replace(released, phase=phase), released.window[event]
+        shifted.append(events_by_point(moved, event=event, row=row, n_rows=released.n_windows))
+    points = sum(shifted[1:], shifted[0])
+    points.data[:] = 1
+    heaviest = np.zeros(windows.n_windows)
+    for rows, product in products_in_blocks(events_by_point(windows, weight), points.T.tocsr()):
+        heaviest[rows] = product.max(axis=1).toarray().ravel()
+    return heaviest
+
+
+def _most_of_users(user: np.ndarray, number: np.ndarray) -> Float[np.ndarray, " user"]:
+    """The greatest number of each user's windows."""
+    users, index = np.unique(user, return_inverse=True)
+    most = np.zeros(len(users))
+    np.maximum.at(most, index, number)
+    return most
 
 
 def _windows(traces: Traces, length: int) -> Windows:
     return Windows.of(traces, length).with_events(MIN_WINDOW_EVENTS)
 
 
-def _thinned(windows: Windows, test: Windows, seed: int) -> Windows:
-    drawn = numpy_stream(seed, Stage.ALARMS, THINNING_STREAM).integers(test.n_windows, size=windows.n_windows)
-    return windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)
-
-
-def _closeness(windows: Windows, train: Windows, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Longest copied run and nearest share of each window."""
-    rng = numpy_stream(seed, Stage.ALARMS, WINDOWS_STREAM)
-    some = windows.select(at_most(windows.n_windows, MAX_WINDOWS, rng))
-    # Nobody who checks in now and then has events at consecutive instants for long.
-    several_periods = windows.time_grid.n_instants > windows.time_grid.period
-    return longest_copied_runs(some, train, over_gaps=several_periods), nearest_shares(some, train)
-
-
-def _closeness_of_test(test: Traces, train: Traces, length: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return _closeness(_windows(test, length), _windows(train, length), seed)
+def _some_arrivals(traces: Traces, length: int, seed: int) -> Windows:
+    """The arrivals in all windows of some users, drawn at random until they have `MAX_WINDOWS` windows."""
+    windows = _windows(traces, length)
+    users = numpy_stream(seed, Stage.ALARMS, WINDOWS_STREAM).permutation(traces.n_users)
+    n_windows = np.cumsum(np.bincount(windows.user, minlength=traces.n_users)[users])
+    chosen = users[: max(1, np.searchsorted(n_windows, MAX_WINDOWS, side="right"))]
+    return windows.select(np.isin(windows.user, chosen)).arrivals()
 
 
 def _unicity_of_real(traces: Traces, length: int, n_users: int, seed: int) -> np.ndarray:
@@ -205,23 +279,27 @@ def _unicity_of_real(traces: Traces, length: int, n_users: int, seed: int) -> np
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     found = _check(comparison, SEED)
     if found is None:
-        return [math.nan] * 5
-    run, nearest = found.copied_run, found.nearest_share
-    return [found.unicity[TABLE_POINTS - 1], run.mean, run.share_far, nearest.mean, nearest.share_far]
+        return [math.nan] * 4
+    shares = found.nearest.share_far, found.copied_run.share_far
+    return [found.unicity[TABLE_POINTS - 1], *shares, float(found.n_exposed)]
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     found = _check(comparison, SEED)
     if found is None:
-        return [Interpretation()] * 5
-    readings = [Interpretation()]
-    for each in (found.copied_run, found.nearest_share):
-        far, caveats = {TEST_USERS: each.held_out_share_far}, caveat_if(each.is_saturated, "saturated", SATURATED)
-        alarm = math.inf if each.is_saturated else COPIED.alarm(each.n_users)
-        readings += [Interpretation({TEST_USERS: each.held_out_mean}), Interpretation(far, caveats, alarm)]
-    return readings
+        return [Interpretation()] * 4
+    shares = [
+        Interpretation(
+            caveats=caveat_if(each.is_saturated, "saturated", SATURATED),
+            alarm=math.inf if each.is_saturated else COPIED.alarm(each.n_users),
+        )
+        for each in (found.nearest, found.copied_run)
+    ]
+    return [Interpretation(), *shares, Interpretation(alarm=EXPOSED.fair)]
 
 
+FAR = "Share of the training users who find more of a trace of theirs {} than 95 % of the test users do."
+CHANCE, UNIT = "at most 0.05", "share of training users"
 register_attack(
     "copies",
     MetricInfo(
@@ -235,40 +313,31 @@ register_attack(
         f"fewer users than test users, or {NO_WINDOWS}",
     ),
     MetricInfo(
-        "copied_run",
-        "Copied run",
-        "Mean length of the longest sequence of places of a trace that also occurs in a training trace, at any time.",
-        "events",
+        "nearest_far",
+        "Nearest trace, far",
+        FAR.format("in the nearest synthetic trace, up to an instant earlier or later,"),
+        UNIT,
         "lower",
-        NEAR_TEST_USERS,
+        CHANCE,
         NO_WINDOWS,
     ),
     MetricInfo(
         "copied_run_far",
         "Copied run, far",
-        "Share of traces whose copied run is longer than the copied runs of 95 % of the test users' traces.",
-        "share of traces",
+        FAR.format("in a run of places of a synthetic trace, at any time,"),
+        UNIT,
         "lower",
         CHANCE,
         NO_WINDOWS,
     ),
     MetricInfo(
-        "nearest_share",
-        "Nearest trace",
-        "Mean share of a trace's events that the closest training trace also has, at the same place and time: "
-        "1 - distance to the closest record (DCR).",
-        "share of events",
+        "n_copied",
+        "People copied",
+        "Number of training users who find so much of a trace of theirs in a synthetic trace that chance explains it "
+        f"for {EXPECTED_BY_CHANCE} people.",
+        "people",
         "lower",
-        NEAR_TEST_USERS,
-        NO_WINDOWS,
-    ),
-    MetricInfo(
-        "nearest_share_far",
-        "Nearest trace, far",
-        "Share of traces that are closer to a training trace than 95 % of the test users' traces.",
-        "share of traces",
-        "lower",
-        CHANCE,
+        "0",
         NO_WINDOWS,
     ),
     measure=_measure,

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.trace_scores import TraceScores
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.limits import EXPECTED_BY_CHANCE, bar_of_chance
 
 NOBODY = -1
 """Index of a user who is not a target user."""
@@ -37,6 +38,15 @@ class Verification(NamedTuple):
     def roc(self) -> Roc:
         """The ROC curve of all scores."""
         return Roc.of(self.genuine, self.impostor[~np.isnan(self.impostor)])
+
+    def n_exposed(self, n_attacks: int) -> int:
+        """How many target users have a trace that scores higher for them than chance explains.
+
+        The others are all impostor scores. `n_attacks` share the people found by chance.
+        """
+        others = self.impostor[~np.isnan(self.impostor)]
+        bar = bar_of_chance(others, len(self.genuine), EXPECTED_BY_CHANCE / n_attacks)
+        return len(np.unique(self.genuine_target[self.genuine > bar]))
 
     @property
     def n_users(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings, Reidentified, reidentification_attacks
-from ppmtf_jax.attacks.copies import COPY_TITLES, check_copies
+from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, check_copies
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.scores import MembershipSummary
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, infer_by_shadow_models
@@ -189,7 +189,7 @@ def membership(
             # Keep the results of the other attacks.
             say(f"shadow models, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
-    summaries = {name: scores.summary(seed=seed) for name, scores in ordered.items()}
+    summaries = {name: scores.summary(seed=seed, n_attacks=len(ordered)) for name, scores in ordered.items()}
     _show_membership(summaries)
     attacks = {name: summary.to_dict() for name, summary in summaries.items()}
     _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, **sampled, "attacks": attacks})
@@ -216,9 +216,9 @@ def few_points(
 ) -> None:
     """Find out how many people a few points identify, and whether traces are copies.
 
-    With --train and --test, synthetic traces are compared with the training traces: the longest run that was copied,
-    and the nearest training trace. Both are shown beside the same numbers for people whose data was not used. Of a set
-    of more than 250,000 users, a random sample of 250,000 is measured.
+    With --train and --test, the traces of training users are looked for in the synthetic traces: as a whole, and in
+    runs of places. What is found is shown beside the same numbers for people whose data was not used. Of a set of more
+    than 250,000 users, a random sample of 250,000 is measured.
     """
     if (train is None) != (test is None):
         raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])
@@ -228,10 +228,14 @@ def few_points(
     if train is None or test is None:
         loaded, sampled = _in_memory({TRAINING: open_traces(traces, progress=not quiet)})
         found: dict[str, Any] = {"unicity": unicity(loaded[TRAINING], seed=seed).tolist()}
+        _show_points(found)
     else:
         loaded, sampled = _in_memory(_opened(traces, train, test, key, not quiet))
-        found = check_copies(loaded[SYNTHETIC], loaded[TRAINING], loaded[TEST], seed=seed).to_dict()
-    _show_points(found)
+        copies = check_copies(loaded[SYNTHETIC], loaded[TRAINING], loaded[TEST], seed=seed)
+        found = copies.to_dict()
+        _show_points(found)
+        _show_copies(found)
+        _tell_worst(list(copies.judgements().values()))
     _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
 
 
@@ -313,13 +317,19 @@ def _show_points(found: Mapping[str, Any]) -> None:
         if name in found
     ]
     console.print(plain_table("Identified by a few points", ["Traces", *headings], rows, caption))
+
+
+def _show_copies(found: Mapping[str, Any]) -> None:
     for name, what in COPY_TITLES.items():
-        if name in found:
-            of = found[name]
-            tell(
-                f"{what}: {of['mean']:.2f} on average; {of['held_out_mean']:.2f} for people whose data was not used. "
-                f"{100 * of['share_far']:.1f} % of the traces are above 95 % of theirs."
-            )
+        of = found[name]
+        tell(
+            f"{what}: training users find {of['mean']:.1f} nats of their traces, and people whose data was not used "
+            f"{of['held_out_mean']:.1f}. {100 * of['share_far']:.1f} % of the training users are above 95 % of them."
+        )
+    tell(
+        f"{EXPOSED_TITLE}: {found['n_exposed']:,}, of {found['n_noticeable']:,} of {found['n_users']:,} people whose "
+        "traces are so unusual that a copy would be noticed."
+    )
 
 
 def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int, n_left_out: int) -> None:

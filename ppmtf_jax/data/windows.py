@@ -80,6 +80,10 @@ class Windows:
         """Runs of consecutive events at one place, gaps ignored, in the order of the events."""
         return Runs.of(self.window, self.place)
 
+    def arrivals(self) -> Windows:
+        """The windows with the first event of each of their `runs` alone."""
+        return self._select(run_begins(self.window, self.place))
+
     def days(self) -> Windows:
         """The windows cut into days: 24 hours from the beginning of the window, the last one maybe shorter.
 

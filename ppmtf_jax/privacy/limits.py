@@ -14,7 +14,7 @@ from enum import Enum
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtri
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
 """The smallest and the largest width of a bin of log-likelihood that the privacy test accepts. With a smaller width,
@@ -32,6 +32,18 @@ TAIL = 0.025
 """Probability that the true value is beyond a given end of an interval."""
 MOST_NEEDED = 10**6
 TINY = 1e-3
+
+EXPECTED_BY_CHANCE = 0.05
+"""Number of people who count as exposed if nothing leaks, expected over all attacks of a light. By Markov's inequality,
+somebody is then found with a probability of at most 5 %, and two people are found with one of at most 2.5 %."""
+
+MIN_NOTICEABLE = 150
+"""Minimum number of people of whom an attack could notice a leak, if "nobody is exposed" is to be good. If none of 150
+people is found, at most 2 % of such people are exposed (rule of three)."""
+
+TAIL_SCORES, TAIL_SHARE = 10, 0.05
+"""The tail of the scores by chance is learned from the 10 highest scores and from the highest 5 %; the higher bar
+counts, because a tail of few scores is uncertain and a tail of many may be bent."""
 
 
 class Status(Enum):
@@ -100,14 +112,56 @@ def least_epsilon(
     return bound(*halves[1][chosen[1]], chosen[2])
 
 
-def auc_interval(auc: Number, people: Number) -> tuple[float, float]:
+def bar_of_chance(others: Float[np.ndarray, " other"], n_people: int, expected: float = EXPECTED_BY_CHANCE) -> float:
+    """Score that `expected` of `n_people` people exceed if nothing leaks; infinite if the scores cannot tell.
+
+    `others` are scores of people, or of pairs of people, for whom nothing can leak. If there are many more of them than
+    people, the bar is one of these scores. Otherwise it is at least the highest of them, and the tail is extrapolated
+    as exponential. Let k scores be s higher than the next score on average, and let a share p of all scores be as high.
+    A further score exceeds the next score by more than x with probability p (1 + x / (k s))^-k: the spread of the tail
+    is estimated too, so this is Lomax's distribution.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> found = [(rng.exponential(size=500) > bar_of_chance(rng.exponential(size=500), 500)).sum() for _ in range(400)]
+    >>> bool(0.02 < np.mean(found) < 0.05)
+    True
+    """
+    falling = np.sort(others, axis=None)[::-1]
+    n_others = len(falling)
+    rank = math.floor(expected * n_others / n_people)
+    if rank > TAIL_SCORES:
+        return float(falling[rank - 1])
+    bar = -math.inf
+    for k in (TAIL_SCORES, math.ceil(TAIL_SHARE * min(n_others, n_people))):
+        k = max(k, TAIL_SCORES)
+        spread = float(np.mean(falling[:k] - falling[k])) if n_others > k else 0.0
+        # Tied scores have no tail.
+        if spread <= 0:
+            return math.inf
+        odds = n_people * k / (n_others * expected)
+        bar = max(bar, float(falling[0]), float(falling[k] + spread * k * (odds ** (1 / k) - 1)))
+    return bar
+
+
+def people_interval(found: Number, noticeable: Number, tail: float = TAIL) -> tuple[float, float]:
+    """Interval of the number of exposed people, of `noticeable` people whose exposure would be found.
+
+    At most one of the people found is found by chance, see `EXPECTED_BY_CHANCE`, which also fixes the tail. If too few
+    people could be found at all, any number of people may be exposed.
+    """
+    return max(found - 1.0, 0.0), float(found) if noticeable >= MIN_NOTICEABLE else math.inf
+
+
+def auc_interval(auc: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
     """Interval of an AUC from two sets of `people` people each, by the standard error of an AUC of 0.5."""
-    return _around(auc, 1.96 / math.sqrt(6 * people))
+    return _around(auc, -float(ndtri(tail)) / math.sqrt(6 * people))
 
 
-def advantage_interval(advantage: Number, people: Number) -> tuple[float, float]:
+def advantage_interval(advantage: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
     """Interval of the greatest difference of two rates, by the tail of Smirnov's statistic, exp(-people d^2)."""
-    return _around(advantage, math.sqrt(-math.log(TAIL) / people))
+    return _around(advantage, math.sqrt(-math.log(tail) / people))
 
 
 def _around(value: Number, by: float) -> tuple[float, float]:
@@ -145,31 +199,41 @@ class Limit:
     reason: str  # why the limits have these values
     guess: float = 0.0  # the number that chance alone gives
     of_whom: str = "people"  # which people are too few if the status is not known
-    # Function of a result and its number of people that returns the ends of the 95 % interval.
-    interval: Callable[[Number, Number], tuple[float, float]] = field(default=share_interval, repr=False)
+    counts_people: bool = False  # whether results are numbers of people, not shares
+    # Function of a result, its number of people and the probability of a tail that returns the ends of the interval.
+    interval: Callable[..., tuple[float, float]] = field(default=share_interval, repr=False)
 
     def judge(
-        self, value: Number, people: Number, interval: tuple[Number, Number] | None = None, guess: Number | None = None
+        self,
+        value: Number,
+        people: Number,
+        interval: tuple[Number, Number] | None = None,
+        guess: Number | None = None,
+        *,
+        n_attacks: int = 1,
     ) -> Judgement:
         """The light of a result.
 
-        `value`: from 0 to 1, or NaN if it is not known. `people`: number of people from whom it was computed, not of
-        traces, because traces of one person are not independent. `interval`: a 95 % interval from another method, such
-        as a bootstrap; at each end, the wider interval counts. `guess`: the result of one, if it depends on the data.
+        `value`: from 0 to 1, or a number of people, or NaN if it is not known. `people`: number of people from whom it
+        was computed, not of traces, because traces of one person are not independent. `interval`: a 95 % interval from
+        another method, such as a bootstrap; at each end, the wider interval counts. `guess`: the result of one, if it
+        depends on the data. `n_attacks`: the result is one of so many, and the worst of them counts. By chance alone,
+        some of them look like a leak, so the lower end leaves out a smaller tail (Bonferroni).
         """
         guess = self.guess if guess is None else guess
         if not (math.isfinite(value) and people > 0):
             return Judgement(self, Status.UNKNOWN, value, 0.0, 1.0, guess, None)
-        low, high = self.interval(value, people)
+        low, high = self.interval(value, people, TAIL / n_attacks)[0], self.interval(value, people)[1]
         if interval is not None:
-            low, high = min(low, interval[0]), max(high, interval[1])
+            wider = float(ndtri(TAIL / n_attacks) / ndtri(TAIL))
+            low, high = min(low, value - wider * (value - interval[0])), max(high, interval[1])
         status = self._status(low, high, guess)
         needed = self._needed(value, people, low, high) if status is Status.UNKNOWN else None
         return Judgement(self, status, value, low, high, guess, needed)
 
     def alarm(self, people: Number, guess: Number | None = None) -> float:
         """The greatest result that is not poor with this number of people; `evaluate` gives an alarm above it."""
-        low, high = 0.0, 1.0
+        low, high = 0.0, float(people) if self.counts_people else 1.0
         if self.judge(high, people, guess=guess).status is not Status.POOR:
             return math.inf
         while high - low > 1e-6:
@@ -177,6 +241,10 @@ class Limit:
             is_poor = self.judge(middle, people, guess=guess).status is Status.POOR
             low, high = (low, middle) if is_poor else (middle, high)
         return low
+
+    def shown(self, value: Number, form: str = ".1f") -> str:
+        """A result as printed: a number of people, or percent in a given form."""
+        return f"{value:,.0f}" if self.counts_people else f"{100 * value:{form}}\u00a0%"
 
     def _status(self, low: Number, high: Number, guess: Number) -> Status:
         if high <= self.fair:
@@ -189,7 +257,7 @@ class Limit:
         An interval from another method may be wider, and then needs more people.
         """
         own_low, own_high = self.interval(value, people)
-        wider, n = ((high - low) / (own_high - own_low)) ** 2, float(people)
+        wider, n = 1.0 if math.isinf(high) else ((high - low) / (own_high - own_low)) ** 2, float(people)
         while n * wider < MOST_NEEDED:
             n *= 1.05
             if all(
@@ -227,8 +295,9 @@ class Judgement:
         if not math.isfinite(self.value):
             return f"{self.limit.name}: it could not be measured."
         ends = f"95\u00a0%: {100 * self.low:.1f} to {100 * self.high:.1f}; a guess: {100 * self.guess:.3g}"
-        value = f"{100 * self.value:.1f}\u00a0%"
-        said = f"{self.limit.sentence.format(value=value)} ({ends})."
+        if self.limit.counts_people:
+            ends = f"expected by chance: {EXPECTED_BY_CHANCE}"
+        said = f"{self.limit.sentence.format(value=self.limit.shown(self.value))} ({ends})."
         if self.status is not Status.UNKNOWN:
             return said
         would_do = "" if self.needed is None else f"; about {self.needed:,} {self.limit.of_whom} would be enough"
@@ -248,7 +317,7 @@ def worst(judgements: Sequence[Judgement]) -> Judgement:
 def rule(limits: Sequence[Limit]) -> str:
     """The rule for a light, in words."""
     listed = "; ".join(
-        f"{each.name[:1].lower() + each.name[1:]} {100 * each.good:g}\u00a0% and {100 * each.fair:g}\u00a0%"
+        f"{each.name[:1].lower() + each.name[1:]} {each.shown(each.good, 'g')} and {each.shown(each.fair, 'g')}"
         for each in limits
     )
     return (
@@ -258,6 +327,20 @@ def rule(limits: Sequence[Limit]) -> str:
         "strongest attack decides."
     )
 
+
+EXPOSED = Limit(
+    "People exposed",
+    "Exposed people, found by more than chance explains: {value}",
+    0.0,
+    1.0,
+    "An average over all people hides a few who are exposed for certain. If nothing leaks, 0.05 people count as "
+    "exposed. So an attacker who names one person is right in 19 of 20 cases, and chance names two people in at most "
+    "one of 40 releases.",
+    of_whom="people whose exposure would be noticed",
+    counts_people=True,
+    interval=people_interval,
+)
+"""Number of people whose score is above `bar_of_chance`."""
 
 NAMED = Limit(
     "Right person named",
@@ -271,21 +354,13 @@ NAMED = Limit(
 LINKED = Limit(
     "Linked with 1 % false alarms",
     "{value} of the people's traces are linked to them with 1\u00a0% false alarms",
-    0.05,
-    0.10,
-    "Five and ten times a guess: if a trace is as probably the person's own as not, a link is right in 5 of 6 or in 10 "
-    "of 11 cases.",
+    0.04,
+    0.06,
+    "Four and six times a guess: if a trace is as probably the person's own as not, a link is right in 4 of 5 or in 6 "
+    "of 7 cases.",
     guess=0.01,
 )
-LINKED_SURELY = Limit(
-    "Linked with 0.1 % false alarms",
-    "{value} of the people's traces are linked to them with 0.1\u00a0% false alarms",
-    0.02,
-    0.05,
-    "Nearly certain links, of one in fifty and of one in twenty people.",
-    guess=0.001,
-)
-IDENTITY_LIMITS = (NAMED, LINKED, LINKED_SURELY)
+IDENTITY_LIMITS = (NAMED, LINKED, EXPOSED)
 
 MEMBERS = "training users, and as many others,"
 MEMBERSHIP_AUC = Limit(
@@ -301,23 +376,14 @@ MEMBERSHIP_AUC = Limit(
 FOUND = Limit(
     "Found with 1 % false alarms",
     "{value} of the training users are found with 1\u00a0% false alarms",
-    0.05,
-    0.10,
-    "Five and ten times a guess: with as many members as others, an accusation is right in 5 of 6, and in 10 of 11 "
-    "cases. An average over all users hides the few who are exposed; this number does not.",
+    0.04,
+    0.06,
+    "Four and six times a guess: with as many members as others, an accusation is right in 4 of 5 or in 6 of 7 cases. "
+    "With 500 members and as many others, a release that leaks nothing is good in nine of ten cases.",
     guess=0.01,
     of_whom=MEMBERS,
 )
-FOUND_SURELY = Limit(
-    "Found with 0.1 % false alarms",
-    "{value} of the training users are found with 0.1\u00a0% false alarms",
-    0.02,
-    0.05,
-    "Nearly certain accusations, of one in fifty and of one in twenty people.",
-    guess=0.001,
-    of_whom=MEMBERS,
-)
-MEMBERSHIP_LIMITS = (MEMBERSHIP_AUC, FOUND, FOUND_SURELY)
+MEMBERSHIP_LIMITS = (MEMBERSHIP_AUC, FOUND, EXPOSED)
 ADVANTAGE = Limit(
     "Membership advantage",
     "The true positive rate is greater than the false one by {value}",
@@ -329,12 +395,14 @@ ADVANTAGE = Limit(
 )
 COPIED = Limit(
     "Copied",
-    "{value} of the traces share more with a training trace than 95\u00a0% of other people's traces do",
+    "{value} of the training users find more of a trace in a synthetic trace than 95\u00a0% of other people do",
     0.10,
     0.15,
-    "Two and three times the share that traces of people whose data was not used would have.",
+    "Two and three times the share of people whose data was not used. It shows what happens to many people; those who "
+    "are exposed for certain are counted.",
     guess=0.05,
 )
+COPY_LIMITS = (COPIED, EXPOSED)
 SURE = Limit(
     "Sure of the input user",
     "If all users are equally probable beforehand, a person who sees one trace can be at most {value} sure from whom "

@@ -56,7 +56,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
 def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
     result = attack("reidentify", city, "--released", city, "--estimator", "ml")
     assert "24 target users, 0 strangers" in result
-    assert "✕ Poor: The right person is named for" in result
+    assert "✕ Poor: " in result
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,12 @@ def test_nothing_is_lost_where_shadow_models_cannot_be_made(halves, modelled, mo
 
 def test_points_and_copies(city, halves, tmp_path):
     alone = attack("unicity", city)
-    assert "Longest run" not in alone
+    assert "nats" not in alone
     beside = attack("unicity", halves["copy"], *real(halves), "--json", tmp_path / "points.json")
     content = json.loads((tmp_path / "points.json").read_text())
-    assert content["nearest_share"]["mean"] == 1.0
-    assert "nearest training trace has too: 1.00" in beside
+    assert content["nearest"]["mean"] > content["nearest"]["held_out_mean"]
+    assert content["n_exposed"] <= content["n_noticeable"] <= content["n_users"]
+    assert f"copied for certain: {content['n_exposed']}, of {content['n_noticeable']}" in beside
     assert len(content["unicity"]) == 5
 
 

@@ -40,7 +40,7 @@ PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
 SMALL_GROUPS = EvaluationSettings(settings={"group_tv": {"min_users": 2, "n_cells": 1}})
-ALARM_NUMBERS = ["unicity", "copied_run", "copied_run_far", "nearest_share", "nearest_share_far"]
+ALARM_NUMBERS = ["unicity", "nearest_far", "copied_run_far", "n_copied"]
 ATTACK_NUMBERS = [*ALARM_NUMBERS, "density_ratio_auc", "mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
 PUBLISHED_NUMBERS = ["tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"]
 # Of one period; of all that have a distance from the test users.

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ppmtf_jax.privacy.limits import (
     ADVANTAGE,
     COPIED,
+    COPY_LIMITS,
+    EXPOSED,
     FOUND,
-    FOUND_SURELY,
     IDENTITY_LIMITS,
     LINKED,
-    LINKED_SURELY,
     MEMBERSHIP_AUC,
     MEMBERSHIP_LIMITS,
     NAMED,
@@ -26,6 +26,7 @@ from ppmtf_jax.privacy.limits import (
     Status,
     advantage_interval,
     auc_interval,
+    bar_of_chance,
     grade,
     least_epsilon,
     people_of_both,
@@ -36,7 +37,7 @@ from ppmtf_jax.privacy.limits import (
 )
 
 GOOD, FAIR, POOR, UNKNOWN = Status
-ESTIMATED = (NAMED, LINKED, LINKED_SURELY, MEMBERSHIP_AUC, FOUND, FOUND_SURELY, ADVANTAGE, COPIED)
+ESTIMATED = (NAMED, LINKED, MEMBERSHIP_AUC, FOUND, ADVANTAGE, COPIED)
 
 limits = st.sampled_from(ESTIMATED)
 shares = st.floats(0, 1)
@@ -46,9 +47,15 @@ crowds = st.floats(1, 1e5)
 @pytest.mark.parametrize(
     ("limit", "value", "people", "status"),
     [
-        # Ten in a hundred members found with one false alarm in a hundred, and nine with one in a thousand.
+        # Ten in a hundred members found with one false alarm in a hundred.
         (FOUND, 0.10, 1000, POOR),
-        (FOUND_SURELY, 0.091, 1000, POOR),
+        # Of thousands of people, one exposed person is not good, and two are poor.
+        (EXPOSED, 0, 10_000, GOOD),
+        (EXPOSED, 1, 10_000, FAIR),
+        (EXPOSED, 2, 10_000, POOR),
+        (EXPOSED, 2, 10, POOR),
+        (EXPOSED, 0, 149, UNKNOWN),
+        (EXPOSED, 0, 150, GOOD),
         (MEMBERSHIP_AUC, 0.53, 1000, GOOD),
         # 500 members and 4 others tell as much as 7.9 of each.
         (MEMBERSHIP_AUC, 0.70, people_of_both(500, 4), UNKNOWN),
@@ -96,7 +103,7 @@ def test_intervals_by_hand() -> None:
     assert share_interval(0.0, 40) == (0.0, pytest.approx(1 - 0.025 ** (1 / 40)))
     assert share_interval(1.0, 40) == (pytest.approx(0.025 ** (1 / 40)), 1.0)
     # The variance of the Mann-Whitney statistic, (n + m + 1) / (12 n m), for large n = m.
-    assert auc_interval(0.5, 600) == pytest.approx((0.5 - 1.96 / 60, 0.5 + 1.96 / 60))
+    assert auc_interval(0.5, 600) == pytest.approx((0.5 - 1.96 / 60, 0.5 + 1.96 / 60), abs=1e-5)
     # exp(-2 d^2 n m / (n + m)) = .025 with n = m = 100.
     assert advantage_interval(0.5, 100)[0] == pytest.approx(0.5 - math.sqrt(math.log(40) / 100))
     assert people_of_both(250, 500) == pytest.approx(1000 / 3)
@@ -148,6 +155,41 @@ def test_fewer_people_never_give_a_better_light(limit, value, people, other, gue
     assert rank[fewer.status] >= rank[more.status]
 
 
+@pytest.mark.parametrize("name", ["exponential", "normal", "uniform", "ties"])
+def test_hardly_anybody_is_exposed_by_chance(name: str) -> None:
+    """Of 300 releases without a leak, 15 have an exposed person at most; a bar that ignores the tail has 150.
+
+    With 15 expected, more than 30 have a probability below 0.0002. Two people: 7.5 by Markov's inequality, so above 18
+    has one below 0.0005.
+    """
+    draw = {
+        "exponential": lambda rng: rng.exponential(size=(2, 500)),
+        "normal": lambda rng: rng.normal(size=(2, 500)),
+        "uniform": lambda rng: rng.random((2, 500)),
+        "ties": lambda rng: rng.poisson(1.0, size=(2, 500)).astype(float),
+    }[name]
+    pairs = [draw(np.random.default_rng(seed)) for seed in range(300)]
+    found = np.array([(members > bar_of_chance(others, 500)).sum() for members, others in pairs])
+    assert (found > 0).sum() <= 30
+    assert (found > 1).sum() <= 18
+    assert sum(members.max() > others.max() for members, others in pairs) > 60
+
+
+def test_a_bar_is_read_off_where_there_are_many_scores() -> None:
+    assert bar_of_chance(np.arange(10_000.0), 10, 0.05) == 10_000 - 50
+    assert bar_of_chance(np.zeros(100), 10, 0.05) == bar_of_chance(np.arange(10.0), 10, 0.05) == math.inf
+
+
+def test_of_several_attacks_the_worst_needs_more_evidence() -> None:
+    """.058 of 500 is above a guess in one attack of one, but one attack in a hundred has this by chance."""
+    assert NAMED.judge(0.11, 60, guess=0.04).status is POOR
+    assert NAMED.judge(0.11, 60, guess=0.04, n_attacks=100).status is UNKNOWN
+    bootstrap = MEMBERSHIP_AUC.judge(0.7, 1000, (0.6, 0.8), n_attacks=10)
+    # 2.807 standard errors are left out at each end of ten intervals, and 1.96 of one.
+    assert bootstrap.low == pytest.approx(0.7 - 0.1 * 2.807 / 1.96, abs=1e-4)
+    assert bootstrap.high == 0.8
+
+
 @settings(max_examples=50)
 @given(limits, crowds)
 def test_alarms_ring_where_the_light_is_poor(limit, people) -> None:
@@ -183,9 +225,10 @@ def test_limits_are_in_order_and_told() -> None:
         assert limit.guess < limit.good < limit.fair < 1
         assert limit.reason
         assert "{value}" in limit.sentence
-    told = rule([NAMED, COPIED]).replace("\u00a0", " ")
+    told = rule([NAMED, COPIED, EXPOSED]).replace("\u00a0", " ")
     assert "named 3 % and 10 %" in told
     assert "copied 10 % and 15 %" in told
+    assert "people exposed 0 and 1" in told
 
 
 def test_k_and_eta() -> None:
@@ -206,9 +249,10 @@ def test_the_page_on_attacks_has_the_limits_of_the_code() -> None:
     rows = [[cell.strip() for cell in line.split("|")[2:5]] for line in page.splitlines() if line.startswith("| ")]
     plain = (MEMBERSHIP_AUC, ADVANTAGE)
     expected = [
-        [f"{each.good:.2f}", f"{each.fair:.2f}"]
-        if each in plain
-        else [f"{100 * each.good:g} %", f"{100 * each.fair:g} %"]
-        for each in (*IDENTITY_LIMITS, *MEMBERSHIP_LIMITS, ADVANTAGE, COPIED, SURE)
+        [
+            f"{end:.2f}" if each in plain else each.shown(end, "g").replace("\u00a0", " ")
+            for end in (each.good, each.fair)
+        ]
+        for each in (*IDENTITY_LIMITS, *MEMBERSHIP_LIMITS, ADVANTAGE, *COPY_LIMITS, SURE)
     ]
     assert [row[1:] for row in rows[1:]] == expected

@@ -13,7 +13,17 @@ import scipy  # loads `scipy.stats`, which takes half a second, when it is first
 from jaxtyping import Float
 
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval, roc_by_weights
-from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, TAIL, Judgement, people_of_both, share_interval
+from ppmtf_jax.privacy.limits import (
+    EXPECTED_BY_CHANCE,
+    EXPOSED,
+    FOUND,
+    MEMBERSHIP_AUC,
+    TAIL,
+    Judgement,
+    bar_of_chance,
+    people_of_both,
+    share_interval,
+)
 
 N_SPLITS = 100
 """Number of random splits for the advantage by chance: the error of its mean is then about 5 %."""
@@ -53,7 +63,8 @@ class MembershipSummary:
     of the false positive rate is 1 / n_others. The advantage is a maximum and therefore biased upwards, in bootstrap
     resamples even more: its interval may lie above it. The true positive rates are those at false positive rates of at
     most 1 % and 0.1 %. With fewer than 100 or 1,000 others, these mean no false positive at all, so the reported true
-    positive rate is too low.
+    positive rate is too low. `n_exposed` training users score higher than chance explains, see `bar_of_chance`. The
+    strongest of `n_attacks` attacks counts.
     """
 
     attack: str
@@ -65,6 +76,8 @@ class MembershipSummary:
     chance: float
     tpr_at_1_percent: Estimate
     tpr_at_01_percent: Estimate
+    n_exposed: int
+    n_attacks: int
     exposed: ExposedUsers
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,11 +87,12 @@ class MembershipSummary:
     def judgements(self) -> list[Judgement]:
         """Judge the numbers by `MEMBERSHIP_LIMITS`."""
         people = people_of_both(self.n_members, self.n_others)
-        found = (self.auc, self.tpr_at_1_percent, self.tpr_at_01_percent)
-        return [
-            limit.judge(each.value, people, (each.low, each.high))
-            for limit, each in zip(MEMBERSHIP_LIMITS, found, strict=True)
+        found = (self.auc, self.tpr_at_1_percent)
+        judged = [
+            limit.judge(each.value, people, (each.low, each.high), n_attacks=self.n_attacks)
+            for limit, each in zip((MEMBERSHIP_AUC, FOUND), found, strict=True)
         ]
+        return [*judged, EXPOSED.judge(self.n_exposed, people)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +152,11 @@ class MembershipScores:
         low, high = (math.hypot(found - a, found - b) for a, b in zip(by_threshold, of_members, strict=True))
         return Estimate(found, max(found - low, 0.0), min(found + high, 1.0))
 
+    def n_exposed(self, n_attacks: int = 1) -> int:
+        """How many training users score higher than chance explains; `n_attacks` share the people found by chance."""
+        members, others = (scores.max(axis=0) for scores in (self.members, self.others))
+        return int((members > bar_of_chance(others, len(members), EXPECTED_BY_CHANCE / n_attacks)).sum())
+
     def exposed(self) -> ExposedUsers:
         """The tenth of the training users with the highest scores."""
         member, other = self.members.mean(axis=0), np.sort(self.others.mean(axis=0))[::-1]
@@ -151,8 +170,8 @@ class MembershipScores:
             float(excess),
         )
 
-    def summary(self, *, seed: int = 0) -> MembershipSummary:
-        """All numbers; `seed` is the seed of the bootstrap of the intervals."""
+    def summary(self, *, seed: int = 0, n_attacks: int = 1) -> MembershipSummary:
+        """All numbers; `seed` is the seed of the bootstrap, and the strongest of `n_attacks` attacks counts."""
         return MembershipSummary(
             self.attack,
             len(self.member_ids),
@@ -163,6 +182,8 @@ class MembershipScores:
             membership_chance(self.members, self.others),
             self.true_positive_rate(0.01),
             self.true_positive_rate(0.001),
+            self.n_exposed(n_attacks),
+            n_attacks,
             self.exposed(),
         )
 

@@ -1,4 +1,4 @@
-"""Whether traces are copies: copied runs, nearest training traces, and unicity."""
+"""Whether traces are copies: what people find of their traces in synthetic traces, and unicity."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 
-from ppmtf_jax.attacks.copies import COPY_TITLES, CopyCheck, HeldOutComparison, check_copies
+from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, CopyCheck, HeldOutComparison, check_copies
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative, draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
-from ppmtf_jax.privacy.limits import COPIED
+from ppmtf_jax.privacy.limits import COPY_LIMITS
 
 SEED = 0
 QUESTION = "Are real traces copied?"
@@ -28,9 +28,9 @@ QUESTION = "Are real traces copied?"
     question=QUESTION,
 )
 def make(data: ReportData) -> list[Block]:
-    """Copied runs and nearest training traces of synthetic and held-out traces, and unicity."""
+    """What training users and test users find of their traces in synthetic traces, and unicity."""
     found = check_copies(data.synthetic, data.train, data.test, seed=SEED)
-    runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
+    shared = {TRAINING: found.nearest.training, REAL: found.nearest.test}
     n_points = np.arange(1, len(found.unicity) + 1)
 
     def draw_unicity(ax: Axes) -> None:
@@ -38,40 +38,46 @@ def make(data: ReportData) -> list[Block]:
         ax.set(ylim=(0, 101), xlabel="known points", ylabel="people identified, percent", xticks=n_points)
 
     draws = [
-        partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
+        partial(draw_cumulative, samples=shared, label="shared with the nearest synthetic trace, nats"),
         draw_unicity,
     ]
-    alt = "Curves of the lengths of copied runs, and of the share of people identified by a number of known points."
+    alt = (
+        "Curves of what people find of their traces, and of the share of people identified by a number of known points."
+    )
     caption = (
-        "Left: the length of the longest piece of a trace that is also in a training trace. Traces of people whose "
-        "data was not used share such pieces too, by chance; the curve of synthetic traces should not lie to the right "
-        "of their curve. Right: the share of people whom a number of known places and times tells from all others. For "
-        "real traces, this is why leaving out names does not protect people; for synthetic traces, it is neither good "
-        "nor bad."
+        "Left: how much of a person's trace is in one synthetic trace, weighed by how unusual it is. People whose data "
+        "was not used (real) find something too, by chance; the curve of the training users should not lie to the "
+        "right of their curve. Right: the share of people whom a number of known places and times tells from all "
+        "others. For real traces, this is why leaving out names does not protect people; for synthetic traces, it is "
+        "neither good nor bad."
     )
     figure = panels(draws, size=(3.4, 2.7), room=(0.0, 0.4), legend=LOWER)
     return [_finding(found), _table(found), Picture(figure, alt, caption), _unicity_table(found)]
 
 
 def _finding(found: CopyCheck) -> Finding:
-    judged = {title: getattr(found, name).judgement() for name, title in COPY_TITLES.items()}
-    by = "What was measured: {}."
-    if found.nearest_share.is_saturated:
-        by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
-    return finding_of(QUESTION, judged, [COPIED], "Do not release these traces.", by)
+    judged = found.judgements()
+    noticed = (
+        f"Of {len(found.nearest.training):,} training users, {found.n_noticeable:,} have a trace so unusual that a "
+        "copy would be noticed for certain."
+    )
+    return finding_of(QUESTION, judged, COPY_LIMITS, "Do not release these traces.", f"What decided: {{}}. {noticed}")
 
 
 def _table(found: CopyCheck) -> Table:
     rows = []
     for name, title in COPY_TITLES.items():
         each: HeldOutComparison = getattr(found, name)
-        rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
+        means = (f"{numbers.mean():.1f}" for numbers in (each.training, each.test))
+        rows.append([title, *means, percent(each.share_far, 1), f"{each.exposed.sum():,}"])
+    rows.append([EXPOSED_TITLE, "", "", "", f"{found.n_exposed:,}"])
     caption = (
-        "Means of the synthetic traces and of people whose data was not used (test users). Far above: share of the "
-        "synthetic traces above 95 % of the test users' traces (5 % by chance). At most 2,000 periods of each are "
-        "measured, drawn at random"
+        "How much people find of their own traces in synthetic traces, in nats: training users, and people whose data "
+        "was not used (test users). Far above: share of the training users above 95 % of the test users (5 % by "
+        "chance). People exposed: training users who find more than chance explains (0.05 people by chance). At most "
+        "4,000 periods of each set are looked for, of people drawn at random"
     )
-    return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
+    return Table(caption, ("What", "Training", "Test", "Far above", "People exposed"), rows)
 
 
 def _unicity_table(found: CopyCheck) -> Table:

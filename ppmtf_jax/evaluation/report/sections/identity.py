@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks
+from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.splits import Rehearsal, targets_of
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
@@ -90,24 +91,30 @@ def _table(attacks: list[Reidentified]) -> Table:
             low, high = linkage.auc_interval
             found = (percent(linkage.true_positive_rate[rate], 1) for rate in (0.01, 0.001))
             area = f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}"
-            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found])
+            exposed = str(linkage.n_exposed)
+            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found, exposed])
     first = attacks[0].each
     caption = (
         f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often the attacker "
         f"names the right one of them (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a trace made from "
         "a person scores higher for this person than another trace (a guess: 0.5). Found: share of a person's own "
-        "traces that are found with few false alarms"
+        "traces that are found with few false alarms. People exposed: people with a trace that scores higher than "
+        "chance explains (0.05 people by chance, over all attacks)"
     )
     return Table(
-        caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %"), rows, n_words=2
+        caption,
+        ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "People exposed"),
+        rows,
+        n_words=2,
     )
 
 
 def _curves(attacks: list[Reidentified]) -> Picture:
-    curves = {}
+    curves: dict[str, Roc] = {}
     for attack in attacks:
-        name = attack.estimator.upper()
-        curves |= {name: attack.each.roc, f"{name}*": attack.combined.roc}
+        # Of each estimator, the settings with the strongest attack, which come first.
+        name = attack.estimator.split()[0].upper()
+        curves = {name: attack.each.roc, f"{name}*": attack.combined.roc} | curves
     figure = roc_curves(curves, title="Re-identification", logarithmic=True)
     alt = "Curves of the share of own traces found against the share of false alarms, for each attack, beside a guess."
     caption = (

@@ -49,7 +49,7 @@ def make(data: ReportData) -> list[Block]:
     if not found:
         raise Unavailable(f"No attack on membership suits these data. {refused_note(refused)}")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
-    summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
+    summaries = {title: scores.summary(seed=SEED, n_attacks=len(found)) for title, scores in found.items()}
     notes = [each for each in (note, refused_note(refused), _shadows_note(data)) if each]
     finding = membership_finding(summaries, with_shadows=SHADOWS in found)
     return [finding, _table(summaries), _curves(found), Text(tuple(notes))]
@@ -82,16 +82,18 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
         shares = each.tpr_at_1_percent, each.tpr_at_01_percent
         rates = [f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})" for found in shares]
         numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
-        rows.append([title, f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}", *numbers, *rates])
+        auc = f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}"
+        rows.append([title, *auc, *numbers, *rates, str(each.n_exposed)])
     n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
     caption = (
         f"Up to {n_members:,} training users and {n_others:,} others. "
         "AUC: how often a training user scores higher than another user (a guess: 0.5). Advantage: greatest difference "
         "between the shares of true and of false alarms, and its value by chance. Found: share of the training users "
         "found with few false alarms, and its 95 % interval. Where 0.1 % of the others is less than one person, it is "
-        "the share found before anybody else is accused"
+        "the share found before anybody else is accused. People exposed: training users who score higher than chance "
+        "explains (0.05 people by chance, over all attacks)"
     )
-    headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %")
+    headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %", "People exposed")
     return Table(caption, headings, rows)
 
 
