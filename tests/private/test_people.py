@@ -146,6 +146,17 @@ def test_people_who_forget_have_no_likelihood():
         law.log_traces(np.zeros((1, 24), int), np.array([0]))
 
 
+@pytest.mark.parametrize(("remembers", "new_places"), [(False, True), (True, False)])
+def test_people_who_forget_go_on_after_any_number_of_places(remembers, new_places, monkeypatch):
+    """With room for four places, only people who remember have nowhere new to go."""
+    monkeypatch.setattr("ppmtf_jax.bridge.people.law.MOST_REMEMBERED", 4)
+    arrays = random_arrays(n_places=40, anchors=False)
+    # They seldom stay, and mean to go to a new place.
+    arrays |= {"stay": arrays["stay"] - 9, "strength": np.array(1e6)}
+    found = simulated(people.Fitted(arrays, np.array([0.5, 0.5]), remembers), 4, 60)
+    assert [(len(set(trace)) > 10) for trace in found.tolist()] == [new_places] * 4
+
+
 @pytest.mark.slow
 def test_people_forget_where_a_popular_place_needs_them_to(quick):
     """All people move at every instant and never back, although a third of them are at one place at every instant."""

@@ -201,7 +201,9 @@ def move_weights(
     weight = _weight_from(law, slot, state.place, place)
     weight = law.return_weight(slot, place, weight, state.arrivals, place == state.before)
     is_other = (state.visited != ABSENT) & (state.visited != state.place) & law.remembers
-    return jnp.where(is_other, weight, 0), law.new_weight(jnp.sum(state.visited != ABSENT))
+    # Whoever forgets may go to a new place after any number of places.
+    n_remembered = jnp.sum(state.visited != ABSENT) * law.remembers
+    return jnp.where(is_other, weight, 0), law.new_weight(n_remembered)
 
 
 def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Array, ""], Bool[Array, ""]]:
