@@ -50,9 +50,10 @@ RULES = (
     "distances, are limited in the same way",
     f"events at a place count only if at least {PLACE_USERS} users have events there. Stays at a place, steps away "
     f"from it and moves from it to another place count only if at least {STEP_USERS} users made them. Both limits hold "
-    f"over all times and again in each stretch of {STRETCH_S // 3600} hours. Only users who did exactly this are "
-    "counted. If u users did it, the model multiplies their count by (u-n)/u, where n is "
-    f"{PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
+    f"over all times and again in each stretch of {STRETCH_S // 3600} hours. The minimum of {STEP_USERS} users also "
+    "holds for all stays and all steps away at each time of the day, and for moves over each range of distances. Only "
+    "users who did exactly this are counted. If u users did it, the model multiplies their count by (u-n)/u, where n "
+    f"is {PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
     "exception: when the model learns how far people go, steps away from a place count if at least "
     f"{PLACE_USERS} users made them",
     "so, if one user is added to the data, each of these counts (over all times, in a whole stretch, at a time of the "
@@ -62,11 +63,22 @@ RULES = (
 """The rules in words, each without its first capital letter and its last full stop."""
 CHECKIN_RULES = (
     "where traces come with gaps, the model learns when people check in, how often they return and how far they go. "
-    f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows. Her events weigh "
-    "at most as much as the events of the user who has the second most. In the shares of stays, returns and "
-    "distances that simulated people must have, no user weighs more than the user who has the second most. The same "
-    "holds for a cluster's shares of slow and fast users. There, the weight of a user above this limit is not lost, "
-    "but spread over all clusters",
+    f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows. Their events weigh "
+    "at most as much as the events of the user who has the second most. In the numbers of stays, returns and new "
+    "places after gaps of each length and over distances of each range, no user weighs more than the user who has the "
+    f"second most, and the model multiplies the number of u users by (u-{STEP_USERS - 1})/u; it uses none of fewer "
+    f"than {STEP_USERS}",
+    "people who check in more or less often form classes. The range of the most active class ends where the most "
+    "active window of the second most active user is. In the number of windows of each class, in all clusters and in "
+    "each, no user weighs more than the user who has the second most. What this takes from a class counts for the next "
+    "less active class, or for all clusters",
+    "in the numbers of check-ins at each hour of the day, on each day of the week, after each time since the last one "
+    "and for each strength of habit, of all classes and of each class, no user weighs more than the user who has the "
+    f"second most. A class with fewer than {STEP_USERS} users has no share, rate, hours, times or returns of its own. "
+    f"More check-ins than expected, such as at an hour, count only if at least {STEP_USERS} users made them. If u "
+    "users did, the model multiplies the difference between the observed and the expected number by "
+    f"(u-{STEP_USERS - 1})/u. In this rule, a user counts as a part of a user if the weight of this user is below one "
+    "and below that of the user who has the second most",
     f"the rate at which people return to a place counts at most {CHECKIN_RETURNS} returns of each user, and at most as "
     f"many as the user who has the second most. A place to which fewer than {STEP_USERS} users could return has no "
     "rate of its own. If u users could return to it, the model multiplies the difference between the observed and the "
@@ -88,7 +100,8 @@ PEOPLE_RULES = (
     "of the period, no user of a cluster weighs more than the user who has the second most. The same holds for stays "
     "and steps elsewhere, from which the model learns how staying depends on the time at the place; for moves, from "
     "which it learns how people choose among the places that they remember; and for returns and other moves in the "
-    "share of returns",
+    f"share of returns. Stays and steps after each time at the place, and homes and second places at distances of each "
+    f"range, count only from {STEP_USERS} users on; of u users, the model multiplies them by (u-{STEP_USERS - 1})/u",
     "visits, stays, steps away, moves and distances elsewhere follow the rules for all visits and steps",
 )
 """Additional rules of the remembering bridge, see `bridge.people`."""
@@ -321,6 +334,24 @@ def bounded(
     return weights.bounded(groups), groups.users_of(n_groups)
 
 
+def bounded_columns(
+    of_user: Float[np.ndarray, "user column"],
+) -> tuple[Float[np.ndarray, "user column"], Float[np.ndarray, " column"]]:
+    """Weights of users in each column, none above that of the second heaviest user; and the users of each column.
+
+    Users count in proportion to their weights: whoever weighs as much as the second heaviest user, or one if this is
+    more, counts as one user. So users who hardly contribute do not let two heavy users count as five.
+
+    Examples
+    --------
+    >>> weights, users = bounded_columns(np.array([[9.0, 0.5], [2.0, 0.0], [1.0, 0.0]]))
+    >>> weights.T.tolist(), users.tolist()
+    ([[2.0, 2.0, 1.0], [0.0, 0.0, 0.0]], [2.5, 0.5])
+    """
+    second = np.partition(of_user, -2, axis=0)[-2] if len(of_user) > 1 else np.zeros(of_user.shape[1])
+    return np.minimum(of_user, second), np.minimum(of_user / np.maximum(second, 1), 1).sum(axis=0)
+
+
 def sums(
     group: Int[np.ndarray, " row"], weight: Float[np.ndarray, " row"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
@@ -328,7 +359,7 @@ def sums(
     return np.bincount(group, weight, n_groups).astype(np.float64)
 
 
-def used_share(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
+def used_share(users: Int[np.ndarray, "..."] | Float[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
     """Share of a count that the model uses: 0 if fewer than `least` users contribute, near 1 if many users contribute.
 
     Examples

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.contributions import Rows, bounded_totals
+from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, used_share
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.blocks import Blocks
@@ -77,14 +77,15 @@ def fit_gravity(
 def covered_distances(
     moves: Transitions | Blocks[Transitions], bins: Int[np.ndarray, "cell cell"], space: Space
 ) -> Float[np.ndarray, " bin"]:
-    """Bounded number of moves in each bin of distance between cells, plus one half."""
+    """Bounded number of moves in each bin of distance between cells, of enough users, plus one half."""
     n_bins = int(bins.max()) + 1
 
     def rows(own: Transitions) -> list[Rows]:
         bin_of_move = bins.ravel()[own.cells(space)]
         return [Rows(own.user, bin_of_move, bin_of_move, (n_bins,))]
 
-    return bounded_totals(moves.map(rows))[0].total + 0.5
+    ((total, groups),) = bounded_totals(moves.map(rows))
+    return total * used_share(groups.users_of(n_bins), STEP_USERS) + 0.5
 
 
 def distance_bins(n_pairs: Int[np.ndarray, "cell cell"], space: Space) -> Int[np.ndarray, "cell cell"]:

@@ -30,7 +30,7 @@ class Stays(NamedTuple):
 class StayCounts(NamedTuple):
     """Numbers of stays (first row) and of steps away (second row), under the rules of `contributions`."""
 
-    in_slot: Float[np.ndarray, "2 slot"]  # all places together
+    in_slot: Float[np.ndarray, "2 slot"]  # all places together, only slots with enough users
     overall: Float[np.ndarray, "2 slot place"]  # only places with enough users over all slots
     in_stretch: Float[np.ndarray, "2 slot place"]  # only places with enough users in the stretch of time
 
@@ -45,6 +45,7 @@ class StayCounts(NamedTuple):
         in_slot, overall, in_stretch = (np.stack([found[n].total, found[n + 3].total]) for n in range(3))
         n_places = overall.shape[2]
         for number in range(2):
+            in_slot[number] *= used_share(found[3 * number].groups.users_of(len(stretch)), min_users)
             users = found[3 * number + 1].groups.users_of(n_places)
             overall[number] *= used_share(users, min_users)
             users = found[3 * number + 2].groups.users_of((int(stretch.max()) + 1) * n_places)

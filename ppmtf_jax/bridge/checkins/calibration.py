@@ -21,7 +21,7 @@ from ppmtf_jax.bridge.checkins.maximization import MOST_LOG
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.sampling import sample_places
-from ppmtf_jax.bridge.contributions import bounded, sums
+from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
@@ -52,7 +52,7 @@ class Moments(NamedTuple):
         weight: Float[np.ndarray, " window"],
         model: CheckinBridge,
     ) -> Moments:
-        """Count events; in each number, no user weighs more than the second heaviest user."""
+        """Count events; no user weighs more than the second heaviest user, and u users weigh (u - 4) / u."""
         place, n_gaps, n_bins = windows.place, len(GAP_FROM_H), len(DISTANCE_FROM_KM)
         later = np.flatnonzero(windows.is_later)
         gaps = bins_of_instants(GAP_FROM_H, model.per_day, windows.grid.n_instants)
@@ -64,7 +64,8 @@ class Moments(NamedTuple):
         of_event, who = weight[windows.window[later]], windows.user_of_event[later]
 
         def count(group: Int[np.ndarray, " row"], keep: Bool[np.ndarray, " row"], n: int) -> Float[np.ndarray, " n"]:
-            return sums(group[keep], bounded(who[keep], group[keep], n, of_event[keep])[0], n)
+            used, users = bounded(who[keep], group[keep], n, of_event[keep])
+            return sums(group[keep], used, n) * used_share(users, STEP_USERS)
 
         cell, distance_bin = np.asarray(model.cell), np.asarray(model.distance_bin)
         bins = distance_bin[cell[place[later - 1]], cell[place[later]]]
@@ -89,6 +90,7 @@ class Moments(NamedTuple):
 def calibrate(
     model: CheckinBridge,
     windows: ObservedWindows,
+    weight: Float[np.ndarray, " window"],
     cluster: Int[np.ndarray, " window"],
     pace: Float[np.ndarray, "window pace"],
     key: Key[Array, ""],
@@ -97,10 +99,9 @@ def calibrate(
 ) -> CheckinBridge:
     """Change weights in rounds, each of which compares simulated people with the observed people.
 
-    Simulated people have events at the times of the windows. `cluster`: cluster of the person of each window. `pace`:
-    probabilities of the paces of each window.
+    Simulated people have events at the times of the windows. `weight`, `cluster`, `pace`: weight of each window,
+    cluster of its person, and probabilities of its paces.
     """
-    weight = windows.weights()
     observed = Moments.of(windows, weight, model)
     with progress_bar("check-ins of simulated people", sum(N_REPEATS), show=progress) as advance:
         for number, n_repeats in enumerate(N_REPEATS):

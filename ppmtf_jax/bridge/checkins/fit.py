@@ -98,15 +98,17 @@ def fit_checkins(
     grid = CheckinBridge.grid_of_trace(train.time_grid)
     random = numpy_stream(seed, Stage.FIT, 1)
     windows = ObservedWindows.of_some(train, grid, random, most_instants=MOST_INSTANTS, most_pairs=MOST_PAIRS)
-    space, weight, cluster = space_of(train.places), windows.weights(), clusters.of_user[windows.user]
+    space, cluster = space_of(train.places), clusters.of_user[windows.user]
     bins = distance_bins(space.km)
     # A window may lack some slots of the grid, and its grid numbers only the slots that it has.
     first = train.time_grid.first_midnight()
     slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
     visits = clusters.visits[:, slots]
-    paces = fit_paces(windows, weight, cluster, len(clusters.share), numpy_stream(seed, Stage.FIT, 4), n_paces)
-    history = History.of(windows)
-    returns = fit_returns(history, windows, weight, paces.of_window, bins, space.cell)
+    random = numpy_stream(seed, Stage.FIT, 4)
+    paces = fit_paces(windows, windows.weights(), cluster, len(clusters.share), random, n_paces)
+    weight = paces.weight
+    history = History.of(windows).bounded(windows.user, weight, bins, space.cell)
+    returns = fit_returns(history, windows, paces, bins, space.cell)
     new = fit_new_places(history, weight, cluster, grid.slot_of_instant, visits, bins, space.cell)
     learned = {
         "pace_share": paces.share,
@@ -128,4 +130,5 @@ def fit_checkins(
         **{name: jnp.asarray(of_first_process(np.asarray(each)), jnp.float32) for name, each in learned.items()},
         **{name: jnp.asarray(each, jnp.int32) for name, each in whole.items()},
     )
-    return calibrate(model, windows, cluster, paces.of_window, jax_stream(seed, Stage.FIT, 2), progress=progress)
+    key = jax_stream(seed, Stage.FIT, 2)
+    return calibrate(model, windows, weight, cluster, paces.of_window, key, progress=progress)

@@ -8,17 +8,24 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.law import (
+    DISTANCE_FROM_KM,
+    GAP_CLASS,
     GAP_FROM_H,
     HOURS_A_DAY,
     MOST_REMEMBERED,
+    N_GAP_CLASSES,
     OTHER_TIME_H,
     SAME_TIME_H,
     bins_of_instants,
     hour_of_instants,
 )
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, used_share
 from ppmtf_jax.data.runs import Runs, joined_ranges, rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S
+
+N_BINS = len(DISTANCE_FROM_KM)
+TINY = 1e-12
 
 
 class Visited(NamedTuple):
@@ -52,6 +59,7 @@ class History(NamedTuple):
     gap: Int[np.ndarray, " event"]  # bin of `GAP_FROM_H`
     n_visited: Int[np.ndarray, " event"]
     is_new: Bool[np.ndarray, " event"]
+    part: Float[np.ndarray, " event"]  # part of the weight of its window with which an event counts, see `bounded`
     visited: Visited
 
     @classmethod
@@ -65,8 +73,30 @@ class History(NamedTuple):
         visited = _visited(later, rank[later], windows)
         n_visited = np.bincount(visited.event, minlength=len(later))
         is_new = np.bincount(visited.event, visited.is_next, len(later)) == 0
-        history = cls(window[later], instant[later], place[later], place[last], gap, n_visited, is_new, visited)
+        whole = np.ones(len(later))
+        history = cls(window[later], instant[later], place[later], place[last], gap, n_visited, is_new, whole, visited)
         return history.where(n_visited < MOST_REMEMBERED)
+
+    def bounded(
+        self,
+        user: Int[np.ndarray, " window"],
+        weight: Float[np.ndarray, " window"],
+        distance_bin: Int[np.ndarray, "cell cell"],
+        cell: Int[np.ndarray, " place"],
+    ) -> History:
+        """Events count in part: no user weighs more than the second heaviest user, and u users weigh (u - 4) / u.
+
+        Both rules hold among the events of one kind (stay, return, new place) after gaps of one bin, and among those
+        over distances of one bin after gaps of one class. `user`, `weight`: of each window.
+        """
+        kind = np.where(self.is_new, 2, self.place != self.last_place)
+        distance = distance_bin[cell[self.last_place], cell[self.place]].astype(np.int64)
+        over_distance = (kind * N_GAP_CLASSES + GAP_CLASS[self.gap]) * N_BINS + distance
+        own, part = weight[self.window], self.part
+        for group in (kind * len(GAP_FROM_H) + self.gap, over_distance):
+            used, users = bounded(user[self.window], group, 3 * N_GAP_CLASSES * N_BINS, own)
+            part = np.minimum(part, used / np.maximum(own, TINY) * used_share(users, STEP_USERS)[group])
+        return self._replace(part=part)
 
     def where(self, keep: Bool[np.ndarray, " event"]) -> History:
         """The events for which `keep` is true, and their visited places."""

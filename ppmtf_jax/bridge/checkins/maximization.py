@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.sizes import round_up
@@ -43,12 +43,20 @@ def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most
     return unflatten(lowest(descend, flatten(leaves), most_steps))
 
 
-def lowest(descend: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, most_steps: int) -> np.ndarray:
-    """Where L-BFGS arrives in at most `most_steps` steps; `descend` returns the loss and its gradient.
+def lowest(
+    descend: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    most_steps: int,
+    limits: tuple[np.ndarray, np.ndarray] = (np.array(-np.inf), np.array(np.inf)),
+) -> np.ndarray:
+    """Where L-BFGS arrives in at most `most_steps` steps within lower and upper limits.
+
+    `descend` returns the loss and its gradient.
 
     Raises `NumericalError`: the loss is not finite.
     """
-    found = minimize(descend, start, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
+    options = {"maxiter": most_steps}
+    found = minimize(descend, start, jac=True, method="L-BFGS-B", bounds=Bounds(*limits), options=options)
     if not np.isfinite(found.fun):
         raise NumericalError("the likelihood of the check-ins is not finite")
     return found.x

@@ -145,6 +145,7 @@ class _Arrivals(NamedTuple):
 
     gap: Int[np.ndarray, " event"]
     window: Int[np.ndarray, " event"]
+    part: Float[np.ndarray, " event"]  # see `History`
     weight: Float[np.ndarray, " window"]
     last_row: Int[np.ndarray, " event"]
     # For each visited place (a row): index of its event, its share of the events so far, bin of its distance from the
@@ -169,6 +170,7 @@ class _Arrivals(NamedTuple):
         return cls(
             gap=new.gap,
             window=new.window,
+            part=new.part,
             weight=weight,
             last_row=np.flatnonzero(visited.is_last),
             event=visited.event,
@@ -180,7 +182,7 @@ class _Arrivals(NamedTuple):
     def padded(self) -> _Arrivals:
         """Append windows of weight 0; see `maximization.padding`."""
         n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.share))
-        of_event = {"gap": 0, "window": len(self.weight), "last_row": len(self.share)}
+        of_event = {"gap": 0, "window": len(self.weight), "part": 0, "last_row": len(self.share)}
         found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}
         of_row = {"event": len(self.gap), "share": 1, "bin": 0, "mass": 1}
         found |= {name: padded(getattr(self, name), n_rows, value) for name, value in of_row.items()}
@@ -226,6 +228,7 @@ def _log_ranges(factors: _Factors, arrivals: _Arrivals) -> Float[Array, "window 
     anywhere = 1 / (mass_of_last.sum(axis=1) + LEAST_MASS)
     ratio = jnp.stack([anywhere, last, own], axis=-1)
     of_event = jax.scipy.special.logsumexp(factors.log_references()[arrivals.gap], axis=-1, b=ratio[:, None])
+    of_event *= arrivals.part[:, None]
     of_window = jax.ops.segment_sum(of_event, arrivals.window, len(arrivals.weight), indices_are_sorted=True)
     return of_window + jax.nn.log_softmax(factors.range_logits)
 

@@ -26,6 +26,7 @@ from ppmtf_jax.bridge.checkins.law import (
 )
 from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, maximize, padded, padding
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
+from ppmtf_jax.bridge.checkins.when import Paces
 from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
 
 # Number of pseudo-returns of each place, which count both as observed and as expected.
@@ -60,16 +61,15 @@ class Returns(NamedTuple):
 def fit_returns(
     history: History,
     windows: ObservedWindows,
-    weight: Float[np.ndarray, " window"],
-    pace: Float[np.ndarray, "window pace"],
+    paces: Paces,
     distance_bin: Int[np.ndarray, "cell cell"],
     cell: Int[np.ndarray, " place"],
 ) -> Returns:
     """Learn all parameters twice: first without rates of places, then with the rates that the first result gives.
 
-    `weight`: weight of each window. `pace`: probabilities of the paces of each window. `distance_bin`, `cell`: as in
-    `CheckinBridge`.
+    `distance_bin`, `cell`: as in `CheckinBridge`. The types of a pace with few users are those of all paces.
     """
+    weight, pace = paces.weight, paces.of_window
     events = _Events.of(history, weight, pace, DISTANCE_CLASS[distance_bin], cell)
     user = windows.user[history.window[events.visited.event]]
     with jax.enable_x64(True):
@@ -81,7 +81,9 @@ def fit_returns(
         rate, without = rates_of_places(user, place, returned * scale, expected * scale, len(cell))
         events = events._replace(rate=without)
         urn = maximize(_log_posterior, urn._replace(by_rate=np.array(1.0)), events.padded(), MOST_STEPS)
-        return urn.parameters(rate)
+        found = urn.parameters(rate)
+    of_all = (weight @ pace) @ found.type_share / weight.sum()
+    return found._replace(type_share=of_all + paces.used[:, None] * (found.type_share - of_all))
 
 
 def rates_of_places(
@@ -124,6 +126,7 @@ class _Events(NamedTuple):
     n_visited: Int[np.ndarray, " event"]
     may_be_new: Float[np.ndarray, " event"]  # 1, or 0 if all places are visited
     is_new: Bool[np.ndarray, " event"]
+    part: Float[np.ndarray, " event"]  # see `History`
     last_row: Int[np.ndarray, " event"]  # row of the last place
     next_row: Int[np.ndarray, " event"]  # row of the place of the event; any row if it is new
     window: Int[np.ndarray, " event"]
@@ -150,6 +153,7 @@ class _Events(NamedTuple):
             n_visited=history.n_visited,
             may_be_new=(history.n_visited < len(cell)).astype(np.float64),
             is_new=is_new,
+            part=history.part,
             last_row=np.flatnonzero(visited.is_last),
             next_row=next_row,
             window=history.window,
@@ -163,7 +167,7 @@ class _Events(NamedTuple):
     def padded(self) -> _Events:
         """Append windows of weight 0, in which people are at new places; see `maximization.padding`."""
         n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.rate))
-        of_event = {"gap": 0, "n_visited": 1, "may_be_new": 1, "is_new": True, "next_row": 0}
+        of_event = {"gap": 0, "n_visited": 1, "may_be_new": 1, "is_new": True, "part": 0, "next_row": 0}
         of_event |= {"last_row": len(self.rate), "window": len(self.weight)}
         found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}
         found |= {name: padded(getattr(self, name), n_rows, 0) for name in ("distance", "rate")}
@@ -245,7 +249,7 @@ def _log_types(urn: _Urn, events: _Events) -> tuple[Array, Array]:
     total = _log_totals(urn, events, old, new)
     stays = events.visited.is_last[events.next_row][:, None]
     chosen = old[events.next_row][:, None] + jnp.where(stays, urn.last_of_type, 0)
-    of_event = jnp.where(events.is_new[:, None], new, chosen) - total
+    of_event = events.part[:, None] * (jnp.where(events.is_new[:, None], new, chosen) - total)
     shares = events.pace @ jax.nn.softmax(urn.type_logits, axis=1)
     of_window = jax.ops.segment_sum(of_event, events.window, len(events.weight), indices_are_sorted=True)
     return of_window + jnp.log(shares), total

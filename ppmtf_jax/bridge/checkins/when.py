@@ -2,61 +2,55 @@
 
 For a window of pace c, the log-odds of an event at an instant are the sum of alpha_c and of effects of: the hour of the
 day (others at weekends), the day of the week, the time since the last event, and the habit. Each pace also has its own
-effects of the time since the last event and of the hour. All effects are learned by maximum likelihood with weak
-normal priors, in rounds: steps of L-BFGS with given shares of the paces, then new shares. The number of paces is chosen
-by the likelihood of held-out training users.
+effects of the time since the last event and of the hour. All effects are learned with weak normal priors by EM: in each
+round, the probabilities of the paces of the windows are given, and steps of L-BFGS raise the likelihood. The number of
+paces is chosen by the likelihood of held-out training users.
+
+Without limits, the most active people would be a class of their own, and its effects would show their clock. So in the
+windows of a pace, and in the events of each effect, no user weighs more than the second heaviest user. If u users have
+such events, the precision of the prior of the effect is divided by s = (u - 4) / u, which multiplies the difference
+between the observed and the expected number of events by s; with fewer than five users, there is no such effect. An
+effect that makes events rarer is learned from users without events, so for this effect u counts all users of the pace.
 
 Everything here is in NumPy: the arrays are small, and no program has to be compiled for each number of windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
-from ppmtf_jax.bridge.checkins.law import (
-    HOURS_A_DAY,
-    N_HABITS,
-    N_SINCE,
-    NONE_YET,
-    NONE_YET_LATER,
-    SINCE_FROM_H,
-    bins_of_instants,
-    habit_bin,
-    hour_of_instants,
-)
+from ppmtf_jax.bridge.checkins.law import HOURS_A_DAY, N_HABITS, N_SINCE
 from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, lowest
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
-from ppmtf_jax.bridge.contributions import bounded, sums
+from ppmtf_jax.bridge.checkins.time_cells import DAYS_A_WEEK, N_CODES, TimeCells, hour_of_week
+from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, bounded_columns, sums, used_share
 from ppmtf_jax.bridge.tuning import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.runtime.devices import of_first_process
 
-DAYS_A_WEEK, SATURDAY = 7, 5
+SATURDAY = 5
 # Candidates for the number of paces.
 N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
-# Rounds, and steps of L-BFGS in the first round and in each later one. In the first round, the paces of the windows are
-# given.
-MOST_ROUNDS, FIRST_STEPS, STEPS = 8, 10, 5
-# The rounds stop when a round raises the log-likelihood by less than this, in nats per window.
+# Rounds, and steps of L-BFGS in each round.
+MOST_ROUNDS, STEPS = 20, 30
+# The rounds stop when a round changes the log-likelihood by less than this, in nats per window.
 LEAST_GAIN = 0.001
 # Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0
-# Precisions of the normal priors: of the effects that all paces share, and of the effects of one pace.
+# Precisions of the normal priors: of the effects that all paces share and of alpha, and of the effects of one pace.
 SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
-LEAST_CURVATURE = 1.0
-INSTANTS_AT_A_TIME = 2**20
 TINY = 1e-12
-N_CODES = DAYS_A_WEEK * HOURS_A_DAY * N_SINCE * N_HABITS
+LARGE = 1e6
 IS_WEEKEND = (np.arange(DAYS_A_WEEK) >= SATURDAY).astype(int)
+# Columns of tables of events by effect: hours of working days and of weekends, weekdays, `since`, `habit`, all events.
+COLUMN_ENDS = np.cumsum([2 * HOURS_A_DAY, DAYS_A_WEEK, N_SINCE, N_HABITS])
 
 
 class Paces(NamedTuple):
@@ -65,35 +59,9 @@ class Paces(NamedTuple):
     log_odds: Float[np.ndarray, "pace time since habit"]
     share: Float[np.ndarray, "cluster pace"]
     of_window: Float[np.ndarray, "window pace"]  # probability of each pace given the times of a window
-
-
-class TimeCells(NamedTuple):
-    """Numbers of instants and of events, by ((weekday * 24 + hour) * N_SINCE + since) * N_HABITS + habit: the code.
-
-    They are in single precision, since products with them take most of the time of a fit.
-    """
-
-    instants: csr_array  # (window, code)
-    events: csr_array  # (window, code)
-    without: Float[np.ndarray, " code"]  # instants of a window without events
-
-    @classmethod
-    def of(cls, windows: ObservedWindows) -> TimeCells:
-        """Count in blocks of windows, so that no table of all windows x instants is made."""
-        instants, events = [], []
-        at_a_time = max(1, INSTANTS_AT_A_TIME // windows.grid.n_instants)
-        begin = np.searchsorted(windows.window, np.arange(windows.n_windows + 1))
-        for first in range(0, windows.n_windows, at_a_time):
-            last = min(first + at_a_time, windows.n_windows)
-            own = slice(begin[first], begin[last])
-            row = windows.window[own] - first
-            code = _codes(row, windows.instant[own], last - first, windows.grid)
-            instants.append(_counts(np.arange(last - first)[:, None], code, last - first))
-            events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        nothing = np.zeros(0, np.int64)
-        without = np.bincount(_codes(nothing, nothing, 1, windows.grid)[0], minlength=N_CODES).astype(np.float64)
-        both = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
-        return cls(*both, without=without)
+    # Positive weight of each window, such that in no pace a user weighs more than the second heaviest user.
+    weight: Float[np.ndarray, " window"]
+    used: Float[np.ndarray, " pace"]  # `contributions.used_share` of the users of each pace
 
 
 def fit_paces(
@@ -110,18 +78,22 @@ def fit_paces(
     `n_paces`: number of classes; by default it is chosen.
     """
     cells = TimeCells.of(windows)
-    size = np.bincount(windows.window, minlength=windows.n_windows)
-    observed = _Observed(cells, size, windows.user, weight, cluster, n_clusters, windows.grid)
+    observed = _Observed.of(windows, cells, weight, cluster, n_clusters)
     effects, share, joint = _fit(observed, n_paces or _choose_number(observed, random))
     # So far, these are shares among windows with an event; now they become shares among all windows.
     share = share / _Odds.of(effects, cells.without).any
-    return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), softmax(joint, axis=1))
+    of_window = softmax(joint, axis=1)
+    weighted, users = observed.bounded(of_window)
+    table, used = _table(effects, windows.grid), used_share(users, STEP_USERS)
+    weight = np.maximum(weighted.sum(axis=1), TINY)
+    return Paces(table, share / share.sum(axis=1, keepdims=True), of_window, weight, used)
 
 
 class _Observed(NamedTuple):
     """Windows from which paces are learned."""
 
     cells: TimeCells
+    events: Float[np.ndarray, "window column"]  # by effect, see `COLUMN_ENDS`
     size: Int[np.ndarray, " window"]  # number of events
     user: Int[np.ndarray, " window"]
     weight: Float[np.ndarray, " window"]
@@ -129,10 +101,41 @@ class _Observed(NamedTuple):
     n_clusters: int
     grid: TimeGrid
 
+    @classmethod
+    def of(
+        cls,
+        windows: ObservedWindows,
+        cells: TimeCells,
+        weight: Float[np.ndarray, " window"],
+        cluster: Int[np.ndarray, " window"],
+        n_clusters: int,
+    ) -> _Observed:
+        events = (cells.events @ _effects_of_codes()).toarray()
+        size = np.bincount(windows.window, minlength=windows.n_windows)
+        return cls(cells, events, size, windows.user, weight, cluster, n_clusters, windows.grid)
+
+    def bounded(
+        self, of_window: Float[np.ndarray, "window pace"]
+    ) -> tuple[Float[np.ndarray, "window pace"], Float[np.ndarray, " pace"]]:
+        """Weights of windows in each pace, in which no user weighs more than the second heaviest; and users of a pace.
+
+        A user with less than one window of a pace counts as this part of a user.
+        """
+        weighted = of_window * self.weight[:, None]
+        of_user = self.of_user @ weighted
+        bounded_of_user, users = bounded_columns(of_user)
+        return weighted * (bounded_of_user / np.maximum(of_user, TINY))[self.user], users
+
+    @property
+    def of_user(self) -> csr_array:
+        """Which windows each user has, as a table of zeros and ones; its product with windows gives sums of users."""
+        n = len(self.user)
+        return csr_array((np.ones(n), (self.user, np.arange(n))))
+
     def select(self, kept: Bool[np.ndarray, " window"]) -> _Observed:
         """Some of the windows."""
         cells = TimeCells(self.cells.instants[kept], self.cells.events[kept], self.cells.without)
-        of_window = {name: getattr(self, name)[kept] for name in ("size", "user", "weight", "cluster")}
+        of_window = {name: getattr(self, name)[kept] for name in ("events", "size", "user", "weight", "cluster")}
         return self._replace(cells=cells, **of_window)
 
 
@@ -157,84 +160,56 @@ def _fit(
     windows: _Observed, n_paces: int
 ) -> tuple[_Effects, Float[np.ndarray, "cluster pace"], Float[np.ndarray, "window pace"]]:
     """Effects, shares of the paces among the windows of each cluster, and joint log-probability of window and pace."""
-    # Each class starts with the windows whose number of events is in one range; the ranges are equal on a log scale.
-    level = np.searchsorted(np.geomspace(1, windows.size.max() + 1, n_paces + 1)[1:-1], windows.size, side="right")
-    level = np.unique(level, return_inverse=True)[1]
-    n_paces = int(level.max()) + 1
+    level, rate = _levels(windows.size, windows.user, n_paces)
+    n_paces = len(rate)
     of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
-    rate = np.log(np.bincount(level, windows.size) / np.bincount(level) / windows.grid.n_instants)
-    effects, before = _Effects.start(rate), -np.inf
-    for number in range(MOST_ROUNDS):
-        weighted = of_window * windows.weight[:, None]
-        share = _shares(weighted, windows.user, windows.cluster, windows.n_clusters)
-        sums = _Sums.of(windows, weighted)
-        if number:
-            effects = _improved(effects, sums, partial(_log_posterior, windows=windows, share=share), STEPS)
-        else:
-            effects = _improved(effects, sums, sums.log_posterior, FIRST_STEPS)
+    start, before = _Effects.start(np.log(rate / windows.grid.n_instants)), -np.inf
+    effects = start
+    for _ in range(MOST_ROUNDS):
+        share = _shares(windows, of_window)
+        effects = _Step.of(windows, of_window, start).improve(effects)
         joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
         total = (windows.weight * logsumexp(joint, axis=1)).sum()
         of_window = softmax(joint, axis=1)
-        if total - before < windows.weight.sum() * LEAST_GAIN:
+        if abs(total - before) < windows.weight.sum() * LEAST_GAIN:
             break
         before = total
     return effects, share, joint
 
 
-def _improved(
-    effects: _Effects, sums: _Sums, log_posterior: Callable[[_Effects], tuple[float, _Effects]], n_steps: int
-) -> _Effects:
-    """The effects after some steps of L-BFGS; `log_posterior` returns a value and its gradient."""
-    # In these units, the curvature along each effect is about 1, so that L-BFGS needs few steps. Effects of the paces
-    # have no prior; the least curvature keeps steps finite for a pace that no window has.
-    happens = _Odds.of(effects, sums.without).happens
-    curvature = _Effects.sums(sums.instants * happens * (1 - happens))
-    least = [max(each, LEAST_CURVATURE) for each in PRECISIONS]
-    unit = 1 / np.sqrt(_Effects._make(map(np.add, curvature, least)).flat())
+def _levels(
+    size: Int[np.ndarray, " window"], user: Int[np.ndarray, " window"], n_levels: int
+) -> tuple[Int[np.ndarray, " window"], Float[np.ndarray, " level"]]:
+    """Level of each window by its number of events, and a typical number of events of each level.
 
-    def descend(x: Float[np.ndarray, " effect"]) -> tuple[float, Float[np.ndarray, " effect"]]:
-        value, gradient = log_posterior(effects.like(x * unit))
-        return -value, -gradient.flat() * unit
+    The levels are ranges that are equal on a log scale; the top is the most active window of the second most active
+    user. A level with windows of fewer than `STEP_USERS` users is joined with its neighbour.
+    """
+    most = np.zeros(int(user.max()) + 2)
+    np.maximum.at(most, user, size)
+    edges = np.geomspace(1, max(1, np.partition(most, -2)[-2]), n_levels + 1)
+    own = np.searchsorted(edges[1:-1], size, side="right")
+    level = own.copy()
 
-    return effects.like(lowest(descend, effects.flat() / unit, n_steps) * unit)
+    def has_few(number: int) -> bool:
+        return len(np.unique(user[level == number])) < STEP_USERS
 
-
-def _codes(
-    window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
-) -> Int[np.ndarray, "window instant"]:
-    """Code of each instant of each window, see `TimeCells`."""
-    n_instants, per_day = grid.n_instants, DAY_S // grid.step_s
-    happens = np.zeros((n_windows, n_instants), bool)
-    happens[window, instant] = True
-    at = np.arange(n_instants)
-    last = np.maximum.accumulate(np.where(happens, at, -1), axis=1)
-    last = np.concatenate([np.full((n_windows, 1), -1), last[:, :-1]], axis=1)
-    none_yet = np.where(at < per_day, NONE_YET, NONE_YET_LATER)
-    since = np.where(last < 0, none_yet, bins_of_instants(SINCE_FROM_H, per_day, n_instants + 1)[at - last])
-    before = np.cumsum(happens, axis=1) - happens
-    near = _near_on_days_before(window, instant, n_windows, grid)[
-        :, at // per_day, hour_of_instants(per_day, n_instants)
-    ]
-    return (_hour_of_week(grid) * N_SINCE + since) * N_HABITS + np.asarray(habit_bin(near, before))
+    for number in range(n_levels - 1, 0, -1):
+        if has_few(number):
+            level[level == number] = number - 1
+    if has_few(0) and (level > 0).any():
+        level[level == 0] = level[level > 0].min()
+    level = np.unique(level, return_inverse=True)[1]
+    return level, np.bincount(level, np.sqrt(edges[:-1] * edges[1:])[own]) / np.bincount(level)
 
 
-def _near_on_days_before(
-    window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
-) -> Int[np.ndarray, "window day hour"]:
-    """Number of events on earlier days at this hour, the hour before and the hour after."""
-    per_day = DAY_S // grid.step_s
-    n_days = grid.n_instants // per_day
-    happens = np.zeros((n_windows, n_days, HOURS_A_DAY), np.int32)
-    np.add.at(happens, (window, instant // per_day, hour_of_instants(per_day, grid.n_instants)[instant]), 1)
-    earlier = np.cumsum(happens, axis=1) - happens
-    return earlier + np.roll(earlier, 1, axis=2) + np.roll(earlier, -1, axis=2)
-
-
-def _hour_of_week(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
-    """Weekday x 24 + hour of the day of each instant of a window; Monday is 0."""
-    per_day = DAY_S // grid.step_s
-    weekday = (np.arange(grid.n_instants) // per_day + grid.time_of(0).weekday()) % DAYS_A_WEEK
-    return weekday * HOURS_A_DAY + hour_of_instants(per_day, grid.n_instants)
+def _effects_of_codes() -> csr_array:
+    """Table of zeros and ones: the columns of each code; see `COLUMN_ENDS`."""
+    codes = np.arange(N_CODES)
+    weekday, hour, since, habit = np.unravel_index(codes, (DAYS_A_WEEK, HOURS_A_DAY, N_SINCE, N_HABITS))
+    of_code = (IS_WEEKEND[weekday] * HOURS_A_DAY + hour, weekday, since, habit, 0 * codes)
+    column = np.stack([own + begin for own, begin in zip(of_code, (0, *COLUMN_ENDS), strict=True)], axis=1)
+    return csr_array((np.ones(column.size), (np.repeat(codes, column.shape[1]), column.ravel())))
 
 
 class _Effects(NamedTuple):
@@ -272,6 +247,14 @@ class _Effects(NamedTuple):
         habit, weekday = table.sum(axis=(0, 1, 2, 4)), day_and_hour.sum(axis=(1, 2))
         return cls(since.sum(axis=0), hour.sum(axis=2), weekday, since.sum(axis=1), habit, since, hour)
 
+    @classmethod
+    def of_columns(cls, shared: Float[np.ndarray, " column"], of_pace: Float[np.ndarray, "column pace"]) -> _Effects:
+        """Numbers of the effects from the columns of `EFFECT_OF_CODE`: of all paces together, and of each pace."""
+        hour, weekday, since, habit, _ = np.split(shared, COLUMN_ENDS)
+        hour_of_pace, _, since_of_pace, _, pace = np.split(of_pace, COLUMN_ENDS)
+        hours = (2, HOURS_A_DAY)
+        return cls(pace[0], hour.reshape(hours), weekday, since, habit, since_of_pace, hour_of_pace.reshape(*hours, -1))
+
     def flat(self) -> Float[np.ndarray, " effect"]:
         return np.concatenate([each.ravel() for each in self])
 
@@ -281,8 +264,7 @@ class _Effects(NamedTuple):
         return _Effects._make(part.reshape(each.shape) for part, each in zip(parts, self, strict=True))
 
 
-# Precisions of the normal priors; the paces have none.
-PRECISIONS = _Effects(0, *[SHARED_PRECISION] * 4, PACE_PRECISION, PACE_PRECISION)  # type: ignore[arg-type]
+PRECISIONS = _Effects(*[SHARED_PRECISION] * 5, PACE_PRECISION, PACE_PRECISION)  # type: ignore[arg-type]
 
 
 class _Odds(NamedTuple):
@@ -320,70 +302,100 @@ class _Odds(NamedTuple):
         return (cells.events @ log - cells.instants @ softplus).astype(np.float64)
 
 
-class _Sums(NamedTuple):
-    """Sums over all windows, each weighted by the probabilities of its paces."""
+class _Step(NamedTuple):
+    """What a round learns from, given the probabilities of the paces of the windows."""
 
     instants: Float[np.ndarray, "code pace"]
-    events: Float[np.ndarray, "code pace"]
     windows: Float[np.ndarray, " pace"]
     without: Float[np.ndarray, " code"]  # see `TimeCells`
+    start: _Effects  # mean of the prior
+    events: _Effects  # number of events of each effect
+    # Precisions of the prior of effects above the mean and below it; infinite for effects that there are not.
+    above: _Effects
+    below: _Effects
 
     @classmethod
-    def of(cls, windows: _Observed, weighted: Float[np.ndarray, "window pace"]) -> _Sums:
-        cells = windows.cells
-        narrow = weighted.astype(cells.events.dtype)
-        instants, events = ((each.T @ narrow).astype(np.float64) for each in (cells.instants, cells.events))
-        return cls(instants, events, weighted.sum(axis=0), cells.without)
+    def of(
+        cls,
+        windows: _Observed,
+        of_window: Float[np.ndarray, "window pace"],
+        start: _Effects,
+    ) -> _Step:
+        weighted, users = windows.bounded(of_window)
+        cells, together = windows.cells, weighted.sum(axis=1)
+
+        def count(weight: Float[np.ndarray, " window"]) -> Float[np.ndarray, "2 column"]:
+            own = windows.of_user @ (windows.events * weight[:, None])
+            used, users = bounded_columns(own)
+            # Without a part of a user's events, the others stand for this user; so heavy users do not lower the rate.
+            usual = np.repeat(own[:, -1:], own.shape[1], axis=1)
+            usual[:, -1] = windows.of_user @ weight
+            kept = np.where(own > 0, used / np.maximum(own, TINY), 1)
+            return np.stack(
+                [used.sum(axis=0) * usual.sum(axis=0) / np.maximum((kept * usual).sum(axis=0), TINY), users]
+            )
+
+        of_pace = np.stack([count(weight) for weight in weighted.T], axis=-1)
+        events, with_events = map(_Effects.of_columns, count(together), of_pace)
+        all_users = bounded_columns(windows.of_user @ together[:, None])[1]
+        above = with_events._replace(pace=users)
+        below = start._make(map(np.broadcast_to, (users, *[all_users] * 4, users, users), (x.shape for x in start)))
+        precisions = (_Effects._make(map(_precision, PRECISIONS, each)) for each in (above, below))
+        instants = (cells.instants.T @ weighted.astype(cells.events.dtype)).astype(np.float64)
+        return cls(instants, weighted.sum(axis=0), cells.without, start, events, *precisions)
+
+    def improve(self, effects: _Effects) -> _Effects:
+        """The effects after some steps of L-BFGS."""
+        mean, above, below = (each.flat() for each in (self.start, self.above, self.below))
+        # In these units, the curvature along each effect is about 1, so that L-BFGS needs few steps.
+        happens = _Odds.of(effects, self.without).happens
+        curvature = _Effects.sums(self.instants * happens * (1 - happens)).flat()
+        unit = 1 / np.sqrt(curvature + np.minimum(np.minimum(above, below), LARGE))
+
+        def descend(x: Float[np.ndarray, " effect"]) -> tuple[float, Float[np.ndarray, " effect"]]:
+            value, gradient = self.log_posterior(effects.like(mean + x * unit))
+            return -value, -gradient.flat() * unit
+
+        limits = np.where(np.isinf(below), 0, -np.inf), np.where(np.isinf(above), 0, np.inf)
+        return effects.like(mean + lowest(descend, (effects.flat() - mean) / unit, STEPS, limits) * unit)
 
     def log_posterior(self, effects: _Effects) -> tuple[float, _Effects]:
-        """As `_log_posterior`, if the paces of the windows have these probabilities whatever the effects are."""
+        """Log-likelihood of windows that have an event, plus log-densities of the priors; and the gradient."""
         odds = _Odds.of(effects, self.without)
-        value = (self.events * odds.log - self.instants * odds.softplus).sum() - (self.windows * np.log(odds.any)).sum()
-        return value + _log_prior(effects), self.gradient(effects, odds)
-
-    def gradient(self, effects: _Effects, odds: _Odds) -> _Effects:
-        """Gradient of the value of `log_posterior`; `odds` are those of the effects."""
+        value = self.events.flat() @ effects.flat()
+        value -= (self.instants * odds.softplus).sum() + self.windows @ np.log(odds.any)
+        apart = effects.flat() - self.start.flat()
+        precision = np.where(apart > 0, self.above.flat(), self.below.flat())
+        pull = np.multiply(precision, apart, out=np.zeros_like(apart), where=apart != 0)
         # If windows without events were seen too, there would be this many.
         unseen = self.windows * odds.none / odds.any
-        slope = _Effects.sums(self.events - (self.instants + self.without[:, None] * unseen) * odds.happens)
-        return _Effects._make(map(np.subtract, slope, map(np.multiply, PRECISIONS, effects)))
+        expected = _Effects.sums((self.instants + self.without[:, None] * unseen) * odds.happens)
+        return value - 0.5 * pull @ apart, effects.like(self.events.flat() - expected.flat() - pull)
 
 
-def _log_posterior(
-    effects: _Effects, windows: _Observed, share: Float[np.ndarray, "cluster pace"]
-) -> tuple[float, _Effects]:
-    """Log-likelihood of windows given that each has an event, plus log-densities of the priors; and the gradient."""
-    odds = _Odds.of(effects, windows.cells.without)
-    joint = odds.log_joint(windows, share)
-    value = (windows.weight * logsumexp(joint, axis=1)).sum() + _log_prior(effects)
-    # The gradient of a mixture is that for the probabilities of the paces given the windows (Fisher's identity).
-    sums = _Sums.of(windows, softmax(joint, axis=1) * windows.weight[:, None])
-    return value, sums.gradient(effects, odds)
+def _precision(precision: float, users: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Precision of the prior of an effect that so many users have."""
+    with np.errstate(divide="ignore"):
+        return precision / used_share(users, STEP_USERS)
 
 
-def _log_prior(effects: _Effects) -> float:
-    return -0.5 * sum(precision * (each**2).sum() for precision, each in zip(PRECISIONS, effects, strict=True))
-
-
-def _shares(
-    weighted: Float[np.ndarray, "window pace"],
-    user: Int[np.ndarray, " window"],
-    cluster: Int[np.ndarray, " window"],
-    n_clusters: int,
-) -> Float[np.ndarray, "cluster pace"]:
+def _shares(windows: _Observed, of_window: Float[np.ndarray, "window pace"]) -> Float[np.ndarray, "cluster pace"]:
     """Shares of the paces in each cluster, shrunk to the shares of all windows.
 
-    In the number of windows of a pace in a cluster, no user weighs more than the second heaviest user. The windows
-    that this bound removes are spread over all clusters. Otherwise paces with few users, such as the fastest one, would
-    lose windows.
+    The windows that the rules take from a pace count for the next slower pace. In the number of windows of a pace in a
+    cluster, no user weighs more than the second heaviest user there. The windows that this bound removes are spread
+    over all clusters. Otherwise paces with few users would lose most of their windows.
     """
-    n_paces = weighted.shape[1]
-    group = cluster[:, None] * n_paces + np.arange(n_paces)
+    n_paces, n_clusters, cluster = of_window.shape[1], windows.n_clusters, windows.cluster
+    weighted, users = windows.bounded(of_window)
     # A probability can be rounded to 0.
-    weight = np.maximum(weighted.ravel(), TINY)
-    weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weight)[0]
+    weighted = np.maximum(weighted * used_share(users, STEP_USERS), TINY)
+    taken = np.maximum(windows.weight @ of_window - weighted.sum(axis=0), 0)
+    total = weighted.sum(axis=0) + np.append(taken[1:], 0)
+    total[0] += taken[0]
+    group = cluster[:, None] * n_paces + np.arange(n_paces)
+    weight = bounded(np.repeat(windows.user, n_paces), group.ravel(), n_clusters * n_paces, weighted.ravel())[0]
     counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)
-    total = weighted.sum(axis=0)
     of_cluster = sums(cluster, weighted.sum(axis=1), n_clusters)
     counts += of_cluster[:, None] / of_cluster.sum() * np.maximum(total - counts.sum(axis=0), 0)
     shares = counts + PACE_MASS * total / total.sum()
@@ -394,14 +406,4 @@ def _table(effects: _Effects, grid: TimeGrid) -> Float[np.ndarray, "pace time si
     """Log-odds for each bin of `since` and `habit`, at each instant of the first week of a window."""
     n_instants = min(grid.n_instants, DAYS_A_WEEK * DAY_S // grid.step_s)
     table = np.clip(effects.log_odds(), -MOST_LOG, MOST_LOG).reshape(-1, N_SINCE, N_HABITS, len(effects.pace))
-    return np.moveaxis(table[_hour_of_week(grid)[:n_instants]], -1, 0)
-
-
-def _counts(row: Int[np.ndarray, "..."], code: Int[np.ndarray, "..."], n_rows: int) -> csr_array:
-    """Sparse table of the numbers of entries of each row and code."""
-    which, count = np.unique(row * N_CODES + code, return_counts=True)
-    of_row, of_code = np.divmod(which, N_CODES)
-    begin = np.searchsorted(of_row, np.arange(n_rows + 1))
-    # Also indices of 32 bits, because products with the table take as long as reading it.
-    parts = count.astype(np.float32), of_code.astype(np.int32), begin.astype(np.int32)
-    return csr_array(parts, shape=(n_rows, N_CODES))
+    return np.moveaxis(table[hour_of_week(grid)[:n_instants]], -1, 0)

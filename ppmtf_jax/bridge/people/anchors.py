@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.clusters import clusters_of_users
-from ppmtf_jax.bridge.contributions import used_share
+from ppmtf_jax.bridge.contributions import STEP_USERS, used_share
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.gravity import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
@@ -131,7 +131,8 @@ def pair_anchors(
     cells = space.cell[anchors.home[who]].astype(np.int64) * n_cells + space.cell[anchors.second[who]]
     n_pairs = np.bincount(cells, minlength=n_cells**2).reshape(n_cells, n_cells)
     which = distance_bins(n_pairs, space)
-    wanted = np.bincount(which.ravel(), n_pairs.ravel()) + 0.5
+    users = np.bincount(which.ravel(), n_pairs.ravel())
+    wanted = users * used_share(users, STEP_USERS) + 0.5
     return couple(home, second, share, wanted / wanted.sum(), which, space.cell)
 
 

@@ -2,7 +2,8 @@
 
 Stays and steps away follow the rules of `contributions`. The model also learns how staying depends on the dwell time,
 which is the time at the place so far, and on the class. In this regression, for each bin of dwell time, no user's
-steps weigh more than the steps of the second heaviest user. A user weighs one in the number of users of a class.
+steps weigh more than the steps of the second heaviest user, and the steps of u users are multiplied by (u - 4) / u. A
+user weighs one in the number of users of a class.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches
+from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches, used_share
 from ppmtf_jax.bridge.moves import StayCounts, stay_rates
 from ppmtf_jax.bridge.people.law import DWELL_FROM
 from ppmtf_jax.bridge.transitions import Transitions
@@ -118,7 +119,8 @@ def _regression(
         cell = np.ravel_multi_index((steps.slot, steps.place, dwell, of_class[steps.user], stays), shape)
         return [Rows(steps.user, dwell, cell, shape)]
 
-    table = bounded_totals(elsewhere.map(rows, of_class))[0].total
+    ((table, groups),) = bounded_totals(elsewhere.map(rows, of_class))
+    table *= used_share(groups.users_of(len(DWELL_FROM)), STEP_USERS)[:, None, None]
     found = np.nonzero(table.sum(axis=-1))
     offset, (dwell, of_cell) = log_odds[found[:2]], found[2:]
     n_leave, n_stay = table[found].T

@@ -1,11 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from ppmtf_jax.bridge.checkins import when
+from ppmtf_jax.bridge.checkins import time_cells, when
 from ppmtf_jax.bridge.checkins.law import N_HABITS, N_SINCE, NONE_YET, NONE_YET_LATER, SINCE_FROM_H
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
-from ppmtf_jax.bridge.checkins.when import TimeCells, fit_paces
+from ppmtf_jax.bridge.checkins.time_cells import TimeCells
+from ppmtf_jax.bridge.checkins.when import fit_paces
+from ppmtf_jax.bridge.contributions import bounded_columns
 from ppmtf_jax.data.time_grid import TimeGrid
 
 # A Wednesday; steps of two hours.
@@ -40,7 +44,7 @@ def code_by_loop(events: list[int], instant: int) -> int:
 
 @pytest.mark.parametrize("at_a_time", [2 * N_INSTANTS, 10**6])
 def test_cells_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch, at_a_time):
-    monkeypatch.setattr(when, "INSTANTS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(time_cells, "INSTANTS_AT_A_TIME", at_a_time)
     happens = np.random.default_rng(0).random((5, N_INSTANTS)) < np.array([0.01, 0.05, 0.1, 0.3, 0.5])[:, None]
     happens[0, 0] = True
     cells = TimeCells.of(windows_of(happens))
@@ -48,9 +52,9 @@ def test_cells_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch, at_a_time):
         events = np.flatnonzero(row).tolist()
         codes = np.array([code_by_loop(events, instant) for instant in range(N_INSTANTS)])
         for counts, of_window in ((cells.instants, codes), (cells.events, codes[row])):
-            assert (counts[[window]].toarray()[0] == np.bincount(of_window, minlength=when.N_CODES)).all()
+            assert (counts[[window]].toarray()[0] == np.bincount(of_window, minlength=time_cells.N_CODES)).all()
     quiet = [code_by_loop([], instant) for instant in range(N_INSTANTS)]
-    assert (cells.without == np.bincount(quiet, minlength=when.N_CODES)).all()
+    assert (cells.without == np.bincount(quiet, minlength=time_cells.N_CODES)).all()
 
 
 @pytest.fixture(scope="module")
@@ -115,45 +119,93 @@ def test_a_window_has_an_event_with_the_probability_of_a_product():
     assert found == pytest.approx(1 - (1 - expit([-6.0, -3.0])) ** N_INSTANTS)
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_the_gradient_is_that_of_differences(planted, given):
-    """The gradient in a random direction; as a planted error, windows without events are forgotten."""
-    happens, cluster = planted
-    cells, rng = TimeCells.of(windows_of(happens)), np.random.default_rng(3)
+def observed_of(windows: ObservedWindows, cluster: np.ndarray) -> when._Observed:
+    cells = TimeCells.of(windows)
     # A difference of values in single precision would be rounding noise.
     cells = cells._replace(instants=cells.instants.astype(float), events=cells.events.astype(float))
-    n = len(happens)
-    windows = when._Observed(cells, happens.sum(axis=1), np.arange(n), rng.random(n), cluster, 2, GRID)
-    share = np.array([[0.2, 0.8], [0.7, 0.3]])
-    paces = rng.dirichlet([1, 1], n)
+    return when._Observed.of(windows, cells, windows.weights(), cluster, 2)
+
+
+def test_the_gradient_is_that_of_differences(planted):
+    """The gradient in a random direction; as a planted error, windows without events are forgotten."""
+    happens, cluster = planted
+    rng = np.random.default_rng(3)
     # With such rare events, two thirds of the windows of the slow pace have none.
     start = when._Effects.start(np.array([-6.0, -3.0]))
+    step = when._Step.of(observed_of(windows_of(happens), cluster), rng.dirichlet([1, 1], len(happens)), start)
     at, way = (rng.normal(0, 0.1, len(start.flat())) for _ in range(2))
+    # Other effects are 0.
+    way *= np.isfinite(step.above.flat()) & np.isfinite(step.below.flat())
+    at *= way != 0
+    assert (way != 0).sum() > 50
 
-    def along(step: float, windows: when._Observed = windows) -> tuple[float, float]:
-        effects = start.like(start.flat() + at + step * way)
-        if given:
-            value, gradient = when._Sums.of(windows, paces * windows.weight[:, None]).log_posterior(effects)
-        else:
-            value, gradient = when._log_posterior(effects, windows, share)
-        return value, float(gradient.flat() @ way)
+    def along(length: float, step: when._Step = step) -> tuple[float, float]:
+        value, gradient = step.log_posterior(start.like(start.flat() + at + length * way))
+        return value, float(gradient.flat()[way != 0] @ way[way != 0])
 
     # The error of a central difference is of the order of the square of its step, 1e-8.
     wanted = (along(1e-4)[0] - along(-1e-4)[0]) / 2e-4
     assert along(0)[1] == pytest.approx(wanted, rel=1e-6)
-    forgotten = windows._replace(cells=cells._replace(without=np.zeros_like(cells.without)))
+    forgotten = step._replace(without=np.zeros_like(step.without))
     assert along(0, forgotten)[1] != pytest.approx(wanted, rel=1e-4)
 
 
-def test_what_the_bound_takes_from_a_user_counts_for_all_clusters():
-    # User 0 has 50 windows of pace 0 in cluster 0. 60 others have one window of pace 1 each, 10 of them in cluster 0.
-    user = np.append(np.zeros(50, int), np.arange(1, 61))
-    cluster = np.append(np.zeros(60, int), np.ones(50, int))
-    weighted = np.zeros((110, 2))
-    weighted[:50, 0] = weighted[50:, 1] = 1
-    found = when._shares(weighted, user, cluster, 2)
-    # She is alone in pace 0, so the bound takes all of her windows from cluster 0. Of the 50 windows, each cluster gets
-    # back its part of all windows.
-    prior = when.PACE_MASS * np.array([50, 60]) / 110
-    counts = np.array([[50 * 60 / 110, 10], [50 * 50 / 110, 50]]) + prior
-    assert found == pytest.approx(counts / counts.sum(axis=1, keepdims=True))
+def people(often: list[tuple[int, float]], rng: np.random.Generator) -> ObservedWindows:
+    """Three windows of each of some users; `often`: number of users, and how probable an event at an instant is."""
+    happens = np.concatenate([rng.random((3 * n, N_INSTANTS)) < probability for n, probability in often])
+    happens[~happens.any(axis=1), 5] = True
+    windows = windows_of(happens)
+    return replace(windows, user=np.arange(len(happens)) // 3)
+
+
+def test_a_pace_has_windows_of_five_users():
+    """Sixty people with few events, four with many and one with an event at most instants."""
+    windows = people([(60, 0.02), (4, 0.3), (1, 0.9)], np.random.default_rng(0))
+    size = np.bincount(windows.window)
+    level, typical = when._levels(size, windows.user, 16)
+    assert [len(np.unique(windows.user[level == each])) >= 5 for each in range(len(typical))] == [True] * len(typical)
+    assert (np.diff(typical) > 0).all()
+    # She does not raise the top, which is a window of the second most active user.
+    assert typical.max() < np.sort(size)[-4]
+    assert when._levels(size[:9], windows.user[:9], 16)[0].tolist() == [0] * 9
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_the_clock_of_one_user_is_no_effect_of_a_pace(bug, monkeypatch):
+    """One user checks in at the first instant of each day, and nobody else does."""
+    if bug:
+        # By the rule of before, no number of users was needed, and users weighed as much as they did.
+        monkeypatch.setattr(when, "STEP_USERS", 1)
+        monkeypatch.setattr(when, "bounded_columns", lambda of_user: (of_user, bounded_columns(of_user)[1]))
+    windows = people([(60, 0.05)], np.random.default_rng(0))
+    happens = np.zeros((windows.n_windows, N_INSTANTS), bool)
+    happens[windows.window, windows.instant] = True
+    happens[:, ::PER_DAY] = False
+    happens[:3] = np.arange(N_INSTANTS) % PER_DAY == 0
+    happens[~happens.any(axis=1), 5] = True
+    windows = replace(windows_of(happens), user=windows.user)
+    paces = fit_paces(windows, windows.weights(), np.zeros(windows.n_windows, int), 1, np.random.default_rng(0), 3)
+    # Of somebody who had an event at this time of the day before, and the last one a day ago.
+    a_day = np.searchsorted(SINCE_FROM_H, 24, side="right") - 1
+    assert (expit(paces.log_odds[:, PER_DAY::PER_DAY, a_day, 5]).max() > 0.3) == bug
+
+
+def test_what_the_bounds_take_counts_for_the_next_slower_pace_and_for_all_clusters():
+    # User 0 has 50 windows of pace 1 in cluster 0. 60 others have one window of pace 0 each, 10 of them in cluster 0;
+    # ten others have one window of pace 1 each, in cluster 1.
+    user = np.append(np.zeros(50, int), np.arange(1, 71))
+    cluster = np.append(np.zeros(60, int), np.ones(60, int))
+    happens = np.zeros((120, N_INSTANTS), bool)
+    happens[:, 0] = True
+    of_window = np.zeros((120, 2))
+    of_window[:50, 1] = of_window[50:110, 0] = of_window[110:, 1] = 1
+    observed = observed_of(replace(windows_of(happens), user=user), cluster)._replace(weight=np.ones(120))
+    # In pace 1, she weighs one window, and 7 of 11 users count. In pace 0, 56 of 60 users count. The other windows are
+    # of pace 0.
+    total = np.array([120 - 7, 7])
+    counts = np.array([[10 * 56 / 60, 0], [50 * 56 / 60, 10 * 7 / 11]])
+    # She is alone in pace 1 of cluster 0.
+    of_cluster = counts.sum(axis=1) + np.array([7 / 11, 0])
+    counts += of_cluster[:, None] / 63 * (total - counts.sum(axis=0))
+    counts += when.PACE_MASS * total / 120
+    assert when._shares(observed, of_window) == pytest.approx(counts / counts.sum(axis=1, keepdims=True))

@@ -94,7 +94,8 @@ def test_pairs_have_the_distributions_and_distances_of_users(traces, anchors, ma
     n_pairs = np.zeros(space.km.shape, int)
     np.add.at(n_pairs, (space.cell[anchors.home[who]], space.cell[anchors.second[who]]), 1)
     bins = distance_bins(n_pairs, space)[space.cell][:, space.cell]
-    wanted = np.bincount(bins[anchors.home[who], anchors.second[who]], minlength=bins.max() + 1) + 0.5
+    users = np.bincount(bins[anchors.home[who], anchors.second[who]], minlength=bins.max() + 1)
+    wanted = np.maximum(users - 4, 0) + 0.5
     share = np.bincount(of_user[who]) / len(who)
 
     def error(joint: np.ndarray) -> float:
