@@ -40,8 +40,8 @@ class CheckinTableSettings(Settings, subject="import"):
     place_table : Path, optional
         Use all places of this table and no others. Its columns are place, latitude, longitude and perhaps category.
     min_users_per_place : int
-        Keep places that have at least this number of training users; for the cells of a grid, keep their events. 1
-        keeps all. The places of a place_table are always kept.
+        Keep places, or cells of a grid, that have at least this number of training users. 1 keeps all, also the cells
+        that nobody visits: then the cells may be public. The places of a place_table are always kept.
     other_places : "drop" or "nearest"
         "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept,
         but those far from all places of a place_table are left out.

@@ -34,6 +34,10 @@ OUTSIDE, FEW, BEYOND = 1, 2, 3
 class GridPlaces(Settings, subject="grid of places"):
     """The cells of a regular grid over a bounding box; check-ins outside are dropped.
 
+    If places need a number of users (`Discretization.min_users_per_place` above 1), only the cells that have them are
+    kept, since every place costs memory and time. With 1, all cells are kept, visited or not. Then the table of places
+    says nothing of people, and may be public.
+
     Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell at the cell's
     centre. Points on the northern and eastern edge belong to the last row and column.
 
@@ -251,6 +255,8 @@ def _goes_to_chosen(
     ranked = in_order[np.argsort(-n_visits[in_order], kind="stable")]
     ranked = ranked[enough[ranked]]
     chosen, total = ranked[:n_kept], np.cumsum(n_visits[ranked])
+    if on_grid:
+        chosen = np.sort(chosen)
     n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
     kept = np.zeros(len(own), bool)
     kept[chosen] = True
@@ -258,11 +264,11 @@ def _goes_to_chosen(
     if others == "nearest":
         goes_to, moved_km = nearest_kept(own, kept)
     places = own
-    if not on_grid:
+    if len(chosen) < len(own) or not on_grid:
         index = np.full(len(own) + 1, -1, np.int64)
         index[chosen] = np.arange(len(chosen))
         goes_to, category = index[goes_to], None
-        if "category" in checkins.ids and "category" in checkins.rows.columns:
+        if not on_grid and "category" in checkins.ids and "category" in checkins.rows.columns:
             category = _most_frequent_category(checkins, index[:-1], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
     # The last entry is for check-ins outside of the box, whose code is -1.
@@ -337,7 +343,6 @@ def keep_shared_places(
     *others: Traces,
     min_users: int = MIN_USERS_PER_PLACE,
     other_places: OtherPlaces = "drop",
-    keep_table: bool = False,
 ) -> tuple[Traces, ...]:
     """Keep the places where at least `min_users` training users have events.
 
@@ -354,8 +359,6 @@ def keep_shared_places(
         1 keeps all places, also those without an event.
     other_places : "drop" or "nearest"
         Whether events at other places are left out or moved to the nearest place that is kept.
-    keep_table : bool
-        Leave other places in the table, without events. This is for the cells of a grid.
 
     Returns
     -------
@@ -381,12 +384,10 @@ def keep_shared_places(
     goes_to = np.where(kept, np.arange(len(kept)), -1)
     if other_places == "nearest":
         goes_to = nearest_kept(train.places, kept)[0]
-    places = train.places
-    if not keep_table:
-        number = np.append(np.cumsum(kept) - 1, -1)
-        goes_to = number[goes_to]
-        category = None if places.category is None else places.category[kept]
-        places = PlaceTable(places.ids[kept], places.latitude[kept], places.longitude[kept], category)
+    goes_to = np.append(np.cumsum(kept) - 1, -1)[goes_to]
+    own = train.places
+    category = None if own.category is None else own.category[kept]
+    places = PlaceTable(own.ids[kept], own.latitude[kept], own.longitude[kept], category)
     kept_sets = []
     for each in (train, *others):
         stays = goes_to[each.place] >= 0

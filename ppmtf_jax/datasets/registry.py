@@ -70,13 +70,13 @@ def split_users(
     has the number of users that is enough, and says what happens to events at other places. Without a report, the
     number is `min_users_per_place`, and these events are moved to the nearest place that is kept.
     """
-    min_users, other_places, keep_table = min_users_per_place, "nearest", True
+    min_users, other_places = min_users_per_place, "nearest"
     if isinstance(report, ImportReport):
-        min_users, other_places, keep_table = report.min_users_per_place, report.other_places, report.on_grid
+        min_users, other_places = report.min_users_per_place, report.other_places
     sets, refusal = {"all": traces}, None
     try:
         split = traces.split_users(train_fraction, seed)
-        train, test = keep_shared_places(*split, min_users=min_users, other_places=other_places, keep_table=keep_table)
+        train, test = keep_shared_places(*split, min_users=min_users, other_places=other_places)
     except InputError as error:
         refusal = error
     else:

@@ -36,8 +36,8 @@ class ImportReport:
         Local wall-clock times of the first and the last event, and the zone of these clocks.
     quietest_hour : int
         Hour of the day with the fewest events. If it is in the daytime, the time zone is probably wrong.
-    min_users_per_place, other_places, on_grid
-        Settings of the import, and whether places are the cells of a grid.
+    min_users_per_place, other_places
+        Settings of the import.
     n_places_for_most, step_for_most_s : int, optional
         How many places would keep 95 % of the check-ins at places with enough users, and which step would keep 95 % of
         the check-ins at the kept places. None if the settings already do so, or if it is not possible.
@@ -67,7 +67,6 @@ class ImportReport:
     time_zone: str
     min_users_per_place: int = 1
     other_places: OtherPlaces = "drop"
-    on_grid: bool = False
     n_places_for_most: int | None = None
     step_for_most_s: int | None = None
     counted: str = "users"

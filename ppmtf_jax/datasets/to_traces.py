@@ -162,7 +162,7 @@ def to_traces(
     traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
     n_before = traces.n_events
     # Only the first of several check-ins at an instant is kept, so a place may now have too few users.
-    (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
+    (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others)
     first, last = (np.datetime64(seconds, "s") for seconds in (visits.first_s, visits.last_s))
     report = ImportReport(
         subject=subject,
@@ -182,7 +182,6 @@ def to_traces(
         time_zone=time_zone,
         min_users_per_place=min_users,
         other_places=others,
-        on_grid=on_grid,
         n_places_for_most=assigned.n_for_most,
         step_for_most_s=events.step_for_most_s,
         notes=tuple(notes),

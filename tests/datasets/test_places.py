@@ -162,13 +162,27 @@ def test_check_ins_at_other_places_go_to_the_nearest_that_is_kept():
     assert assigned.places.latitude == pytest.approx([35.03, 35.0])
 
 
-def test_cells_of_few_users_stay_in_the_table_without_check_ins():
+def test_cells_of_few_users_are_in_the_table_only_if_all_are():
     checkins, box = some_checkins({"bar": 5, "home": 1}), GridPlaces(34.995, 35.025, 138, 140, 3, 1)
     assigned = assign(checkins, box, 5)
-    assert (len(assigned.places), assigned.place.tolist()) == (3, [0] * 15 + [-1] * 3)
+    assert (assigned.places.ids.tolist(), assigned.place.tolist()) == ([0], [0] * 15 + [-1] * 3)
     assert ((assigned.why == FEW).sum(), (assigned.why == OUTSIDE).sum()) == (3, 0)
     moved = assign(pd.concat([checkins, checkins[:1].assign(latitude=40.0)]), box, 5, "nearest")
     assert moved.place.tolist() == [0] * 18 + [-1]
+    assert assign(checkins, box, 1).places.ids.tolist() == [0, 1, 2]
+
+
+def test_cells_that_nobody_visits_cost_nothing():
+    """Of a million cells, eight are visited: with 1 all are in the table, which may be public."""
+    rows = [(user, 35 + 0.1 * cell, 139 + 0.1 * cell) for user in range(6) for cell in range(8)]
+    table = pd.DataFrame(rows, columns=["user", "latitude", "longitude"]).assign(time="2024-01-01T08:00")
+    table["time"] = [f"2024-01-01T{hour:02d}:00" for hour in range(8)] * 6
+    grid = (35, 36, 139, 140, 1000, 1000)
+    traces, report = read_checkins(table, time_zone="UTC", grid=grid)
+    assert (len(traces.places), report.n_places) == (8, 8)
+    every, _ = read_checkins(table, time_zone="UTC", grid=grid, min_users_per_place=1)
+    assert len(every.places) == 1_000_000
+    assert traces.to_frame().equals(every.to_frame())
 
 
 def test_no_place_of_enough_users_is_refused():
@@ -267,5 +281,5 @@ def test_the_traces_of_a_user_do_not_depend_on_others_if_the_places_are_public(t
     one, two = (read_checkins(each, time_zone="UTC", **options)[0] for each in (alone, both))
     assert len(one.places) == len(two.places) == (16 if grid else 3)
     assert one.to_frame().equals(two.select_users(np.array([0])).to_frame())
-    train, _ = keep_shared_places(one, two, min_users=1, keep_table=grid)
+    train, _ = keep_shared_places(one, two, min_users=1)
     assert train is one

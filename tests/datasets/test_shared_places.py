@@ -47,12 +47,6 @@ def test_events_are_moved_where_that_is_asked_for():
     assert train.instant.tolist() == TRAIN.instant.tolist()
 
 
-def test_the_table_is_kept_where_that_is_asked_for():
-    train, test = keep_shared_places(TRAIN, TEST, min_users=5, keep_table=True)
-    assert len(train.places) == len(test.places) == 4
-    assert train.users_per_place().tolist() == [5, 0, 7, 0]
-
-
 def test_one_switches_it_off_and_too_many_are_refused():
     assert keep_shared_places(TRAIN, TEST, min_users=1) == (TRAIN, TEST)
     with pytest.raises(InputError, match="a place of at least 8 users; found at most 7"):
