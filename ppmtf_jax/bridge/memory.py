@@ -1,4 +1,4 @@
-"""Estimate of the memory that fitting the bridge needs, checked before the fit begins."""
+"""What fitting people needs: an estimate of the memory, and a limit of places, checked before the fit begins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ppmtf_jax.bridge.clusters import EM_USERS
 from ppmtf_jax.bridge.tuning import CLUSTER_NUMBERS
 from ppmtf_jax.data.blocks import BLOCK_USERS
 from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
 # Bytes for compiled programs and tables of cells x cells.
@@ -30,6 +31,11 @@ CROWD_BYTES = 4 * 18 * 4
 # Per user of EM and cluster: scores, sorted and unsorted.
 SCORE_BYTES = 3 * 4
 
+MOST_PLACES = 250_000
+"""Maximum number of places of a fit. Time and memory grow in proportion to the places, visited or not."""
+# Measured: 200 users who visit 8 places, in tables of 1,000 and 10,000 places, on two cores shared with other work.
+PLACE_S = 0.004
+
 
 def bytes_to_fit(train: TraceSet, n_clusters: int) -> int:
     """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted in turn."""
@@ -43,10 +49,21 @@ def bytes_to_fit(train: TraceSet, n_clusters: int) -> int:
     return fixed + n_clusters * (per_place * train.n_places + SCORE_BYTES * min(n_users, EM_USERS))
 
 
+def require_few_places(n_places: int, needed: int, place_s: float, way_out: str) -> None:
+    """Refuse more than `MOST_PLACES` places; the error says how many bytes (`needed`) and hours a fit would take."""
+    if n_places > MOST_PLACES:
+        found = f"{n_places:,}, which need about {needed / 1e9:.0f} GB and {n_places * place_s / 3600:.1f} hours"
+        way_out = Message("Take larger cells, or a smaller box", way_out)
+        raise InputError("fit", [Problem(f"at most {MOST_PLACES:,} places, visited or not", found, way_out=way_out)])
+
+
 def require_memory_to_fit(train: TraceSet, n_clusters: int | None, min_cluster_users: int) -> None:
     """Refuse a fit that needs too much memory, and name a number of clusters that fits; see `require_memory`."""
     most = max(1, min(n_clusters or max(CLUSTER_NUMBERS), train.n_users // min_cluster_users))
     fixed = bytes_to_fit(train, 0)
     room = ((available_bytes() or 0) - fixed) // (bytes_to_fit(train, 1) - fixed)
     way_out = f"Set n_clusters={room}" if room >= 1 else "Take fewer users, places or slots"
-    require_memory("fit", bytes_to_fit(train, most), way_out)
+    needed = bytes_to_fit(train, most)
+    only_visited = Message(", or keep only those that people visit: import with ", Setting("min_users_per_place", 2))
+    require_few_places(train.n_places, needed, PLACE_S, only_visited)
+    require_memory("fit", needed, way_out)

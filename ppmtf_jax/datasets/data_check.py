@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppmtf_jax.datasets.registry import Imported
-from ppmtf_jax.errors import Message
+from ppmtf_jax.errors import Message, Setting
 
 HOUR_S = 3600
 BAR_WIDTH = 20
@@ -14,6 +14,7 @@ NIGHT_H = range(8)
 MIN_SHARE_OF_STEPS = 0.1
 MIN_TRANSITIONS_PER_PLACE = 5
 MIN_EVENTS_PER_USER = 5
+MANY_PLACES, MIN_SHARE_VISITED = 10_000, 0.1
 
 
 class DataCheck:
@@ -54,6 +55,10 @@ class DataCheck:
                 f"few consecutive events: {self.n_transitions:,} of {self.n_in_traces:,} come one step, {self.step_s} "
                 "s, after another event. A longer step gives more"
             )
+        if self.n_places > MANY_PLACES and self.n_visited < MIN_SHARE_VISITED * self.n_places:
+            empty = f"many places without a visit: {self.n_places - self.n_visited:,} of {self.n_places:,}. Each takes "
+            ways = "time and memory in most models. Take larger cells or, if the places need not be public, "
+            found.append(Message(empty, ways, Setting("min_users_per_place", 2)))
         if self.n_transitions < MIN_TRANSITIONS_PER_PLACE * self.n_visited:
             found.append(
                 f"many places for {self.n_transitions:,} transitions: {self.n_visited:,} are visited. Fewer places, or "

@@ -15,6 +15,9 @@ CONSTANT_BYTES = 600 * 2**20
 CELL_BYTES = 2 * 41
 # Each factor entry is held before and after a sweep, and in the kept draw. The noise of a sweep has as many entries.
 FACTOR_ENTRY_BYTES = 4 * 4
+# Each row of a factor of places has a matrix of rank x rank when it is drawn, in about eleven copies. The rows of users
+# are drawn some at a time.
+PLACE_MATRIX_BYTES = 11 * 4
 
 
 def bytes_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> int:
@@ -23,7 +26,8 @@ def bytes_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_
     n_cells = sum(len(tensor.user) for tensor in counts)
     if zeros == "sampled":
         n_cells += sum(min(n_zeros, tensor.cells_per_user) * n_users for tensor in counts)
-    return CONSTANT_BYTES + FACTOR_ENTRY_BYTES * (n_users + 2 * n_places + n_slots) * rank + CELL_BYTES * n_cells
+    factors = FACTOR_ENTRY_BYTES * (n_users + 2 * n_places + n_slots) * rank
+    return CONSTANT_BYTES + factors + PLACE_MATRIX_BYTES * n_places * rank**2 + CELL_BYTES * n_cells
 
 
 def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> None:
@@ -31,7 +35,7 @@ def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weigh
     available, weighted = available_bytes() or 0, bytes_to_fit(counts, "weighted", n_zeros, rank)
     room = (available - weighted) // CELL_BYTES + sum(len(tensor.user) for tensor in counts)
     per_user = room // (len(counts) * counts.visits.shape[0])
-    way_out = "Take fewer users, or a lower rank"
+    way_out = "Take fewer users or places, or a lower rank"
     if weighted <= available:
         way_out = "Set zeros=weighted"
     elif per_user >= 1:

@@ -19,6 +19,7 @@ import numpy as np
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.bridge.memory import require_few_places
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import begin_as
 from ppmtf_jax.data.traces import Traces
@@ -32,11 +33,14 @@ from ppmtf_jax.private.people import Forgetful, fit_people, is_small
 from ppmtf_jax.private.prior import read_prior
 from ppmtf_jax.private.releases import MECHANISMS, RELATION, has_dense_users, release
 from ppmtf_jax.private.summaries import SCALE
+from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Positive, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.sampling import evenly_spread
 
+# Measured as `bridge.memory.PLACE_S`: memory per slot and place, and seconds per place.
+CONSTANT_BYTES, SLOT_PLACE_BYTES, PLACE_S = 900 * 2**20, 6000, 0.011
 COMMON = 2**31
 """Number of the random stream that all people share. The streams of people have the numbers below it."""
 TITLE = "Synthetic people under user-level differential privacy; the model may be published"
@@ -164,6 +168,9 @@ def fit_trace_model(
     """Draw noisy sums from the traces, and learn synthetic people from these sums alone."""
     del checkpoints
     _require_public_places(settings)
+    needed = CONSTANT_BYTES + SLOT_PLACE_BYTES * train.time_grid.n_slots * train.n_places
+    require_few_places(train.n_places, needed, PLACE_S, "")
+    require_memory("fit", needed, "Take larger cells, or a smaller box")
     domain = Domain.of(train.places, train.time_grid)
     # Wrong traces, or a wrong file of a prior, must not cost any of the budget.
     domain.check(train)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import pytest
 
 from ppmtf_jax.bridge.memory import bytes_to_fit, require_memory_to_fit
+from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.synthesizers.synthesis import fit
@@ -86,3 +88,21 @@ def test_a_fit_is_refused_before_it_begins(monkeypatch, train):
     monkeypatch.setattr("ppmtf_jax.synthesizers.bridge.space_of", lambda *_: pytest.fail("it began"))
     with pytest.raises(InputError, match=r"fit: expected .* GB of memory \(an estimate\); found 0\.1 GB available"):
         fit(train, "bridge")
+
+
+@pytest.mark.parametrize("system", ["bridge", "private"])
+def test_a_million_places_are_refused_with_what_they_would_take(monkeypatch, train, system):
+    """A fit would take hours. At places that need not be public, an import keeps only those that people visit."""
+    with_gigabytes(monkeypatch, 1000)
+    many = replace(train, places=GridPlaces(35, 36, 139, 140, 1000, 1000).table())
+    settings = {"public_places": True} if system == "private" else {}
+    with pytest.raises(InputError, match=r"250,000 places.*found 1,000,000.* GB and \d\.\d hours") as caught:
+        fit(many, system, **settings)
+    assert ("min_users_per_place=2" in str(caught.value)) == (system == "bridge")
+
+
+def test_the_places_of_private_need_memory(monkeypatch, train):
+    jax.devices()
+    with_gigabytes(monkeypatch, 1)
+    with pytest.raises(InputError, match=r"fit: expected .* GB of memory .*larger cells"):
+        fit(train, "private", public_places=True)

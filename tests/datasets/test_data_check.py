@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.data_check import DataCheck
+from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.jobs.steps import import_data
@@ -46,6 +49,16 @@ def test_what_makes_synthesis_hard_is_told():
     assert DataCheck(Imported({"train": traces(awake)}, "")).warnings() == [
         "fewest events at 12 h: people sleep at night, so the time zone may be wrong"
     ]
+
+
+def test_many_cells_that_nobody_visits_are_told():
+    table = GridPlaces(35, 36, 139, 140, 1000, 1000).table()
+    few = replace(traces([(1, 0, 0, 0), (1, 0, 1, 1)]), places=table)
+    told = [
+        warning for warning in DataCheck(Imported({"train": few}, "")).warnings() if "999,998 of 1,000,000" in warning
+    ]
+    assert len(told) == 1
+    assert "min_users_per_place=2" in told[0]
 
 
 def test_too_few_users_to_split_can_be_looked_at_and_not_imported(tmp_path):

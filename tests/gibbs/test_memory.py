@@ -13,7 +13,14 @@ import pytest
 from ppmtf_jax.data.tensors import CountTensors, SparseCounts, Trimming, count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.gibbs.memory import CELL_BYTES, CONSTANT_BYTES, FACTOR_ENTRY_BYTES, bytes_to_fit, require_memory_to_fit
+from ppmtf_jax.gibbs.memory import (
+    CELL_BYTES,
+    CONSTANT_BYTES,
+    FACTOR_ENTRY_BYTES,
+    PLACE_MATRIX_BYTES,
+    bytes_to_fit,
+    require_memory_to_fit,
+)
 from tests.machine import with_gigabytes
 
 # Prints the estimate and how far the process grew, bytes; system calls count kilobytes.
@@ -71,7 +78,9 @@ def test_a_fit_needs_memory_for_cells_and_factors():
     assert bytes_to_fit(more_cells, "weighted", 50, 16) - weighted == CELL_BYTES * 2 * 1000
     # Visits have 1200 cells for each user, so that 5000 zeros are at most that many.
     assert bytes_to_fit(counts, "sampled", 5000, 16) - weighted == CELL_BYTES * 1000 * (5000 + 1200)
-    assert bytes_to_fit(counts, "weighted", 50, 17) - weighted == FACTOR_ENTRY_BYTES * (1000 + 200 + 12)
+    assert bytes_to_fit(counts, "weighted", 50, 17) - weighted == (
+        FACTOR_ENTRY_BYTES * (1000 + 200 + 12) + PLACE_MATRIX_BYTES * 100 * (17**2 - 16**2)
+    )
     cells_and_rows = CELL_BYTES * 2 * 7 + FACTOR_ENTRY_BYTES * 16
     assert bytes_to_fit(more_users, "weighted", 50, 16) - weighted == 1000 * cells_and_rows
 
@@ -90,8 +99,14 @@ def test_the_setting_that_is_named_fits(monkeypatch):
     with pytest.raises(InputError):
         require_memory_to_fit(counts_of(1_000_000, 1000, 12, named + 1), "weighted", 1000, 16)
     with_gigabytes(monkeypatch, 0.5)
-    with pytest.raises(InputError, match="Take fewer users, or a lower rank"):
+    with pytest.raises(InputError, match="Take fewer users or places, or a lower rank"):
         require_memory_to_fit(counts, "weighted", 1000, 16)
+
+
+def test_a_million_places_need_what_was_measured():
+    """Of 200 users a fit took 1.06 GB more at 100,000 places than at 1,000."""
+    few, many = (bytes_to_fit(counts_of(200, n, 12, 7), "weighted", 1000, 16) for n in (1_000, 100_000))
+    assert 0.7 < (many - few) / 1.05e9 < 1.3
 
 
 def test_counts_of_a_data_set_are_enough_to_estimate():
