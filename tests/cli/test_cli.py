@@ -521,7 +521,7 @@ def test_import_of_a_table(tmp_path, monkeypatch, columns, header):
     )
     assert "mine/train: 8 users" in text
     train = Traces.load("mine/train")
-    assert (train.n_users, train.n_places) == (8, 1 if header else 4)
+    assert (train.n_users, train.n_places) == (8, 1)
 
 
 def test_a_check_shows_what_an_import_would_give_and_writes_nothing(tmp_path, monkeypatch):
