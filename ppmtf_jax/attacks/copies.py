@@ -1,6 +1,6 @@
 """Signs that synthetic traces are copies of training traces, compared with the same numbers for test users.
 
-Each user's real traces are searched for in the synthetic traces, in two ways: as a whole (`nearest_weights`) and in
+Each user's real traces are searched for in the synthetic traces, in two ways: as a whole (`nearest`) and in
 runs of places at any time (`heaviest_copied_runs`). What is found is weighed by how surprising it is: the weight of an
 arrival at a place is -log of the share of the other people who go there from the same place. So a day at home weighs
 little, and a day that nobody else has weighs much. If nothing is copied, training users and test users find equally
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -184,7 +184,8 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
     n_users, n_train, n_test = (len(np.unique(each.user)) for each in (thinned, train, test))
     crowd = min(n_users if crowd_of_released else n_test, n_train)
     some_train, some_test = (
-        comparison.statistic(_some_arrivals, each, length, seed) for each in (comparison.train, comparison.test)
+        comparison.statistic(windows_of_some, each, length, seed).arrivals()
+        for each in (comparison.train, comparison.test)
     )
     return CopyCheck(
         unicity(thinned, n_users=crowd, seed=seed),
@@ -199,7 +200,7 @@ def _compared(released: Windows, train: Windows, test: Windows) -> list[HeldOutC
     real, is_test = joined(train, test), np.arange(train.n_windows + test.n_windows) >= train.n_windows
     weight = surprise(real)
     most, n_pairs = np.bincount(real.window, weight, real.n_windows), train.n_windows * released.n_windows
-    found = nearest_weights(real, released, weight), heaviest_copied_runs(real, released.arrivals(), weight)
+    found = nearest(real, released, weight).weight, heaviest_copied_runs(real, released.arrivals(), weight)
     return [
         HeldOutComparison.of(*(_most_of_users(real.user[of], number[of]) for of, number in parts), n_pairs)
         for parts in (((~is_test, each), (is_test, each), (~is_test, most)) for each in found)
@@ -229,10 +230,15 @@ def _n_different(value: Int[np.ndarray, " event"], code: Int[np.ndarray, " event
     return n_values[np.searchsorted(codes, code)]
 
 
-def nearest_weights(
-    windows: Windows, released: Windows, weight: Float[np.ndarray, " event"]
-) -> Float[np.ndarray, " window"]:
-    """Greatest weight of the events of each window that one released window has too, at most an instant apart.
+class Nearest(NamedTuple):
+    """The nearest released window of each window, and the weight of what both share; 0 if they share nothing."""
+
+    weight: Float[np.ndarray, " window"]
+    released: Int[np.ndarray, " window"]
+
+
+def nearest(windows: Windows, released: Windows, weight: Float[np.ndarray, " event"]) -> Nearest:
+    """Find the released window that shares most with each window: events at most an instant apart.
 
     `weight` is that of each event of `windows`, at least 0. Both sets have the same places and grids with the same
     period.
@@ -245,10 +251,11 @@ def nearest_weights(
         shifted.append(events_by_point(moved, event=event, row=row, n_rows=released.n_windows))
     points = sum(shifted[1:], shifted[0])
     points.data[:] = 1
-    heaviest = np.zeros(windows.n_windows)
+    found = Nearest(np.zeros(windows.n_windows), np.zeros(windows.n_windows, np.int64))
     for rows, product in products_in_blocks(events_by_point(windows, weight), points.T.tocsr()):
-        heaviest[rows] = product.max(axis=1).toarray().ravel()
-    return heaviest
+        found.released[rows] = product.argmax(axis=1).ravel()
+        found.weight[rows] = product.max(axis=1).toarray().ravel()
+    return found
 
 
 def _most_of_users(user: np.ndarray, number: np.ndarray) -> Float[np.ndarray, " user"]:
@@ -263,13 +270,13 @@ def _windows(traces: Traces, length: int) -> Windows:
     return Windows.of(traces, length).with_events(MIN_WINDOW_EVENTS)
 
 
-def _some_arrivals(traces: Traces, length: int, seed: int) -> Windows:
-    """The arrivals in all windows of some users, drawn at random until they have `MAX_WINDOWS` windows."""
+def windows_of_some(traces: Traces, length: int, seed: int) -> Windows:
+    """All windows of two events of some users, drawn at random until they have `MAX_WINDOWS` windows."""
     windows = _windows(traces, length)
     users = numpy_stream(seed, Stage.ALARMS, WINDOWS_STREAM).permutation(traces.n_users)
     n_windows = np.cumsum(np.bincount(windows.user, minlength=traces.n_users)[users])
     chosen = users[: max(1, np.searchsorted(n_windows, MAX_WINDOWS, side="right"))]
-    return windows.select(np.isin(windows.user, chosen)).arrivals()
+    return windows.select(np.isin(windows.user, chosen))
 
 
 def _unicity_of_real(traces: Traces, length: int, n_users: int, seed: int) -> np.ndarray:
@@ -331,7 +338,7 @@ register_attack(
         NO_WINDOWS,
     ),
     MetricInfo(
-        "n_copied",
+        "n_people_copied",
         "People copied",
         "Number of training users who find so much of a trace of theirs in a synthetic trace that chance explains it "
         f"for {EXPECTED_BY_CHANCE} people.",

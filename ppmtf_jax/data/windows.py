@@ -82,7 +82,7 @@ class Windows:
 
     def arrivals(self) -> Windows:
         """The windows with the first event of each of their `runs` alone."""
-        return self._select(run_begins(self.window, self.place))
+        return self.select_events(run_begins(self.window, self.place))
 
     def days(self) -> Windows:
         """The windows cut into days: 24 hours from the beginning of the window, the last one maybe shorter.
@@ -106,7 +106,7 @@ class Windows:
 
     def select(self, keep: np.ndarray) -> Windows:
         """Some of the windows: `keep` has one boolean for each."""
-        return self._select(keep[self.window])
+        return self.select_events(keep[self.window])
 
     def is_step(self) -> np.ndarray:
         """For each event, whether the event before it is of the same window and the instant before, shape (events,)."""
@@ -145,9 +145,10 @@ class Windows:
         length = self.time_grid.n_instants
         wanted = np.repeat(np.arange(len(drawn)) * length, n_wanted) + real.phase[event]
         instant = self.window.astype(np.int64) * length + self.phase
-        return self._select(np.isin(instant, wanted, assume_unique=True))
+        return self.select_events(np.isin(instant, wanted, assume_unique=True))
 
-    def _select(self, keep: np.ndarray) -> Windows:
+    def select_events(self, keep: np.ndarray) -> Windows:
+        """Some of the events: `keep` has one boolean for each; windows without an event are left out."""
         window = self.window[keep]
         is_left = np.bincount(window, minlength=self.n_windows) > 0
         number = np.cumsum(is_left, dtype=np.int32) - 1

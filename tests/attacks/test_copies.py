@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks.copied_runs import heaviest_copied_runs
-from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, check_copies, nearest_weights, surprise
+from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, check_copies, nearest, surprise
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.data.measurement import Comparison, NoSettings
@@ -45,7 +45,7 @@ def of_windows(windows: Windows, weight: np.ndarray) -> list[list[tuple[int, int
     return found
 
 
-def test_nearest_weights_equal_those_of_loops() -> None:
+def test_nearest_windows_equal_those_of_loops() -> None:
     for seed in range(3):
         windows, released = windows_of(seed, range(6)), windows_of(50 + seed, range(9))
         weight = weights_of(windows, seed)
@@ -59,7 +59,7 @@ def test_nearest_weights_equal_those_of_loops() -> None:
             ]
             for shifts in ((-1, 0, 1), (0,))
         )
-        assert nearest_weights(windows, released, weight) == pytest.approx(expected)
+        assert nearest(windows, released, weight).weight == pytest.approx(expected)
         # The comparison notices the tolerance.
         assert expected != pytest.approx(exact)
 
@@ -97,7 +97,7 @@ def test_a_run_is_found_at_other_instants_and_over_gaps() -> None:
         to_traces([(1, 0, i, p) for i, p in zip((0, 6, 7, 9, 10, 11), (6, *walk[1:6]), strict=True)], places, grid)
     )
     assert heaviest_copied_runs(windows, released, np.ones(7)).tolist() == [5]
-    assert nearest_weights(windows, released, np.ones(7)).tolist() == [0]
+    assert nearest(windows, released, np.ones(7)).weight.tolist() == [0]
 
 
 def test_an_arrival_is_as_surprising_as_it_is_rare_among_others() -> None:
@@ -249,13 +249,14 @@ def test_numbers_become_json_and_rows_of_the_evaluation() -> None:
     evaluation = evaluate({"copied": train, "strange": synthetic}, train, test)
     assert evaluation.value("unicity", "strange") == content["unicity"][3]
     assert evaluation.value("unicity", "training") == content["training_unicity"][3]
-    assert evaluation.value("n_copied", "strange") == content["n_exposed"] == 0
+    assert evaluation.value("n_people_copied", "strange") == content["n_exposed"] == 0
     readings = {row.quantity.name: row.reading for row in evaluation.rows}
     for name in COPY_TITLES:
         assert evaluation.value(f"{name}_far", "strange") == content[name]["share_far"]
         assert evaluation.value(f"{name}_far", "training") > 0.5
     # Copies are alarming in every attack, strangers in none.
-    alarming = {"copied_run_far", "nearest_far", "n_copied", "density_ratio_auc", "mia_advantage", "reid_rate"}
+    alarming = {"copied_run_far", "nearest_far", "n_people_copied", "density_ratio_auc", "mia_advantage", "reid_rate"}
+    alarming |= {"inferred_home", "inferred_second", "inferred_rest"}
     assert evaluation.alarms().keys() == alarming
     assert {column for values in evaluation.alarms().values() for column in values} == {"copied"}
     # The greatest advantage that 200 + 200 users show by chance once in forty times.
@@ -263,7 +264,7 @@ def test_numbers_become_json_and_rows_of_the_evaluation() -> None:
     # The greatest rate whose interval is still below a tenth.
     assert share_interval(readings["reid_rate"].alarm, 200)[1] == pytest.approx(0.1, abs=1e-4)
     assert readings["copied_run_far"].alarm == COPIED.alarm(200)
-    assert readings["n_copied"].alarm == pytest.approx(EXPOSED.alarm(200))
+    assert readings["n_people_copied"].alarm == pytest.approx(EXPOSED.alarm(200))
 
 
 def test_numbers_that_cannot_alarm_say_so_and_are_not_good() -> None:

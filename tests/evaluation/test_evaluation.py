@@ -40,8 +40,17 @@ PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
 SMALL_GROUPS = EvaluationSettings(settings={"group_tv": {"min_users": 2, "n_cells": 1}})
-ALARM_NUMBERS = ["unicity", "nearest_far", "copied_run_far", "n_copied"]
-ATTACK_NUMBERS = [*ALARM_NUMBERS, "density_ratio_auc", "mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
+ALARM_NUMBERS = ["unicity", "nearest_far", "copied_run_far", "n_people_copied"]
+GUESSES = ["inferred_home", "inferred_second", "inferred_rest"]
+ATTACK_NUMBERS = [
+    *ALARM_NUMBERS,
+    "density_ratio_auc",
+    *GUESSES,
+    "mia_advantage",
+    "mia_chance",
+    "n_attacked",
+    "reid_rate",
+]
 PUBLISHED_NUMBERS = ["tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"]
 # Of one period; of all that have a distance from the test users.
 STEP_NUMBERS = ["stay_difference", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv"]
@@ -227,7 +236,7 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = undefined_evaluation(train)
     undefined = {name for name in evaluation.metrics if math.isnan(evaluation[name])}
     # The test users have an event each, and so no window of two; five training users are no group.
-    of_period = {*ONE_PERIOD_NUMBERS, *PERSON_NUMBERS, *ALARM_NUMBERS, "event_gap_tv"}
+    of_period = {*ONE_PERIOD_NUMBERS, *PERSON_NUMBERS, *ALARM_NUMBERS, *GUESSES, "event_gap_tv"}
     assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage", "mia_chance", *of_period}
     assert evaluation.to_frame().query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))

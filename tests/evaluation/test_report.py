@@ -766,6 +766,8 @@ def test_copies_of_real_traces_are_poor(material):
     copied = replace(material, synthetic=material.train, column="training")
     for name in ("identity", "membership", "copies"):
         assert made(name, copied).findings[0].status is Status.POOR, name
+    # Of 14 test users at 16 places, much can be guessed anyway.
+    assert made("inference", copied).findings[0].status is Status.UNKNOWN
     assert all(light.status is Status.GOOD for light in made("population", copied).findings)
 
 

@@ -17,6 +17,7 @@ from ppmtf_jax.privacy.limits import (
     EXPOSED,
     FOUND,
     IDENTITY_LIMITS,
+    INFERRED,
     LINKED,
     MEMBERSHIP_AUC,
     MEMBERSHIP_LIMITS,
@@ -37,7 +38,7 @@ from ppmtf_jax.privacy.limits import (
 )
 
 GOOD, FAIR, POOR, UNKNOWN = Status
-ESTIMATED = (NAMED, LINKED, MEMBERSHIP_AUC, FOUND, ADVANTAGE, COPIED)
+ESTIMATED = (NAMED, LINKED, MEMBERSHIP_AUC, FOUND, ADVANTAGE, COPIED, INFERRED)
 
 limits = st.sampled_from(ESTIMATED)
 shares = st.floats(0, 1)
@@ -253,6 +254,6 @@ def test_the_page_on_attacks_has_the_limits_of_the_code() -> None:
             f"{end:.2f}" if each in plain else each.shown(end, "g").replace("\u00a0", " ")
             for end in (each.good, each.fair)
         ]
-        for each in (*IDENTITY_LIMITS, *MEMBERSHIP_LIMITS, ADVANTAGE, *COPY_LIMITS, SURE)
+        for each in (*IDENTITY_LIMITS, *MEMBERSHIP_LIMITS, ADVANTAGE, *COPY_LIMITS, INFERRED, SURE)
     ]
     assert [row[1:] for row in rows[1:]] == expected

@@ -62,6 +62,7 @@ SECTIONS: Registry[SectionMaker] = Registry(
         "identity",
         "membership",
         "copies",
+        "inference",
         "statement",
         "numbers",
     ),

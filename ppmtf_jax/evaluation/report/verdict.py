@@ -23,7 +23,7 @@ from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 
-ATTACKS = ("identity", "membership", "copies")
+ATTACKS = ("identity", "membership", "copies", "inference")
 """The sections whose findings are the risk."""
 N_RISKS = 3
 BETTER = "Would something else serve better?"
