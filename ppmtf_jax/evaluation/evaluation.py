@@ -22,7 +22,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 MOST_USERS = 250_000
 """Of larger sets, a random sample of this size is measured."""
-UNIFORM_SEED = 0
+SEED = 0
 
 
 def evaluate(
@@ -124,7 +124,7 @@ def sample_of_users(
     The standard error of a share of n sampled users is at most .5 / sqrt(n). A distance of two distributions is, by
     chance, larger in samples than in whole sets, also in the column of the training set.
     """
-    rng = numpy_stream(0, Stage.METRICS)
+    rng = numpy_stream(SEED, Stage.MEASURED_USERS)
 
     def drawn(traces: TraceSet, first: np.ndarray) -> np.ndarray:
         order = rng.random(traces.n_users)
@@ -153,7 +153,7 @@ def sample_of_users(
 
 def uniform_places(traces: Traces) -> Traces:
     """Traces with every place replaced by a random one."""
-    place = np.random.default_rng(UNIFORM_SEED).integers(traces.n_places, size=traces.n_events, dtype=np.int32)
+    place = numpy_stream(SEED, Stage.UNIFORM).integers(traces.n_places, size=traces.n_events, dtype=np.int32)
     return replace(traces, place=place)
 
 

@@ -142,7 +142,7 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
         # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
         first = train.blocks.map(first_visits).map(VisitCounts.of)
         if settings.chosen is None:
-            random = numpy_stream(seed, Stage.TUNING)
+            random = numpy_stream(seed, Stage.TUNING, 1)
             some = train.select_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
             of_first, n_paces = choose_population(VisitCounts.of(first_visits(some)), grid, random), None
         else:

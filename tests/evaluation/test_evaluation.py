@@ -33,6 +33,7 @@ from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import Settings
+from ppmtf_jax.streams import Stage, numpy_stream
 from tests import support
 from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
 
@@ -136,7 +137,7 @@ def test_visit_fractions_have_as_many_bins_as_a_synthetic_trace_has_instants(tra
 def test_uniform_is_attacked_with_random_places(
     evaluated: Evaluation, synthetic: Traces, train: Traces, test_set: Traces
 ) -> None:
-    place = np.random.default_rng(0).integers(6, size=synthetic.n_events, dtype=np.int32)
+    place = numpy_stream(0, Stage.UNIFORM).integers(6, size=synthetic.n_events, dtype=np.int32)
     uniform = replace(synthetic, place=place)
     assert evaluated.value("reid_rate", "uniform") == reid_rate(uniform, train)
     assert evaluated.value("mia_advantage", "uniform") == mia_advantage(uniform, train, test_set)
@@ -387,7 +388,7 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
     assert evaluation["stay"] == 10 + share_of_stays(synthetic)
     assert evaluation.value("stay", "training") == 10 + share_of_stays(train)
     # Nothing exact is known of uniform traces, so random ones were measured.
-    place = np.random.default_rng(0).integers(6, size=synthetic.n_events, dtype=np.int32)
+    place = numpy_stream(0, Stage.UNIFORM).integers(6, size=synthetic.n_events, dtype=np.int32)
     assert evaluation.value("stay", "uniform") == 10 + share_of_stays(replace(synthetic, place=place))
     assert evaluation["stay_test"] == 10 + share_of_stays(test_set)
     assert evaluation["seen"] == 5

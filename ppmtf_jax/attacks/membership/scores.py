@@ -24,6 +24,7 @@ from ppmtf_jax.privacy.limits import (
     people_of_both,
     share_interval,
 )
+from ppmtf_jax.streams import Stage, numpy_stream
 
 N_SPLITS = 100
 """Number of random splits for the advantage by chance: the error of its mean is then about 5 %."""
@@ -221,7 +222,7 @@ def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     ordered = scores.ravel()[descending]
     # A threshold separates only different scores.
     ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
-    rng = np.random.default_rng(SPLIT_SEED)
+    rng = numpy_stream(SPLIT_SEED, Stage.SHUFFLED_SCORES)
     weight = np.repeat([1 / n_members, -1 / n_others], [n_members, n_others]) / n_numbers
     greatest = [np.cumsum(rng.permutation(weight)[user])[ends].max() for _ in range(N_SPLITS)]
     return float(np.mean(np.maximum(greatest, 0.0)))

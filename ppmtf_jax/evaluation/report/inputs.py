@@ -28,6 +28,7 @@ from ppmtf_jax.evaluation.report.blocks import Block, Text
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.settings import Settings
+from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 N_USERS = 1000
@@ -248,7 +249,7 @@ class ReportData:
     def attacked(self) -> Attacked:
         """The trace sets of at most `settings.n_users` training users, and as many others."""
         n, released = self.settings.n_users, self.synthetic
-        rng = np.random.default_rng(SAMPLE_SEED)
+        rng = numpy_stream(SAMPLE_SEED, Stage.ATTACKED_USERS)
         train, test = (
             each if each.n_users <= n else each.select_users(rng.permutation(each.n_users)[:n])
             for each in (self.train, self.test)

@@ -13,6 +13,7 @@ from ppmtf_jax.evaluation.report.blocks import Block, Picture, Text
 from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_finding
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, if_available
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
+from ppmtf_jax.streams import Stage, numpy_stream
 
 SIMULATED = ("toy-city",)
 """Data sets of simulated people, whose days can be shown to anybody."""
@@ -124,7 +125,7 @@ def _drawn(data: ReportData, traces: Traces, length: int) -> Windows:
 def _one_each(windows: Windows) -> Windows:
     """A random window for each of up to `N_PERSONS` random people, if possible with at least two events."""
     few = windows.events_per_window() < LEAST_EVENTS
-    shuffled = np.random.default_rng(SEED).permutation(windows.n_windows)
+    shuffled = numpy_stream(SEED, Stage.SHOWN_PEOPLE).permutation(windows.n_windows)
     shuffled = shuffled[np.argsort(few[shuffled], kind="stable")]
     _, first = np.unique(windows.user[shuffled], return_index=True)
     chosen = np.zeros(windows.n_windows, bool)

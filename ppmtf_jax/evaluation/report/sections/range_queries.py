@@ -18,6 +18,7 @@ from ppmtf_jax.evaluation.report.gauges import gauge
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, presence_at_hours
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
+from ppmtf_jax.streams import Stage, numpy_stream
 
 N_QUERIES = 500
 SEED = 0
@@ -90,7 +91,7 @@ def make(data: ReportData) -> list[Block]:
 
 def random_queries(position_km: np.ndarray, n_slots: int) -> Queries:
     """Random ranges of hours, and boxes around random places, with a tenth to a half of the town's width and height."""
-    rng = np.random.default_rng(SEED)
+    rng = numpy_stream(SEED, Stage.QUERIES)
     centre = position_km[rng.integers(len(position_km), size=N_QUERIES)]
     half = np.ptp(position_km, axis=0) * rng.uniform(SMALLEST_SIDE, LARGEST_SIDE, (N_QUERIES, 2)) / 2
     length = rng.integers(1, max(1, n_slots // 2), size=N_QUERIES, endpoint=True)
