@@ -154,6 +154,13 @@ class FriendlyGroup(TyperGroup):
             from ppmtf_jax.runtime.devices import OTHER_ENDED
 
             return f"{OTHER_ENDED}. ({error})"
+        if isinstance(error, AssertionError | RuntimeError):
+            from ppmtf_jax.runtime.devices import require_devices
+
+            try:  # without a device, JAX ends with an error that says nothing
+                require_devices()
+            except InputError as reason:
+                return str(reason)
         # JAX raises an error of its own if memory is short.
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)):
             way_out = "Take fewer users or places, a lower rank, or zeros=weighted; finished work is kept"

@@ -30,6 +30,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.noise.accountant import Accountant, Spending, exact_loss
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.noise.source import NoiseSource
+from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
@@ -152,6 +153,7 @@ class ColocationSynthesis:
     seed: Seed
 
 
+@in_single_precision
 def synthesize_colocations(
     traces: Traces,
     settings: ColocationSettings | None = None,

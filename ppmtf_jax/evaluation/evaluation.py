@@ -18,6 +18,7 @@ from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Eval
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MOST_USERS = 250_000
@@ -25,6 +26,7 @@ MOST_USERS = 250_000
 SEED = 0
 
 
+@in_single_precision
 def evaluate(
     synthetic: TraceSet | Mapping[str, TraceSet],
     train: TraceSet,

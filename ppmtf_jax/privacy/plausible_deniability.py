@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import chain
@@ -386,7 +385,7 @@ def plausible_deniability_test(
         np.searchsorted(user, np.arange(synthetic.n_users)),
     )
     is_double, judged = chosen.precision == "float64" or isinstance(trace_model, PersonModel), []
-    with jax.enable_x64(True) if is_double else nullcontext():
+    with jax.enable_x64(is_double):
         trace_model = _in_precision(trace_model, chosen.precision)
         random_users = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
         verifiers = Verifiers.of(trace_model, random_users, model.n_users)

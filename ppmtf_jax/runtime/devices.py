@@ -93,6 +93,16 @@ def use_all_cores() -> None:
         raise InputError("use_all_cores", [problem]) from error
 
 
+def require_devices() -> None:
+    """Raise `InputError` if JAX finds no device of the kind that the environment variable `JAX_PLATFORMS` asks for."""
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:  # JAX raises either, with or without words
+        found = f"none for JAX_PLATFORMS={jax.config.values['jax_platforms']}"
+        way_out = "Leave JAX_PLATFORMS out, or set it to cpu; for a GPU, install JAX with its support for CUDA"
+        raise InputError("JAX", [Problem("a device of this machine", found, way_out=way_out)]) from error
+
+
 def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     """Work together with the same program in other processes, on this machine or others: see `jax.distributed`.
 

@@ -10,20 +10,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, wraps
 from itertools import chain, cycle, islice
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from threadpoolctl import ThreadpoolController
 
-from ppmtf_jax.runtime.devices import n_cores
+from ppmtf_jax.runtime.devices import n_cores, require_devices
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Tree = TypeVar("Tree")
+Arguments = ParamSpec("Arguments")
 
 
 def n_threads() -> int:
@@ -56,6 +57,28 @@ def _thread_pools() -> ThreadpoolController:
     import sklearn.cluster  # noqa: F401
 
     return ThreadpoolController()
+
+
+def in_single_precision(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let JAX compute a function in single precision, also where the program chose double (`jax_enable_x64`).
+
+    Whoever fits and draws models calls functions with this decorator, so a seed gives the same traces in both. What
+    needs double precision asks for it itself, inside. Raises `InputError` if JAX has no device to compute on.
+
+    Examples
+    --------
+    >>> with jax.enable_x64(True):
+    ...     in_single_precision(lambda: jnp.zeros(1).dtype)(), jnp.zeros(1).dtype
+    (dtype('float32'), dtype('float64'))
+    """
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        require_devices()
+        with jax.enable_x64(False):
+            return function(*arguments, **options)
+
+    return call
 
 
 def on_each_device(tree: Tree) -> Callable[[], Tree]:

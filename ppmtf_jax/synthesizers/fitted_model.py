@@ -28,6 +28,7 @@ from ppmtf_jax.runtime.devices import own_items, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
 from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage, json_of_ids
+from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
@@ -269,6 +270,7 @@ class FittedModel:
         each = [users for users in each if of_user[users].any()]
         how = {"batch_users": batch_users, "progress": progress, "shared": len(each) < jax.process_count()}
 
+        @in_single_precision
         def made(users: slice) -> Traces:
             require_memory_to_sample(int(of_user[users].sum()), grid.n_instants)
             place = sample_traces(key, self.trace_model, of_user, grid.n_instants, users=users, **how)
@@ -372,6 +374,7 @@ class FittedModel:
         write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
     @classmethod
+    @in_single_precision
     def load(cls, folder: PathLike) -> FittedModel:
         """Read a model folder.
 

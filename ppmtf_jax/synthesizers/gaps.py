@@ -18,6 +18,7 @@ from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
 from ppmtf_jax.runtime.devices import seed_of_first_process
+from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
@@ -44,6 +45,7 @@ class CompletionSettings(Settings, subject="completion"):
     how: Literal["most-probable", "random"] = "most-probable"
 
 
+@in_single_precision
 def complete(
     model: FittedModel,
     traces: Traces,

@@ -16,6 +16,7 @@ from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import seed_of_first_process
+from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Count, Settings, chosen_settings, input_paths
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, Parts
@@ -67,6 +68,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
         return date.fromisoformat(self.start) if isinstance(self.start, str) else self.start
 
 
+@in_single_precision
 def fit(
     train: TraceSet | pd.DataFrame,
     system: str = DEFAULT_SYSTEM,

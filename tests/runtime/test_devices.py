@@ -555,3 +555,23 @@ def test_a_process_that_fails_is_not_waited_for(city):
     assert "expected a model folder" in finish(second, 1)
     assert "another process ended" in finish(first, 1)
     assert not (city / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "from ppmtf_jax import *; fit(Traces.load('traces'), 'sgd')",
+        "from ppmtf_jax.cli.app import app; app(['fit', 'traces', '--system', 'sgd', '--out', 'model'])",
+    ],
+)
+def test_a_device_that_is_not_there_is_named(run, tmp_path):
+    toy_city(n_users=5, n_days=1, seed=0).traces.save(tmp_path / "traces")
+    environment = os.environ | {"JAX_PLATFORMS": "cuda", "CUDA_VISIBLE_DEVICES": ""}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    *_, told = done.stderr.splitlines()
+    assert "JAX_PLATFORMS=cuda" in told
+    assert "set it to cpu" in told

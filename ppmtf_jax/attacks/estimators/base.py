@@ -15,6 +15,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.registry import Registry
+from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, Share, chosen_settings
 
 
@@ -79,6 +80,7 @@ class TransitionMatrices:
         return to_probabilities(self.counts.of_users(users), self.floor)
 
 
+@in_single_precision
 def estimate_transitions(
     train: Traces,
     estimator: str = "ml",
