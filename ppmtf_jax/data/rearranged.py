@@ -17,8 +17,9 @@ from jaxtyping import Bool, Int
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.runs import stable_order
+from ppmtf_jax.data.selection import checked_mask, renumbered
 from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces
-from ppmtf_jax.data.traces import Traces, TraceSet, checked_mask, renumbered
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.runtime.devices import from_all_processes, own_items
 
 # Smaller sets stay in memory.

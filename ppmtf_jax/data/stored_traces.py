@@ -21,6 +21,7 @@ from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.events import EVENT_COLUMNS, INT32_MAX
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.selection import chosen_users, renumbered
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
@@ -32,7 +33,7 @@ from ppmtf_jax.data.trace_set import (
     trace_files,
     write_about,
 )
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, chosen_users, facts_of_marker, friend_indices, renumbered
+from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.devices import (
     is_first_process,

@@ -23,6 +23,7 @@ from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import EVENT_COLUMNS, EncodedEvents, in_order, pieces_of, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.selection import checked_mask, chosen_users, renumbered
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
@@ -595,35 +596,6 @@ def check_traces(value: object, what: str) -> None:
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
 
 
-def chosen_users(indices: np.ndarray, n_users: int) -> np.ndarray:
-    """Whether each user is chosen, shape (users,), from their indices or from one boolean per user."""
-    indices = np.asarray(indices)
-    if indices.dtype == bool:
-        fits = indices.shape == (n_users,)
-    else:
-        is_list = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
-        fits = is_list and not ((indices < 0) | (indices >= n_users)).any()
-    if not fits:
-        expected = f"indices from 0 to {n_users - 1}, or {n_users} booleans, one a user"
-        raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
-    chosen = np.zeros(n_users, bool)
-    chosen[indices] = True
-    if not chosen.any():
-        raise InputError("users to keep", [Problem("at least one user to keep", "none")])
-    return chosen
-
-
-def checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
-    """The booleans `keep`, one for each of `n` traces or events (`what`); anything else is an `InputError`."""
-    keep = np.asarray(keep)
-    if keep.dtype != bool or keep.shape != (n,):
-        found = f"{keep.dtype} array of shape {keep.shape}"
-        way_out = f"Make a mask of indices with np.isin(np.arange(n_{what}), indices)"
-        one_each = f"{n} booleans, one {'an' if what == 'events' else 'a'} {what[:-1]}"
-        raise InputError(f"{what} to keep", [Problem(one_each, found, way_out=way_out)])
-    return keep
-
-
 def facts_of_marker(folder: PathLike, *, together: bool = False) -> dict[str, Any]:
     """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`.
 
@@ -652,12 +624,6 @@ def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
     """How often each user occurs in the sorted array `user`, shape (users,)."""
     # `bincount` would copy to int64.
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
-
-
-def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
-    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
-    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]
 
 
 def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
