@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 N_EXAMPLES = 5
+MAX_QUOTED, MAX_NAMES = 40, 20
+# A number with a decimal mark and at most three digits before it may be a coordinate; dates and clocks are not.
+MAY_BE_COORDINATE = re.compile(r"(?<![\d.:/])\d{1,3}[.,]\d+(?![\d.:/])|°")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,25 @@ class Message(str):
         return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
 
 
+class Finding(Message):
+    """A note on a table, with a code and the number of rows that it concerns, so that nobody needs to read its words.
+
+    Examples
+    --------
+    >>> note = Finding("3 rows without a user are left out", code="no-user", n_rows=3)
+    >>> note.code, note.n_rows
+    ('no-user', 3)
+    """
+
+    code: str
+    n_rows: int
+
+    def __new__(cls, *parts: str | Setting, code: str = "", n_rows: int = 0) -> Finding:
+        finding = super().__new__(cls, *parts)
+        finding.code, finding.n_rows = code, n_rows
+        return finding
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with an input: what was expected and found, in how many rows, and what to do about it.
@@ -64,7 +87,9 @@ class Problem:
     n_rows : int
         0 if the problem is not about rows.
     examples : tuple of str
-        The first wrong values.
+        The first wrong values, see `quoted`.
+    code : str
+        A name of the kind of problem, for programs.
     """
 
     expected: str
@@ -72,6 +97,7 @@ class Problem:
     n_rows: int = 0
     examples: tuple[str, ...] = ()
     way_out: str = ""
+    code: str = ""
 
     def __str__(self) -> str:
         return str.__str__(self.message())
@@ -137,6 +163,44 @@ class NumericalError(PpmtfError, ArithmeticError):
     """A computation gave infinite or undefined numbers; the message says where and what to try."""
 
 
+def quoted(value: object, *, is_position: bool = False) -> str:
+    """A value or a name of a table as a message shows it: short, and without the digits of what may be a position.
+
+    Every message that shows content of a table takes it from here, since messages are copied into reports of errors.
+
+    Parameters
+    ----------
+    is_position : bool
+        Whether the value comes from a column of coordinates; else its form decides.
+
+    Examples
+    --------
+    >>> quoted("user 7"), quoted("52.51,13.41"), quoted("2024-03-04 24:49:00"), quoted(52.5)
+    ("'user 7'", "'##.##,##.##'", "'2024-03-04 24:49:00'", '##.#')
+    >>> quoted("52 31 N", is_position=True), len(quoted("x" * 1000))
+    ("'## ## N'", 45)
+    """
+    text = str(value)
+    if is_position or MAY_BE_COORDINATE.search(text):
+        text = re.sub(r"\d", "#", text)
+    text = text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+    return repr(text) if isinstance(value, str) else text
+
+
+def quoted_names(names: Iterable[object]) -> str:
+    """Names of columns as a message shows them; a file without a header has values where names should be.
+
+    Examples
+    --------
+    >>> quoted_names(["user", "lat"]), quoted_names(["u1", "52.5", "525300000"])
+    ('user, lat', 'u1, ##.#, #########')
+    """
+    texts = [str(name) for name in names]
+    no_names = [len(text) > (4 if text.isdecimal() else MAX_QUOTED) for text in texts[:MAX_NAMES]]
+    shown = [quoted(text, is_position=is_none)[1:-1] for text, is_none in zip(texts, no_names, strict=False)]
+    return ", ".join(shown) + (f" and {len(texts) - MAX_NAMES:,} others" if len(texts) > MAX_NAMES else "")
+
+
 def first_examples(values: Sequence[object]) -> tuple[str, ...]:
     """The first few of `values` as text, for `Problem.examples`."""
     return tuple(str(value) for value in list(values)[:N_EXAMPLES])
@@ -158,5 +222,5 @@ def missing_columns(found: Collection[object], needed: Sequence[str]) -> list[Pr
     if not missing:
         return []
     way_out = f"Missing: {', '.join(missing)}"
-    found_text = f"columns {', '.join(map(str, found))}" if found else "no columns"
+    found_text = f"columns {quoted_names(found)}" if found else "no columns"
     return [Problem(f"columns {', '.join(needed)}", found_text, way_out=way_out)]

@@ -17,15 +17,17 @@ from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
+from ppmtf_jax.datasets.checks import tidied_ids
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
 from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.rows import END_ROWS, Rows, loaded
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.table_files import Part, Source, parts_of, paths_of
-from ppmtf_jax.datasets.tables import END_ROWS, Rows, loaded, read_columns
+from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.datasets.times import TimeReader, parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, raise_any
@@ -157,8 +159,8 @@ def read_checkins(
     places = None if stations is None else _stations(stations, parts[0])
     with database() as connection:
         rows, reader, first, found = loaded(lambda: _rows(connection, parts, told, settings, places))
-        notes = [*rows.notes, *rows.tidy_ids(), *found]
-        skipped = [*rows.problems]
+        of_ids, problems = tidied_ids(rows)
+        notes, skipped = [*rows.notes, *of_ids, *found], [*rows.problems]
         if stations is not None:
             expected = f"a station for every place, in {_name(stations)}"
             skipped += rows.problem("has_no_station", expected, "none", values="place")
@@ -169,7 +171,7 @@ def read_checkins(
             times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
         times = reader.times(rows, settings.time_zone, times_in)
         options["time_zone"] = settings.time_zone or times_in or "UTC"
-        problems = [*times.problems]
+        problems += times.problems
         resolution_s = options["discretization"].resolution_s
         if times.dates_only and resolution_s < DAY_S:
             way_out = Message(

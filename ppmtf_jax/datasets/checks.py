@@ -1,178 +1,270 @@
-"""Checks of coordinates against the time zone and the places: swapped, in radians, in another zone, scattered."""
+"""Judgements on the rows of a table: what is unknown, what was lost, and what is mixed up or years away.
+
+Each judgement is a finding, which the report shows, or a problem, which refuses the table.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import zoneinfo
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+from pyarrow import compute as arrow
 
-from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
-from ppmtf_jax.datasets.coded_checkins import CheckIns
-from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited, PlaceChoice
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, raise_any
+from ppmtf_jax.data.time_grid import DAY_S
+from ppmtf_jax.datasets.codes import is_text
+from ppmtf_jax.datasets.database import floored
+from ppmtf_jax.datasets.rows import Rows
+from ppmtf_jax.datasets.text_files import UNKNOWN_WORDS
+from ppmtf_jax.errors import N_EXAMPLES, Finding, Message, Problem, Setting, quoted
 
-# Legal clocks are within about three hours of solar time, as in the far west of China; other zones differ more.
-MAX_SUN_H = 4
-MAX_SCATTER_DEGREES, MAX_FAR_SHARE = 0.5, 0.25
-# Coordinates are suspected if they are further than this from the city of their time zone, and another way to read them
-# gives a point that is this many times nearer.
-ROWS_OF_MIDDLE = 1_000_000
-NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
-# Tables of the time zone database; a line has countries, latitude and longitude as +-DDMM[SS]+-DDDMM[SS], and a name.
-ZONE_TABLES = ("zone.tab", "zone1970.tab")
-ZONE_LINE = re.compile(r"^[A-Z,]+\t([+-]\d{4,7})([+-]\d{5,7})\t(\S+)", re.MULTILINE)
+ID_NAMES = ("user", "place", "trace")
+LIMITS = {"latitude": 90, "longitude": 180}
+MAX_EMPTY_DAYS = 5 * 365
+STRAY_SHARE = 0.01
+# 9.06E+17, 9,06E+17 and 9.06e17: no code of hexadecimal digits is written so.
+SCIENTIFIC = r"^[+-]?(\d+([.,]\d*)?[eE]\+\d+|\d+[.,]\d+[eE]\d+)$"
+# From here on, not every whole number is a number of 64, or of 32 bits.
+MAX_EXACT = {pa.float64(): 2**53, pa.float32(): 2**24, pa.float16(): 2**11}
+MIN_ROUNDED_IDS = 5
+# Positions that mean "unknown". On the globe, all in the sea: the pair means it if more rows are at exactly this point
+# than near it. Off the globe: of AIS, and numbers of nines.
+ON_GLOBE = ((0, 0), (-1, -1), (90, 180), (-90, -180))
+OFF_GLOBE = {"latitude": (91,), "longitude": (181,)}
+NINES = (999, 9999, 99999, 999999)
+MAX_SENTINEL = 10**6
+# The clock of a GPS receiver counts weeks up to 1,024 and then begins anew.
+ROLLOVER_DAYS, MAX_ROLLOVERS, MAX_ROLLOVER_SHARE = 7168, 2, 0.25
+# Steps in seconds of times that were rounded as numbers, and not to minutes; 128 s is the step of 32-bit numbers.
+ROUNDED_S = (10**6, 10**5, 10**4, 1000, 128, 100)
+MIN_ROUNDED_TIMES = 5
 
 
-def suspicions(checkins: CheckIns, choice: PlaceChoice, assigned: Assigned, time_zone: str, subject: str) -> list[str]:
-    """Notes on coordinates of coded check-ins that look odd; an `InputError` where they look wrong."""
-    connection = checkins.rows.connection
-    if isinstance(choice, GridPlaces):
-        problem = _off_grid(checkins, choice, int(assigned.n_left_out[OUTSIDE]))
+def tidied_ids(rows: Rows) -> tuple[list[Finding], list[Problem]]:
+    """Ids that are written in several ways become one, and those that stand for nothing become missing.
+
+    Problems are of ids that lost digits: several ids have become one, and nothing can tell them apart.
+    """
+    notes, problems = [], []
+    padded = [name for name, codes in rows.codes.items() if codes.padded]
+    n_same = 0
+    for name, codes in rows.codes.items():
+        n_same += codes.n_written - len(codes) - max(codes.n_blank - 1, 0)
+        for word in ("", *UNKNOWN_WORDS):
+            if word in codes.padded:
+                rows.recode(name, {codes.padded[word]: None})
+    if padded:
+        same = f", and {n_same:,} of the values are then the same as others" if n_same else ""
+        text = f"blanks around the values of {' and '.join(padded)} are left out{same}"
+        notes.append(Finding(text, code="blanks", n_rows=n_same))
+    for name, codes in rows.codes.items():
+        if codes.n_forms:
+            text = f"{codes.n_forms:,} values of {name} are written in another Unicode form, and become NFC"
+            notes.append(Finding(text, code="unicode-forms", n_rows=codes.n_forms))
+        if name == "category":
+            continue
+        problem = _lost_digits(name, codes.distinct())
         if problem is not None:
-            raise InputError(subject, [problem])
-    connection.execute(
-        "CREATE OR REPLACE VIEW own AS SELECT coded_places.* REPLACE (goes.place AS place) "
-        "FROM coded_places JOIN goes ON goes.code = coded_places.place WHERE why = 0"
-    )
-    found = [_clocks_and_sun(checkins, time_zone)]
-    if isinstance(choice, MostVisited):
-        found.append(_scattered_places(checkins, assigned.places))
-    problems = [each for each in found if isinstance(each, Problem)]
-    raise_any(subject, problems)
-    return [note for note in found if isinstance(note, str)]
-
-
-def _off_grid(checkins: CheckIns, grid: GridPlaces, n_outside: int) -> Problem | None:
-    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
-    n_rows, *edges = checkins.rows.one(
-        "SELECT count(*), min(latitude), max(latitude), min(longitude), max(longitude) FROM checkins"
-    )
-    n_inside = n_rows - n_outside
-    swapped = "SELECT longitude AS latitude, latitude AS longitude FROM checkins"
-    count = f"SELECT count(*) FROM ({swapped}) WHERE {grid.cell()} >= 0"
-    n_if_swapped = 0 if 2 * n_inside > n_rows else checkins.rows.one(count)[0]
-    if n_inside and n_if_swapped <= max(n_rows / 2, n_inside):
-        return None
-    span = "latitudes {} to {}, longitudes {} to {}".format(*edges)
-    found = span + (f", {n_inside:,} within" if n_inside else ", so that nothing is left after filtering")
-    swapped, other = "Latitude and longitude are probably swapped", "Choose a box that holds the check-ins"
-    way_out = swapped if n_if_swapped else other
-    return Problem("check-ins within the bounding box", found, n_rows - n_inside, way_out=way_out)
-
-
-def _clocks_and_sun(checkins: CheckIns, time_zone: str) -> Problem | str | None:
-    """Check-ins that do not fit their time zone, or have coordinates swapped or in radians: a problem or a note."""
-    by_the_sun = {
-        axis: f"abs(fmod((local_s - utc_s) / 3600 - {axis} / 15 + 36, 24) - 12) <= {MAX_SUN_H}"
-        for axis in ("latitude", "longitude")
-    }
-    far = f"NOT {by_the_sun['longitude']}"
-    n_rows, n_far, n_by_latitude, is_off_utc, north, east, first_far = checkins.rows.one(
-        f"SELECT count(*), count(*) FILTER ({far}), count(*) FILTER ({by_the_sun['latitude']}), "
-        "bool_or(local_s <> utc_s), max(abs(latitude)), max(abs(longitude)), "
-        f"arg_min(longitude, row) FILTER ({far}) FROM own"
-    )
-    if not n_rows:
-        return None
-    city = _cities().get(time_zone)  # None if it is not known, as for UTC
-    # Every k-th row will do for the middle.
-    few = f"row % {max(1, n_rows // ROWS_OF_MIDDLE)} = 0" if n_rows > ROWS_OF_MIDDLE else "true"
-    middle = checkins.rows.one(f"SELECT median(latitude), median(longitude) FROM own WHERE {few}")
-    if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
-        # This box lies in the Gulf of Guinea. It has no land, but ships, and simulated cities of small coordinates.
-        converted = float(np.degrees(middle[0])), float(np.degrees(middle[1]))
-        if city is None or any(_is_far_nearer(point, middle, city) for point in (converted, converted[::-1])):
-            found = f"at most {north:.3g} and {east:.3g}, where there is no land"
-            way_out = Message(
-                "Convert radians to degrees; if they are degrees, choose a zone that is near, such as ",
-                Setting("time_zone", "Africa/Accra"),
-                ", whose clocks show UTC",
+            problems.append(problem)
+            continue
+        n_decimal, same_as = codes.without_decimals()
+        rows.recode(name, same_as)
+        if n_decimal and is_text(codes.type):
+            text = f"{n_decimal:,} values of {name} are whole numbers with decimals, such as 7.0: they are read as 7"
+            notes.append(Finding(text, code="decimal-ids", n_rows=n_decimal))
+        n_rounded = _n_rounded(codes.distinct())
+        if n_rounded:
+            text = (
+                f"all {n_rounded:,} long numbers of {name} are rounded, as a spreadsheet rounds them: several may have "
+                "become one. If so, export that column as text"
             )
-            return Problem("latitude and longitude in degrees", found, n_rows, way_out=way_out)
-    way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
-    if n_far > n_rows / 2 and is_off_utc and n_by_latitude > n_rows / 2:
-        found = f"longitudes such as {first_far:g}, where it is another time of day, and latitudes that fit"
-        return Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)
-    if city is not None and _is_far_nearer(middle[::-1], middle, city):
-        given_km, swapped_km = (_distance_km(point, city) for point in (middle, middle[::-1]))
-        found = f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
-        return Problem(f"check-ins near {time_zone}", found, n_rows, way_out=way_out)
-    if not n_far:
+            notes.append(Finding(text, code="rounded-ids", n_rows=n_rounded))
+    return notes, problems
+
+
+def _lost_digits(name: str, values: pa.Array) -> Problem | None:
+    """A problem with ids such as 9.06E+17, or with numbers so large that not each whole number has its own."""
+    if is_text(values.type):
+        lost = values.filter(arrow.call_function("match_substring_regex", [values], _regex(SCIENTIFIC))).to_pylist()
+        lost = [text for text in lost if text is not None and abs(float(text.replace(",", "."))) >= 10**11]
+    elif values.type in MAX_EXACT:
+        numbers = values.drop_null().to_numpy().astype(np.float64)
+        lost = numbers[np.abs(numbers) >= MAX_EXACT[values.type]].tolist()
+    else:
         return None
-    what = f"{n_far:,} of {n_rows:,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
-    return f"{what}: they are in other time zones, where night falls in other slots"
-
-
-def _scattered_places(checkins: CheckIns, places: PlaceTable) -> Problem | str | None:
-    """Places whose check-ins are far from their middle: a problem if many check-ins are far, a note if few are."""
-    connection = checkins.rows.connection
-    middles = {"goes_to": np.arange(len(places)), "north": places.latitude, "east": places.longitude}
-    connection.register("middles", pd.DataFrame(middles))
-    # `spots` are the distinct positions at each place, with the number of their check-ins.
-    away = "sqrt(pow(latitude - north, 2) + pow((fmod(longitude - east + 540, 360) - 180) * cos(radians(latitude)), 2))"
-    of_place = connection.sql(
-        f"SELECT goes_to, sum(n)::BIGINT AS n, coalesce(sum(n) FILTER ({away} > {MAX_SCATTER_DEGREES}), 0)::BIGINT "
-        "AS n_far, min(latitude) AS south, max(latitude) AS north, min(longitude) AS west, max(longitude) AS east "
-        "FROM spots JOIN goes ON goes.code = spots.place AND why = 0 JOIN middles ON goes.place = goes_to "
-        "GROUP BY goes_to ORDER BY goes_to"
-    ).df()
-    scattered, several = of_place[of_place["n_far"] > 0], of_place[of_place["n"] > 1]
-    if not len(scattered):
+    if not lost:
         return None
-    examples = tuple(
-        f"{places.ids[each.goes_to]!r} at latitudes {each.south:g} to {each.north:g}, "
-        f"longitudes {each.west:g} to {each.east:g}"
-        for each in scattered[:N_EXAMPLES].itertuples()
+    way_out = (
+        "Export the column as text, or as whole numbers: a spreadsheet and columns of decimal numbers keep 15 digits"
     )
-    found = f"{len(scattered):,} of {len(several):,} places of several check-ins scattered further"
-    n_far = int(scattered["n_far"].sum())
-    # The share of check-ins decides, not of places: with many check-ins, every place has some at a wrong position.
-    if n_far <= MAX_FAR_SHARE * several["n"].sum():
-        note = f"than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is put at the middle of its check-ins"
-        return f"{found} {note}"
-    expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
-    way_out = Message(
-        "Check that it is a column of places, and that the coordinates are those of the check-ins. If the places "
-        "are large regions, give each its coordinates in a table, with ",
-        Setting("stations", "regions.csv"),
-        ", or use the cells of a grid, with ",
-        Setting("grid"),
+    examples = tuple(quoted(value) for value in lost[:N_EXAMPLES])
+    found = f"{len(lost):,} of {len(values):,} values that lost digits, so that several are the same"
+    return Problem(f"all digits of the ids in '{name}'", found, 0, examples, way_out, "lost-digits")
+
+
+def _regex(pattern: str) -> arrow.MatchSubstringOptions:
+    return arrow.MatchSubstringOptions(pattern)
+
+
+def _n_rounded(values: pa.Array) -> int:
+    """How many whole numbers are beyond what a number of 64 bits holds, if all of these are rounded."""
+    if not pa.types.is_integer(values.type):
+        return 0
+    numbers = values.drop_null().to_numpy()
+    large = numbers[np.abs(numbers) >= 2**53]
+    is_rounded = (large.astype(np.float64).astype(large.dtype) == large).all() or (large % 1000 == 0).all()
+    return len(large) if len(large) >= MIN_ROUNDED_IDS and is_rounded else 0
+
+
+def unknown_rows(rows: Rows, needs_places: bool, has_bad_times: bool) -> dict[str, str]:
+    """SQL of the rows of `every_row` whose position, user, place or time the writer did not know, by what is missing.
+
+    With `has_bad_times`, some rows have no time because it cannot be read; the column `no_time` tells them apart.
+    """
+    unknown = {"position": f"latitude IS NULL OR longitude IS NULL{_sentinels(rows)}"}
+    for name in ID_NAMES:
+        if name in rows.columns and (name != "place" or needs_places):
+            unknown[name] = f"{name} IS NULL"
+    if not has_bad_times:
+        unknown["time"] = "local_s IS NULL OR utc_s IS NULL"
+    elif "no_time" in rows.columns:
+        unknown["time"] = "no_time"
+    return unknown
+
+
+def _sentinels(rows: Rows) -> str:
+    """SQL of more rows whose position is not known, which begins with OR; empty if there are none."""
+    exact = {point: f"(latitude = {point[0]} AND longitude = {point[1]})" for point in ON_GLOBE}
+    near = [f"abs(latitude - {north}) < 1 AND abs(longitude - {east}) < 1" for north, east in ON_GLOBE]
+    off = {name: f"(abs({name}) > {limit} AND abs({name}) < {MAX_SENTINEL})" for name, limit in LIMITS.items()}
+    counts = [*exact.values(), *near, " OR ".join(off.values())]
+    n_rows, *found = rows.one(
+        f"SELECT count(*) FILTER (longitude IS NOT NULL), "
+        f"{', '.join(f'count(*) FILTER ({each})' for each in counts)} FROM raw WHERE latitude IS NOT NULL"
     )
-    return Problem(expected, found, n_far, examples, way_out)
+    n_exact, n_near, n_off = found[: len(exact)], found[len(exact) : -1], found[-1]
+    conditions = [
+        where
+        for where, n, n_around in zip(exact.values(), n_exact, n_near, strict=True)
+        if n_around < 2 * n < 2 * n_rows
+    ]
+    if n_off:
+        for name in LIMITS:
+            values = ", ".join(map(str, (*OFF_GLOBE[name], *NINES, *(-each for each in NINES))))
+            conditions.append(f"({name} IN ({values}))")
+        # Any other point that is off the globe in both directions, if it is repeated exactly.
+        both = f"{off['latitude']} AND {off['longitude']}"
+        query = f"SELECT latitude, longitude FROM raw WHERE {both} GROUP BY ALL HAVING count(*) > 1"
+        if 2 * n_off <= n_rows:
+            conditions.append(f"((latitude, longitude) IN ({query}))")
+    return "".join(f" OR {each}" for each in conditions)
 
 
-@cache
-def _cities() -> dict[str, tuple[float, float]]:
-    folders = [Path(folder) for folder in zoneinfo.TZPATH]
-    package = importlib.util.find_spec("tzdata")
-    if package is not None and package.origin:
-        folders.append(Path(package.origin).parent / "zoneinfo")
-    files = [folder / name for folder in folders for name in ZONE_TABLES if (folder / name).is_file()]
-    lines = [line for file in files for line in ZONE_LINE.findall(file.read_text("utf-8"))]
-    return {name: (_as_degrees(latitude, 2), _as_degrees(longitude, 3)) for latitude, longitude, name in lines}
+def bad_rows(rows: Rows, untimed: Sequence[Problem]) -> tuple[list[tuple[Problem, str]], list[Finding]]:
+    """Each kind of rows of `timed` that are no check-ins: the problem with them, and the SQL that finds them.
+
+    These have a time or coordinates that cannot be read, are not on the globe, or are years away from all others.
+    `untimed` are the problems that the reader found in rows without a time.
+    """
+    no_time, timed = "local_s IS NULL OR utc_s IS NULL", {"table": "timed"}
+    finite = {name: f"({name} IS NOT NULL AND isfinite({name}))" for name in LIMITS}
+    off = {name: f"{finite[name]} AND abs({name}) > {limit}" for name, limit in LIMITS.items()}
+    found: list[tuple[Problem, str]] = []
+    # Most tables have no bad row. One pass finds this; otherwise, each kind of problem takes a pass.
+    kinds = [no_time, *(f"NOT {each}" for each in finite.values()), *off.values()]
+    is_any = rows.one(f"SELECT bool_or({' OR '.join(f'({each})' for each in kinds)}) FROM timed")[0]
+    if is_any or untimed:
+        missing = [] if untimed else rows.problem(no_time, "a time for every check-in", "missing times", **timed)
+        found += [(each, no_time) for each in (*untimed, *missing)]
+    for name, limit in LIMITS.items() if is_any else ():
+        others = rows.problem(f"NOT {finite[name]}", f"{name} as a number", values=name, **timed)
+        found += [(problem, f"NOT {finite[name]}") for problem in others]
+        way_out = _way_back(name, rows.one(f"SELECT max(abs({name})) FROM timed WHERE {off[name]}")[0] or 0.0)
+        others = rows.problem(off[name], f"{name} from {-limit} to {limit} degrees", way_out=way_out, **timed)
+        found += [(problem, off[name]) for problem in others]
+    strays, notes = _stray_times(rows, f"NOT ({no_time})")
+    return found + strays, notes
 
 
-def _as_degrees(text: str, n_digits: int) -> float:
-    sign, degrees, rest = text[0], text[1 : 1 + n_digits], text[1 + n_digits :].ljust(4, "0")
-    value = int(degrees) + int(rest[:2]) / 60 + int(rest[2:]) / 3600
-    return -value if sign == "-" else value
+def _way_back(name: str, largest: float) -> str:
+    """What coordinates off the globe may be."""
+    for factor in (10**6, 10**7):
+        if factor < largest <= LIMITS[name] * factor:
+            return f"They look like degrees times {factor:,}: divide them by that"
+    if largest > 1000:
+        return "They look like metres of a map projection: convert them to degrees (EPSG:4326)"
+    return "Latitude and longitude are probably swapped" if name == "latitude" and 90 < largest <= 180 else ""
 
 
-def _is_far_nearer(other: tuple[float, float], given: tuple[float, float], city: tuple[float, float]) -> bool:
-    """Whether `given` is far from the time zone's city, and another reading of the point is much nearer."""
-    given_km = _distance_km(given, city)
-    return given_km > NEAR_ZONE_KM and TIMES_NEARER * _distance_km(other, city) < given_km
+def _groups_of_days(rows: Rows, seconds: str, table: str, known: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The days with rows since 1970, their number of rows, and the number of each day's group; years lie between."""
+    query = f"SELECT {floored(seconds, DAY_S)}, count(*) FROM {table} WHERE {known} GROUP BY 1 ORDER BY 1"
+    days, n_rows = np.array(rows.connection.execute(query).fetchall(), np.int64).reshape(-1, 2).T
+    return days, n_rows, np.cumsum(np.diff(days, prepend=days[:1]) > MAX_EMPTY_DAYS)
 
 
-def _distance_km(point: tuple[float, float], other: tuple[float, float]) -> float:
-    """Great-circle distance in kilometres; infinite if `point` is not on the globe."""
-    if abs(point[0]) > 90:
-        return np.inf
-    north, east, south, west = np.radians([*point, *other])
-    cosine = np.sin(north) * np.sin(south) + np.cos(north) * np.cos(south) * np.cos(east - west)
-    return float(EARTH_RADIUS_KM * np.arccos(np.clip(cosine, -1, 1)))
+def put_right_rollover(rows: Rows, wall: str) -> tuple[str, list[Finding]]:
+    """SQL of wall-clock times, with those put right that a GPS receiver dated 1,024 or 2,048 weeks too early.
+
+    These are fewer than a quarter of the rows, years before the others, and among them after that many weeks.
+    """
+    days, n_rows, group = _groups_of_days(rows, wall, "raw", f"({wall}) IS NOT NULL")
+    in_group = np.bincount(group, weights=n_rows)
+    if len(in_group) < 2:
+        return wall, []
+    main = days[group == in_group.argmax()]
+    cases, n_early, weeks = "", 0, []
+    for number in np.flatnonzero(in_group <= MAX_ROLLOVER_SHARE * in_group.sum()):
+        early = days[group == number]
+        for k in range(1, MAX_ROLLOVERS + 1):
+            # A day more at both ends: the rows of few devices may begin before or end after all others.
+            is_within = main[0] - 1 <= early[0] + k * ROLLOVER_DAYS and early[-1] + k * ROLLOVER_DAYS <= main[-1] + 1
+            if is_within and main[-1] - main[0] <= MAX_EMPTY_DAYS:
+                begin, end, later = early[0] * DAY_S, (early[-1] + 1) * DAY_S, k * ROLLOVER_DAYS * DAY_S
+                cases += f"WHEN ({wall}) >= {begin} AND ({wall}) < {end} THEN ({wall}) + {later} "
+                n_early += int(in_group[number])
+                weeks.append(f"{k * ROLLOVER_DAYS // 7:,}")
+    if not cases:
+        return wall, []
+    text = (
+        f"{n_early:,} times are {' or '.join(weeks)} weeks before the others, as of a GPS receiver that counts weeks "
+        "anew: these weeks are added"
+    )
+    return f"CASE {cases}ELSE ({wall}) END", [Finding(text, code="gps-rollover", n_rows=n_early)]
+
+
+def rounded_times(rows: Rows, seconds: str) -> list[Finding]:
+    """A note if counts since 1970 lost digits, such as 1.709537e+09, which is known to 1,000 s only."""
+    checks = ", ".join(f"bool_and(({seconds}) % {step} = 0)" for step in (60, *ROUNDED_S))
+    n_times, n_rows, whole_minutes, *is_step = rows.one(
+        f"SELECT count(DISTINCT {seconds}), count({seconds}), {checks} FROM raw"
+    )
+    steps = [step for step, holds in zip(ROUNDED_S, is_step, strict=True) if holds]
+    if whole_minutes or not steps or n_times < MIN_ROUNDED_TIMES:
+        return []
+    text = f"times lost digits: all {n_rows:,} are multiples of {steps[0]:,} s. Export the column as whole numbers"
+    return [Finding(text, code="rounded-times", n_rows=n_rows)]
+
+
+def _stray_times(rows: Rows, known: str) -> tuple[list[tuple[Problem, str]], list[Finding]]:
+    """A few rows years away from the others: their dates are wrong, and would stretch the time grid over the years.
+
+    If they are more than a few, they are only noted.
+    """
+    days, n_rows, group = _groups_of_days(rows, "local_s", "timed", known)
+    if not len(group) or not group[-1]:
+        return [], []
+    in_group = np.bincount(group, weights=n_rows)
+    most = days[group == in_group.argmax()]
+    n_stray = int(in_group.sum() - in_group.max())
+    span = " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
+    if n_stray > max(1, STRAY_SHARE * in_group.sum()) or n_stray >= in_group.max():
+        text = f"{n_stray:,} rows are years away from the others, {span}: the time grid spans the years between"
+        return [], [Finding(text, code="years-between", n_rows=n_stray)]
+    stray = f"{known} AND (local_s < {most[0] * DAY_S} OR local_s >= {(most[-1] + 1) * DAY_S})"
+    first = f"SELECT row, local_s FROM timed WHERE {stray} ORDER BY row LIMIT {N_EXAMPLES}"
+    times = rows.connection.execute(first).fetchall()
+    examples = tuple(f"{np.datetime64(seconds, 's')} ({rows.name_of(row)})" for row, seconds in times)
+    way_out = Message("Correct them, or leave them out with ", Setting("drop_bad_rows", True))
+    expected = f"times near those of the other rows, {span}"
+    return [(Problem(expected, "a few years away", n_stray, examples, way_out, "stray-times"), stray)], []

@@ -10,18 +10,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ppmtf_jax.data.time_grid import DAY_S, zone_problems
+from ppmtf_jax.data.time_grid import zone_problems
+from ppmtf_jax.datasets.checks import ID_NAMES, bad_rows, unknown_rows
 from ppmtf_jax.datasets.codes import in_order
-from ppmtf_jax.datasets.database import Connection, floored
+from ppmtf_jax.datasets.database import Connection
+from ppmtf_jax.datasets.rows import Rows
 from ppmtf_jax.datasets.table_files import parts_of
-from ppmtf_jax.datasets.tables import Rows
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, Finding, InputError, Message, Problem, Setting, quoted, raise_any
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
-MAX_EMPTY_DAYS = 5 * 365
-STRAY_SHARE = 0.01
-ID_NAMES = ("user", "place", "trace")
-LIMITS = {"latitude": 90, "longitude": 180}
 
 
 class Findings(NamedTuple):
@@ -43,8 +40,8 @@ class CheckIns(NamedTuple):
     It has the columns row, user, place, trace, category, latitude, longitude, local_s (wall-clock time) and utc_s
     (true time). The times are in seconds since 1970. User, place, trace and category are codes. A code is -1 where the
     table has no such column, and where a category is missing. For each of these columns, `ids` has the value of each
-    code, and `in_order` has the codes in the order of their values. `n_bad` of `n_rows` rows were left out; `notes`
-    has a note on each kind of them.
+    code, and `in_order` has the codes in the order of their values. `n_bad` of `n_rows` rows were left out, and
+    `n_without` counts others, which lack a position, user, place or time; `notes` has what else was found.
     """
 
     rows: Rows
@@ -52,6 +49,7 @@ class CheckIns(NamedTuple):
     in_order: dict[str, np.ndarray]
     n_rows: int
     n_bad: int
+    n_without: dict[str, int]
     notes: list[str]
 
 
@@ -88,26 +86,29 @@ def code_checkins(
     """
     problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
     n_read = rows.one("SELECT count(*) FROM raw")[0]
-    of_columns = [] if n_read else [Problem("at least one check-in", "none")]
-    if of_columns:
-        raise InputError(subject, [*findings.skipped, *problems, *of_columns])
+    if not n_read:
+        raise InputError(subject, [*findings.skipped, *problems, Problem("at least one check-in", "none")])
     rows.connection.execute(
-        f"CREATE OR REPLACE VIEW timed AS SELECT *, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s FROM raw"
+        f"CREATE OR REPLACE VIEW every_row AS SELECT *, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s FROM raw"
     )
-    kinds = _bad_rows(rows, findings.untimed)
-    of_rows, n_bad, notes = [problem for problem, _ in kinds], 0, []
+    n_without, known = _known_rows(rows, unknown_rows(rows, needs_places, has_bad_times=bool(findings.untimed)))
+    rows.connection.execute(f"CREATE OR REPLACE VIEW timed AS SELECT * FROM every_row WHERE {known}")
+    kinds, notes = bad_rows(rows, findings.untimed)
+    of_rows, n_bad = [problem for problem, _ in kinds], 0
     bad = " OR ".join(["false", *(f"({where})" for _, where in kinds)])
     n_rows = n_read + sum(problem.n_rows for problem in findings.skipped)
     if drop_bad_rows:
         n_bad = rows.one(f"SELECT count(*) FROM timed WHERE {bad}")[0] + n_rows - n_read
-        if n_bad > n_rows / 2:
-            way_out = "Check the columns and the format of the times: the table is probably read in a wrong way"
-            most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
-            raise InputError(subject, [*findings.skipped, *of_rows, most])
-        every = [*findings.skipped, *of_rows]
-        notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in every]
+        left_out = [replace(problem, way_out="") for problem in (*findings.skipped, *of_rows)]
+        notes += [Finding(f"bad rows left out: {each}", code=each.code, n_rows=each.n_rows) for each in left_out]
     else:
         problems = [*findings.skipped, *problems, *of_rows]
+    n_lost = n_bad + sum(n_without.values())
+    if n_lost > n_rows / 2:
+        lacking = "".join(f", {n:,} without a {name}" for name, n in n_without.items())
+        way_out = "Check the columns and the format of the times: the table is probably read in a wrong way"
+        most = Problem("bad rows to be a few", f"{n_lost:,} of {n_rows:,}{lacking}", way_out=way_out, code="few-rows")
+        raise InputError(subject, [*(() if problems else (*findings.skipped, *of_rows)), *problems, most])
     if needs_places and "place" not in rows.columns:
         expected = "a place for every check-in, to find the most visited"
         way_out = Message("Name the column of the places, or choose a grid with ", Setting("grid"))
@@ -116,14 +117,26 @@ def code_checkins(
     problems += [mixed[name] for name in ID_NAMES if name in mixed]
     raise_any(subject, problems)
     names = (*ID_NAMES, *(["category"] if needs_places else []))
-    is_whole = not kinds and rows.n_stored == n_read and not (as_table or "trace" in rows.columns)
+    is_whole = not kinds and not n_without and not rows.is_recoded
+    is_whole = is_whole and rows.n_stored == n_read and not (as_table or "trace" in rows.columns)
     ids, orders = _code(rows, bad, names, anew=not is_whole)
     same, least, most = rows.one("SELECT bool_and(latitude = longitude), min(latitude), max(latitude) FROM checkins")
     if same and least < most:
         problems.append(Problem("latitude and longitude", "the same numbers in both", n_read))
     problems += _backward_problems(rows, ids) if "trace" in rows.columns else []
     raise_any(subject, problems)
-    return CheckIns(rows, ids, orders, n_rows, n_bad, notes)
+    return CheckIns(rows, ids, orders, n_rows, n_bad, n_without, notes)
+
+
+def _known_rows(rows: Rows, unknown: dict[str, str]) -> tuple[dict[str, int], str]:
+    """How many rows lack what, each counted once, and SQL of the others."""
+    names, conditions = list(unknown), list(unknown.values())
+    cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
+    query = f"SELECT kind, count(*) FROM (SELECT CASE {cases} END AS kind FROM every_row) WHERE kind >= 0 GROUP BY 1"
+    found = dict(rows.connection.execute(query).fetchall())
+    n_without = {names[kind]: found[kind] for kind in sorted(found)}
+    is_known = " AND ".join(f"NOT coalesce({where}, false)" for where in conditions)
+    return n_without, is_known if n_without else "true"
 
 
 def _code(
@@ -180,60 +193,9 @@ def _backward_problems(rows: Rows, ids: dict[str, np.ndarray]) -> list[Problem]:
     first = f"SELECT row, user, trace, local_s, local_before {back} ORDER BY user, trace, row LIMIT {N_EXAMPLES}"
     examples = []
     for row, user, trace, *times in rows.connection.execute(first).fetchall():
-        who = f"user {ids['user'][user]}, trace {ids['trace'][trace]}"
+        who = f"user {quoted(ids['user'][user])}, trace {quoted(ids['trace'][trace])}"
         now, earlier = (np.datetime64(seconds, "s") for seconds in times)
         examples.append(f"{rows.name_of(row)} ({who}): {now} after {earlier}")
     way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"
     expected = "times that do not decrease within a trace"
     return [Problem(expected, "time going backwards", n_back, tuple(examples), way_out)]
-
-
-def _bad_rows(rows: Rows, untimed: Sequence[Problem]) -> list[tuple[Problem, str]]:
-    """Each kind of rows that are no check-ins: the problem with them, and the SQL that finds them in `timed`.
-
-    These have no user, place, time or coordinates on the globe, or are years away from all others. `untimed` are the
-    problems that the reader found in rows without a time.
-    """
-    no_time, timed = "local_s IS NULL OR utc_s IS NULL", {"table": "timed"}
-    missing = {"time": no_time} | {name: f"{name} IS NULL" for name in ID_NAMES if name in rows.columns}
-    finite = {name: f"({name} IS NOT NULL AND isfinite({name}))" for name in LIMITS}
-    off = {name: f"{finite[name]} AND abs({name}) > {limit}" for name, limit in LIMITS.items()}
-    found: list[tuple[Problem, str]] = []
-    # Most tables have no bad row. One pass finds this; otherwise, each kind of problem takes a pass.
-    kinds = [*missing.values(), *(f"NOT {each}" for each in finite.values()), *off.values()]
-    is_any = rows.one(f"SELECT bool_or({' OR '.join(f'({each})' for each in kinds)}) FROM timed")[0]
-    for name, where in missing.items() if is_any or untimed else ():
-        what = "missing times" if name == "time" else "missing ones"
-        problem = rows.problem(where, f"a {name} for every check-in", what, **timed)
-        found += [(each, where) for each in (untimed if name == "time" and untimed else problem)]
-    for name, limit in LIMITS.items() if is_any else ():
-        others = rows.problem(f"NOT {finite[name]}", f"{name} as a number", values=name, **timed)
-        found += [(problem, f"NOT {finite[name]}") for problem in others]
-        most = rows.one(f"SELECT max(abs({name})) FROM timed WHERE {off[name]}")[0]
-        way_out = "Latitude and longitude are probably swapped" if name == "latitude" and most and most <= 180 else ""
-        expected = f"{name} from {-limit} to {limit} degrees"
-        others = rows.problem(off[name], expected, way_out=way_out, values=name, **timed)
-        found += [(problem, off[name]) for problem in others]
-    return found + _stray_times(rows, f"NOT ({no_time})")
-
-
-def _stray_times(rows: Rows, known: str) -> list[tuple[Problem, str]]:
-    """A few rows years away from the others: their dates are wrong, and would stretch the time grid over the years."""
-    query = f"SELECT {floored('local_s', DAY_S)}, count(*) FROM timed WHERE {known} GROUP BY 1 ORDER BY 1"
-    days, n_rows = np.array(rows.connection.execute(query).fetchall(), np.int64).reshape(-1, 2).T
-    group = np.cumsum(np.diff(days, prepend=days[:1]) > MAX_EMPTY_DAYS)
-    if not len(group) or not group[-1]:
-        return []
-    in_group = np.bincount(group, weights=n_rows)
-    most = days[group == in_group.argmax()]
-    n_stray = int(in_group.sum() - in_group.max())
-    if n_stray > max(1, STRAY_SHARE * in_group.sum()) or n_stray >= in_group.max():
-        return []
-    stray = f"{known} AND (local_s < {most[0] * DAY_S} OR local_s >= {(most[-1] + 1) * DAY_S})"
-    first = f"SELECT row, local_s FROM timed WHERE {stray} ORDER BY row LIMIT {N_EXAMPLES}"
-    times = rows.connection.execute(first).fetchall()
-    examples = tuple(f"{np.datetime64(seconds, 's')} ({rows.name_of(row)})" for row, seconds in times)
-    span = " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
-    way_out = Message("Correct them, or leave them out with ", Setting("drop_bad_rows", True))
-    expected = f"times near those of the other rows, {span}"
-    return [(Problem(expected, "a few years away", n_stray, examples, way_out), stray)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from pyarrow import compute as arrow
 
 # Text ids become numbers only up to this number, and only if they are written plainly: "007" remains a text.
 MOST_ID = 10**18 - 1
+# Whole numbers with decimals, and round ones as R writes them, such as 1e+05; larger ones may have lost digits.
+DECIMALS = re.compile(r"[+-]?\d+([.,]0*)?|[+-]?\d([.,]\d+)?[eE]\+(0\d|10)")
 # Codes of whole numbers are looked up in an array if the numbers lie within such a span: 4 bytes for each.
 MOST_SPAN = 2**27
 
@@ -18,14 +22,17 @@ MOST_SPAN = 2**27
 class Codes:
     """The values of a column of ids, each with a code: 0, 1, ... in the order in which pieces bring new values.
 
-    Blanks around texts are removed. `n_written` counts texts that differ only in these blanks as different values.
-    `padded` has the codes of the values that were written with blanks at least once. While all values are whole
-    numbers, also as texts, and lie close enough together, an array has their codes, otherwise a dictionary.
+    Blanks around texts are removed, and texts get one Unicode form (NFC). `n_written` counts texts that differ only in
+    this as different values. `padded` has the codes of the values that were written with blanks at least once, and
+    `n_forms` counts values that were written in another form. While all values are whole numbers, also as texts, and
+    lie close enough together, an array has their codes, otherwise a dictionary.
     """
 
     def __init__(self) -> None:
         self.type = pa.int32()
         self.padded: dict[str, int] = {}
+        self.n_forms = 0
+        self._other_ways: dict[str, int] = {}
         self._values: list = []
         self._code_of: dict[Any, int] = {}
         self._are_numbers = True  # in the array; otherwise values are in the dictionary
@@ -81,6 +88,36 @@ class Codes:
         numbers = _whole_numbers(pa.chunked_array([values]))
         return values if numbers is None or values.null_count == len(values) else numbers.combine_chunks()
 
+    def distinct(self) -> pa.Array:
+        """The value of each code, as the source has it."""
+        return self.values(as_numbers=False)
+
+    def without_decimals(self) -> tuple[int, dict[int, int]]:
+        """If all values are whole numbers, write them without decimals: 7.0 is 7.
+
+        Returns the number of values that were written otherwise, and the codes of those that then are the same as
+        another value, with the code of that one.
+        """
+        if self._are_numbers or not (is_text(self.type) or pa.types.is_floating(self.type)):
+            return 0, {}
+        whole, n_changed, code_of, same_as = [], 0, dict[int, int](), dict[int, int]()
+        for code, value in enumerate(self._values):
+            if not value and value != 0:  # of blanks alone
+                whole.append(value)
+                continue
+            number = _whole_number(value)
+            if number is None:
+                return 0, {}
+            n_changed += str(number) != str(value)
+            whole.append(number)
+            if code_of.setdefault(number, code) != code:
+                same_as[code] = code_of[number]
+        if n_changed:
+            are_texts = is_text(self.type)
+            self._values = [str(value) for value in whole] if are_texts else whole
+            self.type = self.type if are_texts else pa.int64()
+        return n_changed, same_as
+
     def _of_numbers(self, column: pa.ChunkedArray) -> pa.Array | None:
         """Codes of whole numbers; None if they are too far apart for an array."""
         known = column.drop_null().to_numpy()
@@ -115,10 +152,16 @@ class Codes:
         bare = new
         if is_text(self.type):
             bare = arrow.call_function("utf8_trim_whitespace", [pa.array(new, self.type)]).to_pylist()
-        for written, value in zip(new, bare, strict=True):
-            code = self.padded.get(value, len(self._values))
+        for written, trimmed in zip(new, bare, strict=True):
+            value = trimmed
+            if isinstance(value, str) and not unicodedata.is_normalized("NFC", value):
+                value, self.n_forms = unicodedata.normalize("NFC", value), self.n_forms + 1
+            # Other ways to write the value may come first, or later.
+            code = self._other_ways.get(value, len(self._values))
             if written is not value and written != value:
-                code = self.padded[value] = self._code_of.get(value, code)
+                code = self._other_ways[value] = self._code_of.get(value, code)
+                if written != trimmed:
+                    self.padded[value] = code
             self._code_of[written] = code
             if code == len(self._values):
                 self._values.append(value)
@@ -132,6 +175,16 @@ def in_order(values: pa.Array) -> np.ndarray:
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column has texts."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _whole_number(value: str | float) -> int | None:
+    """The whole number that a value is; None if it is none, or starts with zeros, which may mean something."""
+    if isinstance(value, str):
+        if not DECIMALS.fullmatch(value) or re.match(r"[+-]?0\d", value):
+            return None
+        value = value.replace(",", ".")
+        return int(float(value)) if "e" in value.lower() else int(value.split(".")[0])
+    return int(value) if float(value).is_integer() else None
 
 
 def _whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:

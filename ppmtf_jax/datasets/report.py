@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import OtherPlaces
@@ -26,6 +26,8 @@ class ImportReport:
     n_bad_rows, n_duplicates, n_outside_box, n_few_users, n_other_places, n_same_instant : int
         Rows left out: rows that are not check-ins, repeated rows, rows outside the grid of places, at places of too few
         users, not at one of the most visited or given places, or at an instant that already has an event of the user.
+    n_without : dict
+        Rows left out because their position, user, place or time is not known, by what is missing.
     n_moved : int
         Check-ins that were moved to the nearest place that is kept.
     n_users, n_places, n_traces, n_events, n_transitions : int
@@ -67,6 +69,7 @@ class ImportReport:
     time_zone: str
     min_users_per_place: int = 1
     other_places: OtherPlaces = "drop"
+    n_without: dict[str, int] = field(default_factory=dict)
     n_places_for_most: int | None = None
     step_for_most_s: int | None = None
     counted: str = "users"
@@ -82,6 +85,7 @@ class ImportReport:
         """How many rows were left out, by reason, without the reasons that left out none."""
         reasons = {
             "bad rows": self.n_bad_rows,
+            **{f"no {name}": n for name, n in self.n_without.items()},
             "repeated rows": self.n_duplicates,
             "outside the grid": self.n_outside_box,
             "places of few users": self.n_few_users,

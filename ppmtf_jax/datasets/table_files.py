@@ -410,7 +410,8 @@ class _TextTable(Part):
                 self.continued = continued_lines(text)
                 raise ReadAgain
             index = [each.number - 1 - n_skipped for each in bad]
-            invalid += [(first + k, each.text) for k, each in zip(index, bad, strict=True)][: N_EXAMPLES - len(invalid)]
+            fields = [each.actual_columns for each in bad]
+            invalid += [(first + k, n) for k, n in zip(index, fields, strict=True)][: N_EXAMPLES - len(invalid)]
             n_invalid += len(bad)
             row = first + (np.delete(np.arange(n_rows), index) if bad else np.arange(n_rows))
             first, n_skipped = first + n_rows, 0
@@ -430,7 +431,7 @@ class _TextTable(Part):
         self.problems, self.notes = [], list(self.found)
         if n_invalid:
             expected = f"{len(text.first_fields)} fields in every row of {text.path.name}"
-            examples = tuple(f"{fields!r} (row {self.line_of(position)})" for position, fields in invalid)
+            examples = tuple(f"{n} (row {self.line_of(position)})" for position, n in invalid)
             self.problems.append(Problem(expected, "others", n_invalid, examples))
         if commas and self.may_have_commas:
             ordered = [name for name in COORDINATES if name in commas]
@@ -442,7 +443,7 @@ class _TextTable(Part):
             self.notes.append("the text is UTF-16" if is_wide else "the text is Latin-1, since it is not UTF-8")
 
     def _degrees(self, name: str, column: pa.ChunkedArray, commas: set[str], others: set[str]) -> pa.ChunkedArray:
-        """Numbers, missing where a text is none; decimal commas are read if all values of a column may have one."""
+        """Numbers, not-a-number where a text is none; decimal commas are read if all values may have one."""
         try:
             numbers = column.cast(pa.float64())
         except pa.ArrowInvalid:
@@ -454,8 +455,8 @@ class _TextTable(Part):
                     pa.float64()
                 )
             others.add(name)
-            numbers = pa.chunked_array([pa.array(pd.to_numeric(texts, errors="coerce"), from_pandas=True)])
-            return numbers.cast(pa.float64())
+            degrees = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+            return pa.chunked_array([pa.array(degrees, mask=texts.isna().to_numpy())])
         if name not in others and (np.nan_to_num(numbers.to_numpy()) % 1 != 0).any():
             others.add(name)
         return numbers

@@ -22,6 +22,24 @@ from ppmtf_jax.errors import InputError, Problem
 UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, csv.Error, zlib.error, zipfile.BadZipFile)
 # On a tie the earlier delimiter wins, because a number or a text may contain a comma.
 DELIMITERS = "\t;|,"
+# What programs write where a value is not known: R, Python, databases, spreadsheets.
+UNKNOWN_WORDS = (
+    "NULL",
+    "null",
+    "<null>",
+    "(null)",
+    "nan",
+    "NaN",
+    "NAN",
+    "NaT",
+    "None",
+    "\\N",
+    "<NA>",
+    "NA",
+    "N/A",
+    "n/a",
+)
+UNKNOWN_WORDS += ("#N/A", "nil", "undefined", "0000-00-00", "0000-00-00 00:00:00")
 NAMES_OF_DELIMITERS = {"\t": "TABs", ";": "semicolons", "|": "pipes", ",": "commas"}
 HEAD_BYTES = 2**16
 BLOCK_BYTES = 2**24
@@ -180,7 +198,10 @@ def parse(
                     invalid_row_handler=handler,
                 ),
                 arrow_csv.ConvertOptions(
-                    column_types=columns, include_columns=list(columns), null_values=[""], strings_can_be_null=True
+                    column_types=columns,
+                    include_columns=list(columns),
+                    null_values=["", *UNKNOWN_WORDS],
+                    strings_can_be_null=True,
                 ),
             )
         except pa.ArrowInvalid as error:

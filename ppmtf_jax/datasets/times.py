@@ -10,9 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
+from ppmtf_jax.datasets.checks import put_right_rollover, rounded_times
 from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.rows import Rows
 from ppmtf_jax.datasets.table_files import parts_of
-from ppmtf_jax.datasets.tables import Rows
 from ppmtf_jax.datasets.time_texts import NO_TIME, TimeTexts
 from ppmtf_jax.errors import Message, Problem, Setting
 
@@ -97,7 +98,11 @@ class TimeReader:
         self.fault: list[Problem] = []
 
     def add(self, row: np.ndarray, table: pa.Table) -> dict[str, pa.Array | None]:
-        """The columns of `raw` that a piece gives in place of the time: wall, offset_s, swapped and number."""
+        """The columns of `raw` that a piece gives in place of the time: wall, offset_s, swapped, number and no_time."""
+        is_null = table["time"].is_null().combine_chunks() if table["time"].null_count else None
+        return self._columns(row, table) | ({} if is_null is None else {"no_time": is_null})
+
+    def _columns(self, row: np.ndarray, table: pa.Table) -> dict[str, pa.Array | None]:
         is_by_shape = self.time_format is None or self.time_format in DAY_ORDERS
         plain = self.texts.add_plain(table["time"]) if is_by_shape else None
         if plain is not None:
@@ -147,6 +152,9 @@ class TimeReader:
             dates_only = not texts.has_clock[day_first]
             if "swapped" in rows.columns and not day_first:
                 wall = f"CASE WHEN swapped IS NULL THEN wall ELSE nullif(swapped, {NO_TIME.astype(int)}) END"
+        if "user" in rows.columns:
+            wall, found = put_right_rollover(rows, wall)
+            notes = [*notes, *found]
         known = f"({wall}) IS NOT NULL"
         naive, absolute = f"{known} AND {offset_s} IS NULL", f"{known} AND {offset_s} IS NOT NULL"
         first, last, n_naive, n_absolute, n_not_midnight = rows.one(
@@ -173,7 +181,10 @@ class TimeReader:
             local = _local_times(f"({utc})", time_zone or "UTC", first, last)
         # If several different times are all at midnight, dates were stored as times.
         dates_only = first is not None and (dates_only or (not n_not_midnight and first < last))
-        unparsed = rows.problem(f"NOT ({known})", "times that can be parsed", way_out=way_out, values="time")
+        given = "NOT coalesce(no_time, false)" if "no_time" in rows.columns else "true"
+        unparsed = rows.problem(
+            f"NOT ({known}) AND {given}", "times that can be parsed", way_out=way_out, values="time"
+        )
         return Times(local, utc, tuple(problems), tuple(notes), tuple(unparsed), dates_only, is_count)
 
     def _by_format(self, column: pd.Series) -> dict[str, np.ndarray]:
@@ -248,6 +259,8 @@ def _from_counts(rows: Rows, is_gps: bool) -> tuple[str, list[Problem], list[str
         way_out = "Divide the larger numbers, or read the rows of each unit alone"
         problems = [Problem("numbers since 1970 in one unit", found, way_out=way_out)]
         good = list(units)
+    if not is_gps:
+        notes += rounded_times(rows, f"CASE WHEN {fits[unit]} THEN CAST(floor({number} / {units[unit]}) AS BIGINT) END")
     cases = " ".join(f"WHEN {fits[name]} THEN CAST(floor({number} / {units[name]}) AS BIGINT)" for name in good)
     way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03"
     return f"CASE {cases} END", problems, notes, way_out

@@ -13,15 +13,15 @@ import pyarrow as pa
 from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CHECKIN_COLUMNS, Findings, code_checkins, rows_of_frame
+from ppmtf_jax.datasets.coordinates import suspicions
 from ppmtf_jax.datasets.database import Connection, database, room_of
 from ppmtf_jax.datasets.discretization import Discretization, PlacedVisits, Visits
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of
+from ppmtf_jax.datasets.rows import Rows
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
-from ppmtf_jax.datasets.tables import Rows
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
 from ppmtf_jax.runtime.devices import n_cores
 from ppmtf_jax.runtime.threads import in_order as in_threads
@@ -169,6 +169,7 @@ def to_traces(
         n_rows=coded.n_rows,
         n_users_read=len(user_ids),
         n_bad_rows=coded.n_bad,
+        n_without=coded.n_without,
         n_duplicates=n_duplicates,
         n_outside_box=n_left_out[OUTSIDE],
         n_few_users=n_left_out[FEW] + n_before - traces.n_events,

@@ -71,9 +71,10 @@ def test_without_a_zone_absolute_times_follow_utc():
         (["10", "9"], [9, 10]),
         (["10", "-9"], [-9, 10]),
         (["10", "09"], ["09", "10"]),
-        (["10", "9.0"], ["10", "9.0"]),
+        (["10", "9.0"], [9, 10]),
+        (["10", "9.5"], ["10", "9.5"]),
         (["10", "99999999999999999999"], ["10", "99999999999999999999"]),
-        (["NA", "null"], ["NA", "null"]),
+        (["nobody", "Nan"], ["Nan", "nobody"]),
     ],
 )
 def test_ids_keep_their_values(tmp_path, written, ids):
@@ -114,18 +115,18 @@ def test_hours_of_the_day_do_not_drift_over_the_year(tmp_path):
 
 def test_every_problem_of_a_table_at_once(tmp_path):
     # The header is row 1, and a blank line is a row as well.
-    text = HEADER + ROW + ",2024-13-01T00:00:00Z,abc,-74,a\n\n2,yesterday,139.7,35.6,\n3,,40,-274,b\n5,6\n"
+    text = HEADER + ROW * 4 + ",yesterday,1,1,a\n\n2,2024-13-01T00:00:00Z,abc,-74,a\n"
+    text += "2,yesterday,139.7,35.6,b\n3,,40,-274,b\n3,2024-01-01T08:00:00Z,40,-274,b\n5,6\n"
     assert problems_of(write(tmp_path, text)) == [
-        "expected 5 fields in every row of checkins.csv; found others (1 row), first: '5,6' (row 7).",
-        "expected times that can be parsed; found others (3 rows), first: '2024-13-01T00:00:00Z' (row 3), "
-        "'yesterday' (row 5), nothing (row 6). Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in "
-        "seconds since 1970, or tell how they are written, such as time_format='%d.%m.%Y %H:%M'",
-        "expected a user for every check-in; found missing ones (1 row), first: row 3.",
-        "expected a place for every check-in; found missing ones (1 row), first: row 5.",
-        "expected latitude as a number; found others (1 row), first: 'abc' (row 3).",
-        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7 (row 5). "
+        "expected 5 fields in every row of checkins.csv; found others (1 row), first: 2 (row 12).",
+        "expected times that can be parsed; found others (3 rows), first: 'yesterday' (row 6), "
+        "'2024-13-01T00:00:00Z' (row 8), 'yesterday' (row 9). Write times as 2012-04-03T18:00:00, "
+        "2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are written, "
+        "such as time_format='%d.%m.%Y %H:%M'",
+        "expected latitude as a number; found others (1 row), first: 'abc' (row 8).",
+        "expected latitude from -90 to 90 degrees; found others (1 row), first: row 9. "
         "Latitude and longitude are probably swapped",
-        "expected longitude from -180 to 180 degrees; found others (1 row), first: -274.0 (row 6).",
+        "expected longitude from -180 to 180 degrees; found others (1 row), first: row 11.",
     ]
 
 
@@ -195,7 +196,7 @@ def test_files_that_do_not_go_together(tmp_path):
 
 def test_bad_data_frames():
     frame = pd.DataFrame(
-        {"user": ["a", 1], "time": [None, "2024-01-01T08:00"], "latitude": [1, None], "longitude": [1, 2]}
+        {"user": ["a", 1], "time": ["noon", "2024-01-01T08:00"], "latitude": [1, "x"], "longitude": [1, 2]}
     )
     found = problems_of(frame.assign(place=["p", "q"]))
     assert [text.split(";")[0] for text in found] == [

@@ -298,16 +298,37 @@ def test_impossible_settings(settings, messages):
 
 
 def test_every_problem_of_a_table_is_listed_at_once():
-    frame = checkins([(None, "2024-01-01T08:00", None, 139.7), (1, None, "a", 35.7)], "user time place latitude")
+    frame = checkins(
+        [(1, "2024-01-01T08:00", "a", 139.7), (1, "2024-01-01T09:00", "a", 35.7)], "user time place latitude"
+    )
     frame["longitude"] = [35.7, 200.0]
     known = Problem("something", "something else")
     with pytest.raises(InputError) as error:
         run(frame, every_place(), subject="table", findings=Findings([known]))
-    assert str(error.value).splitlines()[0] == "table: 6 problems"
+    assert str(error.value).splitlines()[0] == "table: 3 problems"
     assert error.value.problems[0] == known
     found = [problem.found for problem in error.value.problems]
-    assert found == ["something else", "missing times", "missing ones", "missing ones", "others", "others"]
-    assert "a time for every check-in; found missing times (1 row), first: row 1" in str(error.value)
+    assert found == ["something else", "others", "others"]
+    assert "latitude from -90 to 90 degrees; found others (1 row), first: row 0" in str(error.value)
+
+
+def test_rows_that_lack_something_are_left_out_and_counted():
+    every = [("ann", "2024-01-01T08:00", "a"), (None, "2024-01-01T09:00", "a"), ("ann", None, "a")]
+    every += [("ann", "2024-01-01T10:00", None), ("ben", "2024-01-01T10:00", "a")]
+    frame = checkins([*every, *(("ben", f"2024-01-01T1{k}:00", "a") for k in range(1, 6))], "user time place")
+    traces, report = run(frame, every_place())
+    assert (traces.n_events, report.n_rows, report.n_bad_rows) == (7, 10, 0)
+    assert report.n_without == {"user": 1, "place": 1, "time": 1}
+    assert list(report.left_out()) == ["no user", "no place", "no time"]
+    # On a grid, no place is needed.
+    assert run(frame, every_place(BOX))[1].n_without == {"user": 1, "time": 1}
+
+
+def test_most_rows_that_lack_something_are_a_table_misread():
+    with pytest.raises(InputError) as error:
+        run(checkins([(None, "2024-01-01T09:00", "a")] * 2 + [("ann", "2024-01-01T09:00", "a")]), every_place())
+    (problem,) = error.value.problems
+    assert (problem.code, problem.found) == ("few-rows", "2 of 3, 2 without a user")
 
 
 @pytest.mark.parametrize(
@@ -395,7 +416,7 @@ def test_time_going_backwards_within_a_given_trace():
 
 def test_unknown_time_zone_is_listed_with_the_rest():
     with pytest.raises(InputError, match=r"2 problems[\s\S]*found 'Mars/Phobos'"):
-        discretize(checkins([(None, "2024-01-01", "a")]), every_place(), time_zone="Mars/Phobos")
+        discretize(checkins([(1, "2024-01-01", "a")]).assign(latitude=99), every_place(), time_zone="Mars/Phobos")
 
 
 # Weeks

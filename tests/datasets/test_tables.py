@@ -224,15 +224,15 @@ def test_bad_rows_are_left_out_where_that_is_asked_for_and_shown(tmp_path):
     path = written(tmp_path, text(TABLE) + text(TABLE, header=False) * 2 + BAD.split("\n", 4)[4])
     with pytest.raises(InputError) as error:
         read_checkins(path, time_zone="Europe/Paris")
-    assert len(error.value.problems) == 5
+    assert len(error.value.problems) == 4
     traces, report = read_checkins(path, time_zone="Europe/Paris", drop_bad_rows=True)
     assert traces.n_events == 3
-    assert (report.n_rows, report.n_bad_rows, report.n_same_instant) == (9 + 5, 5, 6)
-    assert report.n_rows == report.n_events + report.n_same_instant + report.n_bad_rows
+    assert (report.n_rows, report.n_bad_rows, report.n_without, report.n_same_instant) == (9 + 5, 4, {"user": 1}, 6)
+    assert report.n_rows == report.n_events + report.n_same_instant + report.n_bad_rows + 1
     rows = [note for note in report.notes if note.startswith("bad rows left out: expected")]
-    # The header is row 1, the bad ones are rows 11 to 15.
+    # The header is row 1, the bad ones are rows 11 to 15, of which row 12 has no user.
     assert [
-        row for row in range(11, 16) if not any(f"(row {row})" in note or f"row {row}." in note for note in rows)
+        row for row in (11, 13, 14, 15) if not any(f"(row {row})" in note or f"row {row}." in note for note in rows)
     ] == []
     assert "left out: bad rows" in str(report)
 
@@ -293,7 +293,7 @@ def test_rows_with_too_few_fields_in_a_file_of_latin_1(tmp_path):
     path = written(tmp_path, (text(TABLE) * 3 + "009;\u00e9\n").encode("latin-1"))
     with pytest.raises(InputError) as error:
         read_checkins(path, time_zone="Europe/Paris")
-    assert "first: '009;\u00e9' (row 13)" in str(error.value)
+    assert "first: 1 (row 13)" in str(error.value)
 
 
 def test_numbers_with_marks_for_thousands_are_no_degrees(tmp_path):
