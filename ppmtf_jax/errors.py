@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 N_EXAMPLES = 5
-MAX_QUOTED, MAX_NAMES = 40, 20
+MAX_QUOTED, MAX_ERROR, MAX_NAMES = 40, 200, 20
 # A number with a decimal mark and at most three digits before it may be a coordinate; dates and clocks are not.
-MAY_BE_COORDINATE = re.compile(r"(?<![\d.:/])\d{1,3}[.,]\d+(?![\d.:/])|°")
+MAY_BE_COORDINATE = re.compile(r"(?<![\d.])(?<!\d[:/])\d{1,3}[.,]\d+(?!\d|\.\d)|°")
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class NumericalError(PpmtfError, ArithmeticError):
     """A computation gave infinite or undefined numbers; the message says where and what to try."""
 
 
-def quoted(value: object, *, is_position: bool = False) -> str:
+def quoted(value: object, *, is_position: bool = False, at_most: int = MAX_QUOTED) -> str:
     """A value or a name of a table as a message shows it: short, and without the digits of what may be a position.
 
     Every message that shows content of a table takes it from here, since messages are copied into reports of errors.
@@ -172,6 +172,8 @@ def quoted(value: object, *, is_position: bool = False) -> str:
     ----------
     is_position : bool
         Whether the value comes from a column of coordinates; else its form decides.
+    at_most : int
+        Longer texts are cut off after this number of characters.
 
     Examples
     --------
@@ -183,8 +185,14 @@ def quoted(value: object, *, is_position: bool = False) -> str:
     text = str(value)
     if is_position or MAY_BE_COORDINATE.search(text):
         text = re.sub(r"\d", "#", text)
-    text = text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+    text = text if len(text) <= at_most else f"{text[:at_most]}..."
     return repr(text) if isinstance(value, str) else text
+
+
+def quoted_error(error: Exception) -> str:
+    """The text of another library's error, which may quote what it could not read, without longer numbers."""
+    text = re.sub(r"\d[\d.,]{2,}", "#", str(error))
+    return quoted(text, at_most=MAX_ERROR)[1:-1] or type(error).__name__
 
 
 def quoted_names(names: Iterable[object]) -> str:
@@ -196,7 +204,7 @@ def quoted_names(names: Iterable[object]) -> str:
     ('user, lat', 'u1, ##.#, #########')
     """
     texts = [str(name) for name in names]
-    no_names = [len(text) > (4 if text.isdecimal() else MAX_QUOTED) for text in texts[:MAX_NAMES]]
+    no_names = [len(text) > (MAX_QUOTED if re.search("[^\\W\\d_]", text) else 2) for text in texts[:MAX_NAMES]]
     shown = [quoted(text, is_position=is_none)[1:-1] for text, is_none in zip(texts, no_names, strict=False)]
     return ", ".join(shown) + (f" and {len(texts) - MAX_NAMES:,} others" if len(texts) > MAX_NAMES else "")
 

@@ -172,18 +172,18 @@ def longitude_near(longitude: Degrees, middle: Degrees) -> Degrees:
 
 
 def coordinate_problems(latitude: pd.Series, longitude: pd.Series, may_be_missing: bool = False) -> list[Problem]:
-    """Problems of coordinates in degrees: not numbers, out of range, probably swapped."""
-    problems = []
+    """Problems of coordinates in degrees: not numbers, out of range, probably swapped; they name rows, no positions."""
+    problems, row = [], np.array([f"row {label}" for label in latitude.index], object)
     for name, column, limit in (("latitude", latitude, 90), ("longitude", longitude, 180)):
         number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
         bad = ~np.isfinite(number)
         if may_be_missing:
             bad &= column.notna().to_numpy(bool)
-        problems += row_problems(bad, f"{name} as a number", values=column)
+        problems += row_problems(bad, f"{name} as a number", values=row)
         outside = np.isfinite(number) & (np.abs(number) > limit)
         swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
         way_out = "Latitude and longitude are probably swapped" if swapped else ""
-        problems += row_problems(outside, f"{name} from {-limit} to {limit} degrees", values=number, way_out=way_out)
+        problems += row_problems(outside, f"{name} from {-limit} to {limit} degrees", values=row, way_out=way_out)
     return problems
 
 

@@ -19,7 +19,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.checks import tidied_ids
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
+from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, plain
 from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
@@ -30,7 +30,7 @@ from ppmtf_jax.datasets.table_files import Part, Source, parts_of, paths_of
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.datasets.times import TimeReader, parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
-from ppmtf_jax.errors import InputError, Message, Problem, Setting, raise_any
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, quoted, raise_any
 
 # One column may give both a place and its category, or both a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
@@ -93,7 +93,8 @@ def read_checkins(
         and date (where the day is apart from the time). Whole numbers are positions from 0 in files without a header
         line. Columns that are not named are found by their common names, such as "lat", "venue_id" or "Breitengrad",
         and the report says which column was taken for what. With end_time and end_latitude, end_longitude (or
-        end_place), each row is a trip, whose start and end are two check-ins.
+        end_place), each row is a trip, whose start and end are two check-ins. With end_time alone, or a duration whose
+        name says its unit (duration_min), each row is a visit: a check-in at every instant from time to end_time.
     settings : CheckinsSettings
         All settings as one object.
     discretization : Discretization or SpacedTraces
@@ -158,7 +159,7 @@ def read_checkins(
     parts = parts_of(source, told, find, '"', subject)
     places = None if stations is None else _stations(stations, parts[0])
     with database() as connection:
-        rows, reader, first, found = loaded(lambda: _rows(connection, parts, told, settings, places))
+        rows, reader, first, found, are_visits = loaded(lambda: _rows(connection, parts, told, settings, places))
         of_ids, problems = tidied_ids(rows)
         notes, skipped = [*rows.notes, *of_ids, *found], [*rows.problems]
         if stations is not None:
@@ -195,7 +196,7 @@ def read_checkins(
             problems.append(Problem("times since 1970", found, way_out=way_out))
         findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
         sql = {"local": times.local, "utc": times.utc}
-        return to_traces(rows, times=sql, subject=subject, findings=findings, **options)
+        return to_traces(rows, times=sql, subject=subject, findings=findings, are_visits=are_visits, **options)
 
 
 DATA_SETS.register(
@@ -244,18 +245,25 @@ def _rows(
     told: Mapping[str, str | int],
     settings: CheckinsSettings,
     stations: pd.DataFrame | None,
-) -> tuple[Rows, TimeReader, pd.Series, list[str]]:
-    """All rows, with the two ends of a trip as two check-ins, the coordinates of stations, and the date of times.
+) -> tuple[Rows, TimeReader, pd.Series, list[str], bool]:
+    """All rows, with the two ends of a trip or visit as two check-ins, the coordinates of stations, and dates of times.
 
-    Also the reader of times, the table's first time (if any), and notes.
+    Also the reader of times, the table's first time (if any), notes, and whether rows are visits.
     """
-    types, notes = parts[0].types, []
+    types, notes = parts[0].types, list[str]()
     ends = _ends(types, told, stations is not None)
+    are_visits = not ends and not _is_start(parts[0]) and not {"end_time", "duration"}.isdisjoint(types)
     if ends:
         notes = ["each row is a trip: its start and its end are two check-ins"]
-    elif any(name in types for name in END_COLUMNS):
+    elif are_visits and "end_time" in types:
+        ends = {"end_time": "time"}
+    elif any(name in types for name in (*END_COLUMNS, "duration")):
         for part in parts:
             part.notes = [note for note in part.notes if " is taken for end_" not in note]
+        ignored = ", ".join(
+            quoted(parts[0].names.get(name, name)) for name in (*END_COLUMNS, "duration") if name in types
+        )
+        notes = [] if are_visits else [f"not used, since the position of the end is not known: {ignored}"]
     pieces = (table["time"].drop_null() for part in parts for _, table in part.pieces())
     first = next((times[:1].to_pandas() for times in pieces if len(times)), pd.Series(dtype=object))
     has_date = "date" not in types or not first.astype("str").str.match(TIME_OF_DAY, case=False).all()
@@ -264,11 +272,20 @@ def _rows(
 
     def prepare(_: Part, row: np.ndarray, table: pa.Table) -> tuple[np.ndarray, pa.Table]:
         start = table.drop_columns([name for name in END_COLUMNS if name in types])
+        if "duration" in types:
+            seconds = _seconds(start["duration"], parts[0].names.get("duration", "")) if are_visits else None
+            start = start.drop_columns(["duration"])
+            start = start if seconds is None else start.append_column("duration_s", seconds)
         if ends:
             end = table.drop_columns([own for own in ends.values() if own in types]).rename_columns(ends)
-            start, row = pa.concat_tables([start, end.select(start.column_names)]), np.append(row, row + END_ROWS)
+            row = np.append(row, row + END_ROWS)
+            try:
+                start = pa.concat_tables([start, end.select(start.column_names)], promote_options="permissive")
+            except pa.ArrowException:
+                found = f"{types['time']} and {types['end_time']}"
+                raise InputError("columns", [Problem("beginnings and ends of one type", found)]) from None
         if stations is not None:
-            place = start["place"].to_pandas(integer_object_nulls=True).astype("str").str.strip()
+            place = _station_ids(start["place"].to_pandas(integer_object_nulls=True))
             at = pd.Index(stations["place"]).get_indexer(place)
             names = [name for name in PLACE_COLUMNS[1:] if name in stations]
             found: dict[str, Any] = {name: stations[name].array.take(at, allow_fill=True) for name in names}
@@ -285,12 +302,26 @@ def _rows(
         return row, start
 
     reader = TimeReader(settings.time_format)
-    return Rows(connection, parts, prepare, reader.add), reader, first, notes
+    return Rows(connection, parts, prepare, reader.add), reader, first, notes, are_visits
 
 
 def _may_be_utc(first: pd.Series) -> bool:
     """Whether the first time of a table is a date and time, read as UTC if it has no offset."""
     return not is_numeric_dtype(first.dtype) and not parse_times(first, "UTC", times_in="UTC").problems
+
+
+def _is_start(part: Part) -> bool:
+    """Whether positions are those of the starts of trips, as their names say."""
+    names = [plain(part.names.get(name, "")) for name in ("latitude", "place")]
+    return any(re.match("start|pickup|origin|from|pulocation", name) for name in names)
+
+
+def _seconds(column: pa.ChunkedArray, name: str) -> pa.Array:
+    """Durations in seconds, from a column whose name says the unit."""
+    unit = re.search("h|min|dwell$", plain(name).removeprefix("minimum"))
+    factor = 1 if unit is None else 3600 if unit.group() == "h" else 60
+    number = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return pa.array(factor * number, from_pandas=True)
 
 
 def _ends(types: Mapping[str, Any], told: Mapping[str, str | int], has_stations: bool) -> dict[str, str]:
@@ -299,7 +330,7 @@ def _ends(types: Mapping[str, Any], told: Mapping[str, str | int], has_stations:
     needed = ["end_time", *([] if has_stations else ["end_latitude", "end_longitude"])]
     needed += ["end_place"] if has_stations or "place" in types else []
     missing = [name for name in needed if name not in ends]
-    if missing and any(name in told for name in ends):
+    if missing and any(name in told for name in ends if name != "end_time"):
         raise InputError("columns", [Problem(f"{', '.join(needed)} for the ends of trips", f"no {missing[0]}")])
     return {} if missing else {name: name.removeprefix("end_") for name in ends}
 
@@ -313,11 +344,16 @@ def _stations(source: Source, checkins: Part) -> pd.DataFrame:
             way_out = "Its name may be place_id, station_id, tower_id or cell_id"
             problems.append(Problem(f"a column of places in {what}", "none", way_out=way_out))
     raise_any(name, problems)
-    known = stations["place"].astype("str")
+    known = _station_ids(stations["place"])
     if known.duplicated().any():
         twice = known[known.duplicated()].unique()
-        raise InputError(name, [Problem("each place once", "several rows", len(twice), tuple(twice[:5]))])
+        raise InputError(name, [Problem("each place once", "several rows", len(twice), tuple(map(quoted, twice[:5])))])
     return stations.assign(place=known)
+
+
+def _station_ids(column: pd.Series) -> pd.Series:
+    """Ids as texts that can be compared: 7.0 of one table is 7 of the other."""
+    return column.astype("str").str.strip().str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
 
 
 def _name(source: Source) -> str:

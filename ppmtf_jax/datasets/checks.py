@@ -72,7 +72,7 @@ def tidied_ids(rows: Rows) -> tuple[list[Finding], list[Problem]]:
         if n_decimal and is_text(codes.type):
             text = f"{n_decimal:,} values of {name} are whole numbers with decimals, such as 7.0: they are read as 7"
             notes.append(Finding(text, code="decimal-ids", n_rows=n_decimal))
-        n_rounded = _n_rounded(codes.distinct())
+        n_rounded = _n_rounded(codes.values(as_numbers=True))
         if n_rounded:
             text = (
                 f"all {n_rounded:,} long numbers of {name} are rounded, as a spreadsheet rounds them: several may have "

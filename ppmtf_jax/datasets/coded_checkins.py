@@ -14,7 +14,7 @@ from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.datasets.checks import ID_NAMES, bad_rows, unknown_rows
 from ppmtf_jax.datasets.codes import in_order
 from ppmtf_jax.datasets.database import Connection
-from ppmtf_jax.datasets.rows import Rows
+from ppmtf_jax.datasets.rows import IS_BEGINNING, Rows
 from ppmtf_jax.datasets.table_files import parts_of
 from ppmtf_jax.errors import N_EXAMPLES, Finding, InputError, Message, Problem, Setting, quoted, raise_any
 
@@ -79,26 +79,29 @@ def code_checkins(
     findings: Findings = Findings(),
     drop_bad_rows: bool = False,
     as_table: bool = False,
+    are_visits: bool = False,
 ) -> CheckIns:
     """Check and code rows, whose times are SQL; all problems are one `InputError`, see `discretize`.
 
     `as_table`: make `checkins` a table, because the caller will change it. Otherwise it may be a view.
     """
     problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
-    n_read = rows.one("SELECT count(*) FROM raw")[0]
+    is_counted = IS_BEGINNING if are_visits else "true"
+    n_read = rows.one(f"SELECT count(*) FROM raw WHERE {is_counted}")[0]
     if not n_read:
         raise InputError(subject, [*findings.skipped, *problems, Problem("at least one check-in", "none")])
     rows.connection.execute(
         f"CREATE OR REPLACE VIEW every_row AS SELECT *, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s FROM raw"
     )
-    n_without, known = _known_rows(rows, unknown_rows(rows, needs_places, has_bad_times=bool(findings.untimed)))
+    unknown = unknown_rows(rows, needs_places, has_bad_times=bool(findings.untimed))
+    n_without, known = _known_rows(rows, unknown, is_counted)
     rows.connection.execute(f"CREATE OR REPLACE VIEW timed AS SELECT * FROM every_row WHERE {known}")
     kinds, notes = bad_rows(rows, findings.untimed)
     of_rows, n_bad = [problem for problem, _ in kinds], 0
     bad = " OR ".join(["false", *(f"({where})" for _, where in kinds)])
     n_rows = n_read + sum(problem.n_rows for problem in findings.skipped)
     if drop_bad_rows:
-        n_bad = rows.one(f"SELECT count(*) FROM timed WHERE {bad}")[0] + n_rows - n_read
+        n_bad = rows.one(f"SELECT count(*) FROM timed WHERE ({bad}) AND {is_counted}")[0] + n_rows - n_read
         left_out = [replace(problem, way_out="") for problem in (*findings.skipped, *of_rows)]
         notes += [Finding(f"bad rows left out: {each}", code=each.code, n_rows=each.n_rows) for each in left_out]
     else:
@@ -123,20 +126,21 @@ def code_checkins(
     same, least, most = rows.one("SELECT bool_and(latitude = longitude), min(latitude), max(latitude) FROM checkins")
     if same and least < most:
         problems.append(Problem("latitude and longitude", "the same numbers in both", n_read))
-    problems += _backward_problems(rows, ids) if "trace" in rows.columns else []
+    problems += _backward_problems(rows, ids, is_counted) if "trace" in rows.columns else []
     raise_any(subject, problems)
     return CheckIns(rows, ids, orders, n_rows, n_bad, n_without, notes)
 
 
-def _known_rows(rows: Rows, unknown: dict[str, str]) -> tuple[dict[str, int], str]:
+def _known_rows(rows: Rows, unknown: dict[str, str], is_counted: str) -> tuple[dict[str, int], str]:
     """How many rows lack what, each counted once, and SQL of the others."""
     names, conditions = list(unknown), list(unknown.values())
     cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
-    query = f"SELECT kind, count(*) FROM (SELECT CASE {cases} END AS kind FROM every_row) WHERE kind >= 0 GROUP BY 1"
+    kinds = f"SELECT CASE {cases} END AS kind FROM every_row WHERE {is_counted}"
+    query = f"SELECT kind, count(*) FROM ({kinds}) WHERE kind >= 0 GROUP BY 1"
     found = dict(rows.connection.execute(query).fetchall())
     n_without = {names[kind]: found[kind] for kind in sorted(found)}
     is_known = " AND ".join(f"NOT coalesce({where}, false)" for where in conditions)
-    return n_without, is_known if n_without else "true"
+    return n_without, is_known if n_without or is_counted != "true" else "true"
 
 
 def _code(
@@ -173,20 +177,21 @@ def _code(
             ids[name] = found.to_numpy(np.uint64 if is_large else np.int64)
         else:
             ids[name] = found.to_numpy(object)
+    duration = ", duration_s" if "duration_s" in rows.columns else ""
     rows.connection.execute(
         f"CREATE OR REPLACE {'TABLE' if anew else 'VIEW'} checkins AS "
-        f"SELECT row, {', '.join(columns)}, latitude, longitude, local_s, utc_s FROM good{joins}"
+        f"SELECT row, {', '.join(columns)}, latitude, longitude, local_s, utc_s{duration} FROM good{joins}"
     )
     if anew:
         rows.connection.execute("DROP TABLE raw")  # its memory and its disk are needed for what follows
     return ids, orders
 
 
-def _backward_problems(rows: Rows, ids: dict[str, np.ndarray]) -> list[Problem]:
+def _backward_problems(rows: Rows, ids: dict[str, np.ndarray], is_counted: str) -> list[Problem]:
     """A problem if time decreases from one row of a given trace to the next row."""
     trace = "OVER (PARTITION BY user, trace ORDER BY row)"
     before = f"SELECT *, lag(utc_s) {trace} AS utc_before, lag(local_s) {trace} AS local_before FROM checkins"
-    back = f"FROM ({before}) WHERE utc_s < utc_before"
+    back = f"FROM ({before} WHERE {is_counted}) WHERE utc_s < utc_before"
     n_back = rows.one(f"SELECT count(*) {back}")[0]
     if not n_back:
         return []

@@ -6,10 +6,10 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from ppmtf_jax.errors import Message, Problem, Setting
+from ppmtf_jax.errors import Message, Problem, Setting, quoted, quoted_names
 
 NEEDED_COLUMNS = ("user", "time", "latitude", "longitude")
-OPTIONAL_COLUMNS = ("place", "category", "trace", "date")
+OPTIONAL_COLUMNS = ("place", "category", "trace", "date", "duration")
 END_COLUMNS = ("end_time", "end_latitude", "end_longitude", "end_place")
 
 
@@ -24,8 +24,9 @@ COMMON_NAMES = {
     role: [plain(name) for name in names.split()]
     for role, names in {
         "user": "user userid uid usr username person personid individual individualid agent agentid device deviceid "
-        "who benutzer benutzerid nutzer nutzerid utilisateur utilisateurid idutilisateur usager usuario usuarioid "
-        "idusuario utente utenteid idutente utilizador ユーザー ユーザーid ユーザ ユーザid 利用者 利用者id",
+        "who mmsi imei imsi msisdn subscriber subscriberid taxiid vehicleid benutzer benutzerid nutzer nutzerid "
+        "utilisateur utilisateurid idutilisateur usager usuario usuarioid idusuario utente utenteid idutente "
+        "utilizador ユーザー ユーザーid ユーザ ユーザid 利用者 利用者id",
         "time": "time timestamp datetime utctime utctimestamp utcdatetime timeutc localtime localdatetime "
         "checkintime checkinat createdat when epoch unixtime starttime startedat startdatetime pickuptime "
         "pickupdatetime gpstime tpeppickupdatetime departuretime zeit zeitpunkt zeitstempel uhrzeit datumzeit "
@@ -38,21 +39,35 @@ COMMON_NAMES = {
         "startlongitude startlon startlng pickuplongitude startstationlongitude originlongitude originlon "
         "längengrad laengengrad geolänge länge laenge longitud longitudine 経度",
         "place": "place placeid venueid poiid locationid spotid venue poi location spot station stationid tower "
-        "towerid cell cellid startstationid startstation pulocationid ort ortid ortsid standort lieu lieuid idlieu "
-        "lugar lugarid idlugar luogo luogoid idluogo local 場所 地点 施設",
+        "towerid antenna antennaid bts btsid cell cellid startstationid startstation pulocationid ort ortid ortsid "
+        "standort lieu lieuid idlieu lugar lugarid idlugar luogo luogoid idluogo local 場所 地点 施設",
         "category": "category venuecategory venuecategoryname poicategory poicat categoryname catname kategorie "
         "catégorie categoría カテゴリ カテゴリー",
         "trace": "trace traceid trajectory trajectoryid trajid trip tripid fahrt fahrtid trajet trajetid viaje "
         "viajeid viaggio viagem viagemid",
         "date": "date day localdate utcdate datum tag jour fecha día giorno data dia 日付 年月日",
+        "duration": "durations durationsec durationsecs durationseconds stayseconds dwellseconds durationmin "
+        "durationmins durationminutes stayminutes dwellminutes minimumdwell durationh durationhour durationhours",
         "weight": "weight weights gewicht poids peso 重み",
         "end_time": "endtime endedat enddatetime dropofftime dropoffdatetime tpepdropoffdatetime stoptime "
-        "arrivaltime endzeit heurefin horafin orafine",
+        "arrivaltime finishedat departuretime departedat leavetime leftat checkouttime endzeit heurefin horafin "
+        "orafine",
         "end_latitude": "endlatitude endlat dropofflatitude endstationlatitude destinationlatitude destlat",
         "end_longitude": "endlongitude endlon endlng dropofflongitude endstationlongitude destinationlongitude destlon",
         "end_place": "endplace endstationid endstation dolocationid",
     }.items()
 }
+# The beginning and the end of a visit, where a row has one position.
+VISIT_TIMES = (
+    ("arrivaltime", "departuretime"), ("arrival", "departure"), ("arrivedat", "departedat"), ("arrivedat", "leftat"),
+    ("startedat", "finishedat"), ("startedat", "endedat"), ("starttime", "endtime"), ("starttime", "stoptime"),
+    ("startdatetime", "enddatetime"), ("start", "end"), ("start", "stop"), ("begin", "end"), ("begintime", "endtime"),
+    ("checkin", "checkout"), ("checkintime", "checkouttime"), ("entrytime", "exittime"), ("entry", "exit"),
+    ("entertime", "leavetime"), ("timein", "timeout"), ("beginn", "ende"), ("startzeit", "endzeit"), ("von", "bis"),
+    ("ankunft", "abfahrt"), ("heuredebut", "heurefin"), ("debut", "fin"), ("inicio", "fin"), ("inizio", "fine"),
+)  # fmt: skip
+# Columns that say how long something lasted, and not in which unit.
+NO_UNIT = ("duration", "dwelltime", "dwell", "staytime", "stayduration", "visitduration")
 # If several columns can have one of these roles, the user must choose: they may show the times of different clocks.
 CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 
@@ -78,7 +93,13 @@ def choose_columns(
             position[role] = same[0]
         else:
             missing.append(str(name))
-    for role in find:
+    if "time" in find and "end_time" in find:
+        begin, end = _visit_times(names, simple)
+        if begin >= 0:
+            position |= {"time": begin, "end_time": end}
+            taken = f"columns {names[begin]!r} and {names[end]!r} are taken for time and end_time"
+            notes["time"] = taken
+    for role in [role for role in find if role not in position]:
         common = COMMON_NAMES[role]
         # Free columns that can have this role, the most probable first.
         free = [k for k in range(len(names)) if k not in position.values() and simple[k] in common]
@@ -89,7 +110,7 @@ def choose_columns(
         rivals = ranked if role in CHOSEN_BY_ITS_OWNER and not is_exact else same
         if len(rivals) > 1:
             way_out = Message("Tell which it is, such as ", Setting("columns", {role: str(names[rivals[0]])}))
-            several = ", ".join(repr(names[k]) for k in rivals)
+            several = ", ".join(quoted(str(names[k])) for k in rivals)
             problems.append(Problem(f"one column that can be the {role}", several, way_out=way_out))
         elif ranked:
             position[role] = ranked[0]
@@ -104,16 +125,29 @@ def choose_columns(
         position["time"] = position.pop("date")
         notes.pop("date", None)
         notes["time"] = f"column {names[position['time']]!r} is taken for time"
+    without_unit = [name for name, plain_name in zip(names, simple, strict=True) if plain_name in NO_UNIT]
+    if "duration" in find and without_unit and "duration" not in position and "end_time" not in position:
+        way_out = "its name does not say the unit; call it duration_s, duration_min or duration_h if rows are visits"
+        notes["duration"] = f"column {without_unit[0]!r} is not used: {way_out}"
     if missing:
         problems.append(_missing(names, [*columns, *find], columns, missing))
     return position, list(notes.values()), problems
+
+
+def _visit_times(names: Sequence[object], simple: Sequence[str]) -> tuple[int, int]:
+    """Where the beginning and the end of visits are; -1 where rows are not visits."""
+    of_trips = {name for role in ("end_latitude", "end_longitude", "end_place") for name in COMMON_NAMES[role]}
+    if not of_trips.isdisjoint(simple) or not {"time", "timestamp"}.isdisjoint(map(str, names)):
+        return -1, -1
+    pairs = [(simple.index(begin), simple.index(end)) for begin, end in VISIT_TIMES if {begin, end} <= set(simple)]
+    return pairs[0] if pairs else (-1, -1)
 
 
 def _missing(
     names: Sequence[object], roles: Sequence[str], columns: Mapping[str, str | int], missing: Sequence[str]
 ) -> Problem:
     texts = [str(name) for name in names]
-    header = f"columns {', '.join(texts)}" if texts else "no columns"
+    header = f"columns {quoted_names(names)}" if texts else "no columns"
     tell = f"Missing: {', '.join(missing)}. Tell which column is which, such as "
     way_out = Message(tell, Setting("columns", {"user": "uid"}))
     if any(re.fullmatch(r"[+-]?\d+([.,]\d*)?", text) for text in texts):

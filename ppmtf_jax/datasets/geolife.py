@@ -28,7 +28,7 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted, quoted_error, raise_any
 
 TIME_ZONE = "Asia/Shanghai"
 BEIJING = (39.7, 40.2, 116.1, 116.7, 16, 16)
@@ -155,7 +155,7 @@ def _plt_files(path: Path) -> Iterator[_PltFile]:
         if isinstance(error, InputError):
             raise
         expected = "a folder with PLT files, or a tar or zip archive of it"
-        raise InputError(str(path), [Problem(expected, str(error) or type(error).__name__)]) from error
+        raise InputError(str(path), [Problem(expected, quoted_error(error))]) from None
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -247,7 +247,9 @@ def _problems(names: list[str], headless: list[str], damaged: pd.DataFrame | Non
     if damaged is not None and len(damaged):
         by_file = damaged.groupby("file").agg(n=("text", "size"), number=("number", "first"), text=("text", "first"))
         worst = by_file.sort_values("n", ascending=False, kind="stable")[:N_EXAMPLES].itertuples()
-        examples = tuple(f"{names[k]} has {n} (line {number} {text[:80]!r})" for k, n, number, text in worst)
+        examples = tuple(
+            f"{names[k]} has {n} (line {number} {quoted(text, is_position=True)})" for k, n, number, text in worst
+        )
         expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
         way_out = "Take these lines out, or get the files again"
         problems.append(Problem(expected, f"others in {len(by_file)} files", len(damaged), examples, way_out))

@@ -25,7 +25,7 @@ from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import InputError, Problem, raise_any, row_problems
+from ppmtf_jax.errors import InputError, Problem, quoted_error, raise_any, row_problems
 
 # Monday of the week in which the check-ins begin.
 FIRST_MONDAY = np.datetime64("2012-04-02T00:00:00", "s")
@@ -268,9 +268,9 @@ def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.n
             fields = io.loadmat(stream)
     except FileNotFoundError as error:
         raise InputError(str(file), [Problem("a file to read", "no such file")]) from error
-    except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
+    except (OSError, ValueError, TypeError, IndexError, NotImplementedError, MatReadError) as error:
         expected, way_out = "a MATLAB 5 file, dataset_connected_<city>.mat", "Tables are read by `lbsn2vec-table`"
-        raise InputError(str(file), [Problem(expected, str(error), way_out=way_out)]) from error
+        raise InputError(str(file), [Problem(expected, quoted_error(error), way_out=way_out)]) from None
     missing = [name for name in (*CITY_FIELDS, graph) if name not in fields]
     if missing:
         raise InputError(str(file), [Problem(f"arrays named {', '.join(missing)}", "none")])

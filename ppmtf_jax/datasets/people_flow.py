@@ -16,7 +16,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.tables import whole_numbers
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, quoted_error, raise_any
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Settings
 
@@ -96,7 +96,7 @@ def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarra
         try:
             factors[name] = np.loadtxt(found[0], delimiter=",", ndmin=2)
         except (OSError, ValueError, EOFError, zlib.error) as error:
-            problems.append(Problem(f"a table of numbers in {found[0].name}", str(error)))
+            problems.append(Problem(f"a table of numbers in {found[0].name}", quoted_error(error)))
     raise_any(str(folder), problems)
     return factors
 

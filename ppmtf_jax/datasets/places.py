@@ -16,7 +16,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.database import Connection, number
 from ppmtf_jax.datasets.tables import read_columns
-from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples, raise_any
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples, quoted, raise_any
 from ppmtf_jax.settings import Count, Settings
 
 Number = int | float
@@ -302,7 +302,7 @@ def _goes_to_given(
         place = of_id[codes]
     if (place < 0).all():
         way_out = Message("Or move check-ins to the nearest place: ", Setting("other_places", "nearest"))
-        some = [ids[code] for code in checkins.in_order["place"][:5]]
+        some = [quoted(ids[code]) for code in checkins.in_order["place"][:5]]
         problem = Problem("check-ins at the places of the table", "none", 0, first_examples(some), way_out)
         raise InputError("places", [problem])
     return table, _Goes(place, np.where(place < 0, BEYOND, 0), moved_km)

@@ -22,6 +22,7 @@ ID_COLUMNS = ("user", "place", "end_place", "category", "trace", "friend")
 # The positions of the rows of a file begin this many rows after those of the file before. The end of a trip is at the
 # position of its start plus `END_ROWS`.
 FILE_ROWS, END_ROWS = 2**40, 2**39
+IS_BEGINNING = f"row % {FILE_ROWS} < {END_ROWS}"
 ROWS_AT_A_TIME = 2**20
 
 Item = TypeVar("Item")
@@ -98,7 +99,7 @@ class Rows:
         file, position = divmod(position, FILE_ROWS)
         part = self.parts[file]
         of_file = f" of {part.file}" if len(self.parts) > 1 else ""
-        return f"row {part.label(position % END_ROWS)}{of_file}"
+        return f"row {quoted(str(part.label(position % END_ROWS)))[1:-1]}{of_file}"
 
     def ids(self, name: str) -> pa.Array:
         """The value of each code in a column of ids, as whole numbers if text files write all of them so."""
@@ -193,7 +194,7 @@ def _known(table: pa.Table) -> pa.Table:
     """A table in which texts that stand for nothing, and numbers that are none, are missing."""
     for k, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if is_text(column.type):
-            unknown = arrow.call_function("is_in", [column], arrow.SetLookupOptions(pa.array(UNKNOWN_WORDS)))
+            unknown = arrow.call_function("is_in", [column], arrow.SetLookupOptions(pa.array(["", *UNKNOWN_WORDS])))
         elif pa.types.is_floating(column.type):
             unknown = arrow.call_function("is_nan", [column])
         else:

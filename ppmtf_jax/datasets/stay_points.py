@@ -11,8 +11,9 @@ import pandas as pd
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.datasets.database import Connection
+from ppmtf_jax.datasets.rows import END_ROWS, IS_BEGINNING
 from ppmtf_jax.datasets.times import local_times
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Finding, InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Positive, Settings
 
 N_AT_A_TIME = 256
@@ -116,15 +117,57 @@ def stays_as_checkins(
     """
     fixes = connection.sql("SELECT * FROM checkins ORDER BY user, trace, utc_s, row").df()
     stays = _stays(fixes, settings)
-    arrival, departure = stays["arrival"], stays["departure"]
-    n_stays, what = len(arrival), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
+    n_stays, what = len(stays["arrival"]), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
     if not n_stays:
         way_out = "Ask for a shorter stay or a larger distance, or leave stay points out"
         raise InputError(subject, [Problem(f"a stay of {what}", f"none in {len(fixes):,} fixes", way_out=way_out)])
+    of_stay = fixes.iloc[stays["fix"]].assign(latitude=stays["latitude"], longitude=stays["longitude"])
+    _put_presences(connection, of_stay, stays["arrival"], stays["departure"], time_zone, repeat_s)
+    return f"{len(fixes):,} fixes became {n_stays:,} stays of {what} at least"
+
+
+def visits_as_checkins(connection: Connection, time_zone: str, repeat_s: int | None, subject: str) -> Finding:
+    """Put the visits of the table `checkins`, whose ends are rows or durations, into their place, as of stays."""
+    columns = [name for name, *_ in connection.execute("DESCRIBE checkins").fetchall()]
+    duration = "CAST(utc_s + duration_s AS BIGINT)" if "duration_s" in columns else "NULL"
+    ends = f"SELECT row - {END_ROWS} AS row, utc_s AS end_s FROM checkins WHERE NOT {IS_BEGINNING}"
+    visits = connection.sql(
+        f"SELECT {', '.join(name for name in columns if name != 'duration_s')}, coalesce(end_s, {duration}) AS end_s "
+        f"FROM (SELECT * FROM checkins WHERE {IS_BEGINNING}) LEFT JOIN ({ends}) USING (row) ORDER BY row"
+    ).df()
+    arrival = visits["utc_s"].to_numpy(np.int64)
+    departure = visits.pop("end_s").fillna(visits["utc_s"]).to_numpy(np.int64)
+    is_backward = departure < arrival
+    n_backward = int(is_backward.sum())
+    if 2 * n_backward > len(visits):
+        way_out = Message(
+            "Name the columns the other way round, such as ", Setting("columns", {"end_time": "departure"})
+        )
+        problem = Problem(
+            "visits that end after they begin", "others", n_backward, way_out=way_out, code="backward-visits"
+        )
+        raise InputError(subject, [problem])
+    departure = np.where(is_backward, arrival, departure)
+    n_presences = _put_presences(connection, visits, arrival, departure, time_zone, repeat_s)
+    backward = f"; {n_backward:,} end before they begin, and count at their beginning" if n_backward else ""
+    text = f"each row is a visit: {len(visits):,} visits are {n_presences:,} check-ins, at each instant{backward}"
+    return Finding(text, code="visits", n_rows=len(visits))
+
+
+def _put_presences(
+    connection: Connection,
+    stays: pd.DataFrame,
+    arrival: np.ndarray,
+    departure: np.ndarray,
+    time_zone: str,
+    repeat_s: int | None,
+) -> int:
+    """Make `checkins` of the instants that stays cover, see `stays_as_checkins`; the number of these instants."""
 
     def local_of(utc_s: np.ndarray) -> np.ndarray:
         return local_times(pd.DatetimeIndex(utc_s.astype("datetime64[s]")), time_zone)
 
+    n_stays = len(stays)
     stay, utc_s = np.arange(n_stays), arrival
     if repeat_s is not None:
         stay, later_s = begun_instants(local_of(arrival).astype(np.int64), departure - arrival, repeat_s)
@@ -135,12 +178,11 @@ def stays_as_checkins(
         instant = local_of(utc_s).astype(np.int64) // repeat_s
         once = ~pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
         stay, utc_s = stay[once], utc_s[once]
-    means = {name: stays[name][stay] for name in ("latitude", "longitude")}
     local_s = local_of(utc_s).astype(np.int64)
-    found = fixes.iloc[stays["fix"][stay]].assign(**means, local_s=local_s, utc_s=utc_s, row=np.arange(len(stay)))
+    found = stays.iloc[stay].assign(local_s=local_s, utc_s=utc_s, row=np.arange(len(stay)))
     connection.register("found_stays", found)
     connection.execute("CREATE OR REPLACE TABLE checkins AS SELECT * FROM found_stays")
-    return f"{len(fixes):,} fixes became {n_stays:,} stays of {what} at least"
+    return len(stay)
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:

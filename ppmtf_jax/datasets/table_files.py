@@ -33,7 +33,7 @@ from ppmtf_jax.datasets.text_files import (
     opened,
     parse,
 )
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted, quoted_error, raise_any
 
 COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
 DECIMAL_COMMA = r"[+-]?\d+(,\d*)?"
@@ -144,7 +144,8 @@ def readable(path: Path) -> Iterator[None]:
         raise InputError(str(path), [Problem("a file to read", "no such file")]) from error
     except UNREADABLE as error:
         expected = "a readable CSV, TSV, JSON, Excel or Parquet file, plain, gzipped or zipped"
-        raise InputError(str(path), [Problem(expected, str(error) or type(error).__name__)]) from error
+        # Errors of parsers quote what they parsed.
+        raise InputError(str(path), [Problem(expected, quoted_error(error))]) from None
 
 
 def paths_of(source: Files) -> list[Path]:
@@ -214,7 +215,7 @@ def as_arrow(column: pd.Series, name: str) -> tuple[pa.Array | pa.ChunkedArray, 
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     kinds = {type(value).__name__: value for value in column.dropna()}
-    examples = ", ".join(f"{value!r} ({kind})" for kind, value in kinds.items())
+    examples = ", ".join(f"{quoted(value, is_position=name in COORDINATES)} ({kind})" for kind, value in kinds.items())
     problem = Problem(f"ids of one type in '{name}'", f"several: {examples}")
     if len(kinds) == 1:
         problem = Problem(f"texts or numbers in '{name}'", f"values such as a {next(iter(kinds))}")

@@ -36,7 +36,10 @@ _MONTH = (
 _WEEKDAY = rb"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+"
 _CLOCK = (rb"(?P<H>99?)(?::(?P<M>99)(?::(?P<S>99)(?:[.,]9+)?)?)?", rb"(?P<H>99)(?P<M>99)(?:(?P<S>99)(?:[.,]9+)?)?")
 _AM_PM = rb"(?:" + _SPACE + rb"*(?P<half>[ap])\.?m\.?)?"
-_OFFSET = rb"(?:\s?(?:(?:utc|gmt)?(?P<sign>[+-]|\xe2\x88\x92)(?P<oh>99?)(?::?(?P<om>99))?|(?P<zero>z|utc|gmt)))?"
+_OFFSET = (
+    rb"(?:\s?(?:(?:utc|gmt)?(?P<sign>[+-]|\xe2\x88\x92)(?P<oh>99?)(?::?(?P<om>99))?(?:\s[a-z]{3,5})?|"
+    rb"(?P<zero>z|utc|gmt)))?"
+)
 _DATES = (
     rb"(?P<Y>9999)(?P<mark>[-/.])(?P<m>99?)(?P=mark)(?P<d>99?)",
     rb"(?P<Y>9999)(?P<m>99)(?P<d>99)",

@@ -21,7 +21,7 @@ from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPla
 from ppmtf_jax.datasets.report import ImportReport, counts_of
 from ppmtf_jax.datasets.rows import Rows
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
-from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
+from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins, visits_as_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
 from ppmtf_jax.runtime.devices import n_cores
 from ppmtf_jax.runtime.threads import in_order as in_threads
@@ -122,8 +122,12 @@ def to_traces(
     drop_repeated: bool = False,
     drop_bad_rows: bool = False,
     stay_points: StayPoints | None = None,
+    are_visits: bool = False,
 ) -> tuple[Traces, ImportReport]:
-    """`discretize` of the rows in a database; `times` are the SQL of their local and utc times."""
+    """`discretize` of the rows in a database; `times` are the SQL of their local and utc times.
+
+    With `are_visits`, each row has its beginning in `rows`, and perhaps its end, as of `END_ROWS`, or a duration.
+    """
     on_grid, given = (isinstance(discretization.places, kind) for kind in (GridPlaces, GivenPlaces))
     min_users, others = 1 if given else discretization.min_users_per_place, discretization.other_places
     needs_places = not (on_grid or (given and others == "nearest"))
@@ -132,11 +136,13 @@ def to_traces(
         problem = Problem("a grid, since stay points have no place ids", "places with ids", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
     how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows} | dict(times)
-    how["as_table"] = stay_points is not None or drop_repeated
+    how |= {"as_table": stay_points is not None or drop_repeated or are_visits, "are_visits": are_visits}
     coded = code_checkins(rows, time_zone, subject=subject, findings=findings, **how)
     user_ids, notes, connection = coded.ids["user"], [*findings.notes, *coded.notes], rows.connection
+    repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
+    if are_visits:
+        notes.append(visits_as_checkins(connection, time_zone, repeat_s, subject))
     if stay_points is not None:
-        repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
         notes.append(stays_as_checkins(connection, stay_points, time_zone, repeat_s, subject))
     n_duplicates = _drop_repeated(rows) if drop_repeated else 0
     assigned = assign_places(coded, discretization.places, min_users, others)

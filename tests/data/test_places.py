@@ -36,10 +36,10 @@ def test_places_keep_their_order_and_ids():
 def test_every_problem_of_a_place_table_at_once():
     frame = pd.DataFrame({"place": ["a", "a", None], "latitude": [139.7, "x", 3], "longitude": [35.6, 200, 3]})
     assert problems_of(frame) == [
-        "expected latitude as a number; found others (1 row), first: x.",
-        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7. "
+        "expected latitude as a number; found others (1 row), first: row 1.",
+        "expected latitude from -90 to 90 degrees; found others (1 row), first: row 0. "
         "Latitude and longitude are probably swapped",
-        "expected longitude from -180 to 180 degrees; found others (1 row), first: 200.0.",
+        "expected longitude from -180 to 180 degrees; found others (1 row), first: row 1.",
         "expected every place once; found repeated place ids (1 row), first: a.",
         "expected an id for every place; found missing ids (1 row).",
     ]

@@ -95,7 +95,7 @@ def test_lines_are_numbered_as_in_the_file(tmp_path):
     # Each third note adds a line; row 20 is followed by a blank line, row 40 by one of two fields.
     expected = [2 + k + -(-k // 3) + (k >= 20) + (k >= 40) for k in range(60)]
     assert frame.index.tolist() == expected
-    assert f"'u1,noon' (row {expected[40] - 1})" in problems[0].examples
+    assert f"2 (row {expected[40] - 1})" in problems[0].examples
 
 
 def big_table(path: Path) -> Path:

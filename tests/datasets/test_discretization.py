@@ -360,7 +360,10 @@ def test_bad_tables(frame, discretization, message):
 def test_most_rows_would_be_in_the_box_if_they_were_swapped():
     rows = [(1, "2024-01-01T08:00", -74.0, 40.5)] * 3 + [(1, "2024-01-01T09:00", 40.5, -74.0)]
     box = every_place(GridPlaces(40, 41, -75, -73, 2, 2))
-    with pytest.raises(InputError, match=r"within the bounding box; found .*, 1 within \(3 rows\).*probably swapped"):
+    with pytest.raises(
+        InputError,
+        match=r"within the bounding box; found 1 within; .* km from that of the box \(3 rows\).*probably swapped",
+    ):
         run(checkins(rows, "user time latitude longitude"), box)
 
 
@@ -377,9 +380,9 @@ def test_places_that_are_scattered_are_told_and_refused_where_most_are():
     rows = [(1, f"2024-01-01T{hour:02d}:00", "abc"[hour % 3], 35.0) for hour in range(12)]
     table = checkins([*rows, (1, "2024-01-01T20:00", "a", 37.0)], "user time place latitude")
     _, report = run(table, every_place(MostVisited(3)))
-    assert report.notes[0].startswith(
-        "1 of 3 places of several check-ins scattered further than 0.5 degrees ('a' at lat"
-    )
+    (note,) = report.notes
+    # 2 degrees of latitude are 2 * pi / 180 * 6371 km.
+    assert (note.code, note.n_rows, "up to 222 km" in note) == ("places-apart", 1, True)
     moving = table.assign(latitude=np.arange(13) * 5.0)
     with pytest.raises(InputError, match=r"3 of 3 places of several check-ins scattered further .*column of places"):
         run(moving, every_place(MostVisited(3)))

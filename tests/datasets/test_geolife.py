@@ -12,7 +12,7 @@ from ppmtf_jax.datasets import geolife
 from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
-from ppmtf_jax.errors import InputError
+from ppmtf_jax.errors import InputError, quoted
 from tests.support import every_place
 
 # Tables made by hand have few users.
@@ -115,7 +115,7 @@ def test_damaged_lines_are_counted_by_file(tmp_path, line):
     write(tmp_path, HEADER + FIX, user="005")
     message = refusal(tmp_path)
     assert "found others in 2 files (3 rows), first: 004/20081023155500.plt has 2 (line 7 " in message
-    assert f"003/20081023155500.plt has 1 (line 8 {line!r})" in message
+    assert f"003/20081023155500.plt has 1 (line 8 {quoted(line, is_position=True)})" in message
 
 
 def test_all_problems_are_told_at_once(tmp_path):

@@ -250,7 +250,7 @@ def test_a_user_does_not_change_where_others_are_on_given_places(table_file):
 
 
 def test_what_is_wrong_with_given_places(table_file):
-    with pytest.raises(InputError, match=r"check-ins at the places of the table; found none, first: x\. Or move"):
+    with pytest.raises(InputError, match=r"check-ins at the places of the table; found none, first: 'x'\. Or move"):
         assign(one_each([35.6], place="x"), GivenPlaces(table_file))
     with pytest.raises(InputError, match=r"nowhere\.csv: expected a file to read"):
         GivenPlaces(Path("nowhere.csv")).table()

@@ -61,7 +61,7 @@ def test_ways_of_writing_a_time(written, local):
     assert (times.problems, str(times.local[0])) == ((), local)
 
 
-NO_TIMES = ["now", "today", "", 2012, True, "12", "1.5e300", "2012-02-30", "2012-04-03T24:00:00", "3.4.12"]
+NO_TIMES = ["now", "today", " ", 2012, True, "12", "1.5e300", "2012-02-30", "2012-04-03T24:00:00", "3.4.12"]
 NO_TIMES += ["2012-04-03T18:00:00+25:00", "2012-04-03T18:00:00-", "2012-04-03 18", "13:00 PM", "2012-04-03 13:00 PM"]
 NO_TIMES += ["\uff12012-04-03"]  # digits, but no ASCII ones
 
