@@ -281,7 +281,7 @@ FOLDER: dict[str, tuple[dict[str, Any], Expected | str]] = {
     "base.csv": ({}, (24, 8, 1920, {}, {})),
     "c01_cdr_float_ids.csv": ({"stations": "c01_towers.csv"}, (24, 8, 1920, {}, {"decimal-ids": 8})),
     "c03_recycled_station.csv": ({}, (24, 8, 1920, {}, {"places-apart": 72})),
-    "c16_ais.csv": ({"grid": (52.4, 52.7, 13.2, 13.6, 10, 10)}, (24, 100, 1920, {"position": 20}, {})),
+    "c16_ais.csv": ({"grid": (52.4, 52.7, 13.2, 13.6, 10, 10)}, (24, 5, 1920, {"position": 20}, {})),
     "c23d_half_merged_sci.csv": ({}, "lost-digits"),
     "c28_brightkite.txt": (
         {"columns": {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}},
