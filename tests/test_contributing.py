@@ -263,7 +263,7 @@ def test_a_job_knows_all_four(added, taps, monkeypatch):
     result = run(JobConfig.load(file))
     assert result.n_released == result.n_traces == 32
     assert {"return_share", "home_guess"} <= set(result.evaluation.metrics)
-    assert "Made by magnet" in (taps / "job" / "release" / "PRIVACY.txt").read_text(encoding="utf-8")
+    assert "Made by magnet" in (taps / "job" / "release" / "PRIVACY_DETAILS.txt").read_text(encoding="utf-8")
     text = shown_help("run")
     assert '[import] source="bus-cards": path (a file or folder), n_stops=200, train_fraction=0.8' in text
 

@@ -15,7 +15,7 @@ from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, option, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.statement import is_bounded, privacy_statement, statement_text
+from ppmtf_jax.colocation.statement import is_bounded, privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, synthesize_colocations
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
@@ -73,7 +73,7 @@ def colocate(
     about = {OF_NOBODY: made.traces.of_nobody}
     with output_folder(out, FRIENDS, about=about, overwrite=overwrite, inputs=inputs) as partial:
         made.traces.write_into(partial)
-        write_statement(partial, statement, statement_text(statement))
+        write_statement(partial, statement, *statement_texts(statement))
     graph = FriendGraph.of(made.traces)
     n_drawn, n_in_all = len(made.drawn.pair), len(find_colocations(made.traces, graph))
     tell(f"{graph.n_users} users, {graph.n_pairs} friendships, {n_drawn} meetings drawn, in {out}")

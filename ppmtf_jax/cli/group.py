@@ -92,7 +92,11 @@ COMMANDS = {
     "colocate": Listed(
         "colocating.colocate", STEPS, "Synthesize traces of friends who meet, under differential privacy."
     ),
-    "test": Listed("releasing.check_deniability", STEPS, "Test synthetic traces for plausible deniability."),
+    "test": Listed(
+        "releasing.check_deniability",
+        STEPS,
+        "Test synthetic traces for plausible deniability, or those of sglt for semantic similarity.",
+    ),
     "release": Listed(
         "releasing.release", STEPS, "Write the traces that passed the test into a folder that can be handed to anyone."
     ),

@@ -96,18 +96,26 @@ def shares_work(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_settings(
-    kind: type, *, without: tuple[str, ...] = (), into: str = "settings"
+    *kinds: type, without: tuple[str, ...] = (), into: str = "settings"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a command's parameter `into` by the options of settings; the fields `without` get no option."""
-    chosen = {field.name: field for field in fields(kind) if field.name not in without}
-    hints, texts = accepted_types(kind), help_of_fields(kind)
+    """Replace a command's parameter `into` by the options of settings; the fields `without` get no option.
+
+    With several kinds of settings, the parameter becomes a dict of the options that differ from their defaults: the
+    command finds out which kind it needs. If kinds have a field of the same name, the help is that of the first.
+    """
+    hints, texts, chosen = {}, {}, {}
+    for kind in reversed(kinds):
+        hints, texts = hints | accepted_types(kind), texts | help_of_fields(kind)
+        chosen |= {field.name: field for field in fields(kind) if field.name not in without}
     parameters = [_parameter(field, hints[name], texts.get(name, "")) for name, field in chosen.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def build(**values: Any) -> Any:
             given = {name: _parsed(value, hints[name], chosen[name]) for name, value in values.items()}
             given = {name: value for name, value in given.items() if value is not None}
-            return build_settings(kind, given, command.__name__.replace("_", " "))
+            if len(kinds) > 1:
+                return {name: value for name, value in given.items() if value != chosen[name].default}
+            return build_settings(kinds[0], given, command.__name__.replace("_", " "))
 
         return _in_place_of(into, command, parameters, build, first=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -34,8 +34,12 @@ from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
 from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import open_released, release_traces, run_privacy_test
+from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings, check_same_traces, is_release, lineage_of_key
+from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
+from ppmtf_jax.privacy.verdicts import Verdicts
+from ppmtf_jax.privacy.words_of_tests import by_construction
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
 from ppmtf_jax.runtime.folders import read_marker
@@ -49,13 +53,13 @@ Synthetic = Annotated[Path, argument("SYNTHETIC", "Traces made by `ppmtf synthes
 
 
 @with_example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
-@with_settings(PrivacyTestSettings)
+@with_settings(PrivacyTestSettings, SemanticTestSettings)
 @shares_work
 def check_deniability(
     model: Model,
     synthetic: Synthetic,
     out: Out,
-    settings: PrivacyTestSettings,
+    settings: dict[str, Any],
     plot: Annotated[
         Path | None,
         option(
@@ -67,44 +71,47 @@ def check_deniability(
     overwrite: Overwrite = False,
     progress: bool = True,
 ) -> None:
-    """Test synthetic traces for plausible deniability.
+    """Test synthetic traces for plausible deniability, or those of sglt for semantic similarity.
 
-    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, threshold, passed) into the
-    folder. For ppmtf and itf, log_likelihood has an error of at most 0.01, but always lies in the same bin as the exact
-    value. The verdicts say which traces were withheld: they are secret, and only you can read them. Release the traces
-    that passed with `ppmtf release`.
+    Writes verdicts.parquet into the folder: user, trace, plausible_users, passed, and for each test more columns. For
+    ppmtf and itf, log_likelihood has an error of at most 0.01, but always lies in the same bin as the exact value. The
+    verdicts say which traces were withheld: they are secret, and only you can read them. Release the traces that passed
+    with `ppmtf release`. Traces of sglt have no likelihood: its own test takes --k and the options --max-..., and does
+    not bound how sure somebody can be from whom a trace was made.
     """
-    if plot is not None and settings.noise_epsilon is not None and not settings.count_all:
+    if plot is not None and "noise_epsilon" in settings and "count_all" not in settings:
         way_out = "Add --count-all: counting stops at another k for each trace"
         raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
     check_picture(plot, overwrite=overwrite)
     verdicts = run_privacy_test(model, synthetic, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     n_traces, n_passed = verdicts.n_traces, verdicts.n_passed
-    k = np.arange(1, int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to)) + 1)
+    test = verdicts.settings
+    k = np.arange(1, int(min(max(MAX_PLOTTED_K, test.k), verdicts.counted_to)) + 1)
     rates = None if plot is None else verdicts.pass_rates(k)
     if not is_first_process():
         return
     if plot is not None:
         from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
 
-        name = f"{n_traces} traces, {verdicts.n_verifiers} verifiers, eta = {settings.eta:g}"
-        save_figure(pass_rate_curves({name: rates}), plot)
-    if settings.k == 1:
+        save_figure(pass_rate_curves({", ".join([f"{n_traces} traces", *verdicts.facts().values()]): rates}), plot)
+    if test.k == 1:
         tell(
             "Warning: with k = 1 a trace needs no other user, so the test protects nobody. Use a larger --k, such as "
             "10."
         )
-    tell(
-        f"{n_passed} of {n_traces} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
-        f"{settings.factor}); verdicts in {out}"
-    )
+    tell(f"{n_passed} of {n_traces} traces passed ({verdicts.facts()['settings']}); verdicts in {out}")
+    if said := by_construction(verdicts):
+        tell(said)
     if not n_passed:
-        tell(f"No trace may be released: {_way_out(settings, verdicts.n_verifiers)}.")
+        tell(f"No trace may be released: {_way_out(verdicts)}.")
     warn_of_few(n_passed, n_traces)
 
 
-def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
+def _way_out(verdicts: Verdicts) -> str:
     """Advice if no trace passed."""
+    if not isinstance(verdicts, PlausibleDeniability):
+        return "lower k, or raise the limits of the test; or learn a model of fewer clusters"
+    settings, n_asked = verdicts.settings, verdicts.n_verifiers
     if settings.noise_epsilon is None and settings.k > n_asked + 1:
         return (
             f"no trace could pass: k = {settings.k} users are needed, but only {n_asked + 1} are counted; lower k"
@@ -199,7 +206,7 @@ def evaluate(
     _check_learned_from(training, synthetic, traces.lineage)
     sets: TraceSet | dict[str, TraceSet] = {"released": traces} if released else traces
     if verdicts is not None:
-        judged = PlausibleDeniability.load(verdicts)
+        judged = load_verdicts(verdicts)
         check_same_traces(traces, judged)
         passed = {"released": select_traces(traces, judged.passed)} if judged.passed.any() else {}
         sets = passed | {"all": traces}

@@ -16,6 +16,7 @@ from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, 
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.runner import run as run_job
 from ppmtf_jax.privacy.model_statement import NOT_PRIVATE
+from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -24,6 +25,7 @@ from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 def _run_help() -> str:
     sources = {f'`[import]` source="{name}"': entry.settings for name, entry in DATA_SETS.items()}
     tables = sources | {f"`[{name}]`": kind for name, kind in TABLES.items()}
+    tables["`[test]` of sglt"] = SemanticTestSettings
     listed = "\n".join(f"- {name}: {describe_settings(kind)}" for name, kind in tables.items())
     return f"""Run all steps of a job file: import, fit, synthesize, test, release, evaluate, draw.
 

@@ -9,13 +9,21 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.noise.accountant import stated
 from ppmtf_jax.noise.kept_ledger import NO_RUNS, EarlierRuns
 from ppmtf_jax.noise.source import NoiseSource
-from ppmtf_jax.privacy.statement import RANDOMNESS, STATEMENT_FORMAT, as_text, not_protected, protected
+from ppmtf_jax.privacy.statement import (
+    RANDOMNESS,
+    STATEMENT_FORMAT,
+    as_text,
+    first_page,
+    first_sentence,
+    not_protected,
+    protected,
+)
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 NEVER_PROTECTED = (
     "How many users there were: there are as many synthetic users. Who they were is treated as public.",
     "The places with coordinates and categories, the time grid and all settings: they are treated as public.",
-    "Facts about many users, and what the data of her friends and other people reveal about a user.",
+    "Facts about many users, and what the data of friends and other people reveal about a user.",
     "Other releases of the same data: their epsilon adds to the epsilon of this one.",
     "How long the computation took.",
 )
@@ -61,16 +69,18 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
     }
 
 
-def statement_text(statement: dict[str, Any]) -> str:
-    """The statement of traces of friends as text."""
+def statement_texts(statement: dict[str, Any]) -> tuple[str, str]:
+    """The first page of the statement of traces of friends, and the details."""
     spent = [
         f"{line['mechanism']}: epsilon {line['epsilon']:g}, delta {line['delta']:g}, "
         f"noise scaled to a sensitivity of {line['sensitivity']:g}"
         for relation in statement["ledger"]["relations"]
         for line in relation["mechanisms"]
     ]
-    return as_text(
-        "WHAT THESE SYNTHETIC TRACES OF FRIENDS PROTECT, AND WHAT THEY DO NOT PROTECT",
+    promise = [first_sentence(each) for each in statement["protected"]]
+    page = first_page("SYNTHETIC FRIENDS", promise or ["NOTHING. They are NOT PRIVATE."], statement["not_protected"])
+    details = as_text(
+        "PRIVACY IN DETAIL",
         *([] if statement["private"] else ["NOT PRIVATE. The reasons are below."]),
         protected(statement),
         f"Neighbours: {statement['neighbours']}.",
@@ -78,6 +88,7 @@ def statement_text(statement: dict[str, Any]) -> str:
         not_protected(statement),
         f"Randomness: {statement['randomness']}",
     )
+    return page, details
 
 
 def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bool) -> bool:
@@ -90,9 +101,9 @@ def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bo
 
 def _protected(own_epsilon: float, earlier: EarlierRuns, total_epsilon: float) -> list[str]:
     points = [
-        "Each user: all her events and all her friendships together, by differential privacy with epsilon "
-        f"{own_epsilon:g}, the sum over the mechanisms below. If her data is replaced by other data and not only left "
-        "out, epsilon is twice as large."
+        "Each user: all their events and all their friendships together, by differential privacy with epsilon "
+        f"{own_epsilon:g}, the sum over all mechanisms. If their data is replaced by other data and not only left out, "
+        "epsilon is twice as large."
     ]
     if earlier.n and earlier.bounded:
         points.append(

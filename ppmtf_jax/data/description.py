@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from textwrap import wrap
 
@@ -14,6 +15,43 @@ WIDTH, MOST_LINES, MOST_LINES_EACH = 79, 10, 3
 def counted(number: int, what: str) -> str:
     """A number with its noun, such as "1 user" or "2,500 users"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share in percent; only 0 and 1 are printed as 0 % and 100 %.
+
+    Examples
+    --------
+    >>> percent(0.234), percent(0.0), percent(2 / 25200), percent(0.9999, 1)
+    ('23 %', '0 %', 'less than 1 %', 'more than 99.9 %')
+    """
+    least = 10.0**-digits
+    shown = round(100 * share, digits) if 0 < share < 1 else None
+    if shown == 0:
+        return f"less than {least:.{digits}f} %"
+    return f"more than {100 - least:.{digits}f} %" if shown == 100 else f"{100 * share:.{digits}f} %"
+
+
+def share_of(part: int, whole: int, what: str) -> str:
+    """Two counts with their share.
+
+    Examples
+    --------
+    >>> share_of(2, 25_200, "events")
+    '2 of 25,200 events (less than 0.1 %)'
+    """
+    return f"{part:,} of {whole:,} {what} ({percent(part / whole, 1)})"
+
+
+def at_most(share: float) -> str:
+    """A bound on a share in percent, rounded up to one digit.
+
+    Examples
+    --------
+    >>> at_most(0.23191)
+    '23.2 %'
+    """
+    return f"{math.ceil(1000 * share) / 10:g} %"
 
 
 def in_lines(title: str, parts: Mapping[str, str]) -> str:

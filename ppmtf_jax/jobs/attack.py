@@ -8,7 +8,7 @@ from typing import Any
 
 from ppmtf_jax.attacks.membership.shadow_models import MOST_ATTACKED, N_SHADOWS, ShadowModelSettings
 from ppmtf_jax.privacy.limits import MAX_ETA
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.own_test import settings_kind
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
@@ -35,7 +35,8 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
         return ShadowModelSettings(generator["system"], generator.get("settings", {}), None, n_shadows)
     if "k" not in parameters:
         return None
-    known = {field.name: parameters[field.name] for field in fields(PrivacyTestSettings) if field.name in parameters}
+    kind = settings_kind(generator["system"])
+    known = {field.name: parameters[field.name] for field in fields(kind) if field.name in parameters}
     if known.get("n_verifiers") == "all":
         known["n_verifiers"] = None
     if known.get("eta", 0) > MAX_ETA:

@@ -22,7 +22,8 @@ from ppmtf_jax.errors import InputError, Problem, collecting, raise_any
 from ppmtf_jax.evaluation.evaluation import evaluate
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import EvaluationSettings
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
+from ppmtf_jax.privacy.own_test import can_be_tested, privacy_test, settings_for
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
 from ppmtf_jax.runtime.folders import content_digest
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
@@ -30,7 +31,6 @@ from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.trace_models.persons import LikelihoodModel
 
 ALL, PASSED = "all", "passed"
 COMPARED = (DEFAULT_SYSTEM, "ppmtf", "sgd")
@@ -313,9 +313,9 @@ def measure(
         number = {"people": train.n_users * settings.traces_per_user}
     synthesize_s, made = _timed(synthesize, model, number, seed=seed, progress=progress)
     sets, share_passed, test_s = {ALL: made}, np.nan, np.nan
-    if isinstance(model.trace_model, LikelihoodModel) and not model.of_nobody:
-        privacy = PrivacyTestSettings(settings.k, settings.eta)
-        test_s, verdicts = _timed(plausible_deniability_test, model, made, privacy, seed=seed, progress=progress)
+    if can_be_tested(model):
+        privacy = settings_for(model.system, PrivacyTestSettings(settings.k, settings.eta))
+        test_s, verdicts = _timed(privacy_test, model, made, privacy, seed=seed, progress=progress)
         share_passed = float(verdicts.passed.mean())
         if 0 < share_passed < 1:
             sets[PASSED] = made.select_traces(verdicts.passed)

@@ -11,6 +11,7 @@ from typing import Any
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, collecting, raise_any
 from ppmtf_jax.evaluation.settings import EvaluationSettings
+from ppmtf_jax.privacy.own_test import TestSettings, settings_kind
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
 from ppmtf_jax.runtime.files import PathLike
@@ -19,7 +20,8 @@ from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
-# In the order of the fields of `JobConfig`. The settings of [import] and [fit] depend on their source and system.
+# In the order of the fields of `JobConfig`. The settings of [import] depend on the source, those of [fit] and [test] on
+# the system.
 TABLES = {
     "synthesize": SynthesisSettings,
     "test": PrivacyTestSettings,
@@ -47,7 +49,7 @@ class JobConfig:
     # None: drawn from the operating system before the first step, and kept with the private files.
     seed: int | None = None
     synthesizing: SynthesisSettings = SynthesisSettings()
-    testing: PrivacyTestSettings = PrivacyTestSettings()
+    testing: TestSettings = PrivacyTestSettings()
     releasing: ReleaseSettings = ReleaseSettings()
     evaluating: EvaluationSettings = EvaluationSettings()
     # Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
@@ -100,6 +102,7 @@ class JobConfig:
             kinds["import"] = DATA_SETS[source].settings
         with collecting(problems, "[fit] "):
             kinds["fit"] = SYNTHESIZERS[system].settings
+            kinds["test"] = settings_kind(system)
         for name, table in tables.items():
             if name not in kinds:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import MEANS_FILE, SHARE_PASSED
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
 from ppmtf_jax.jobs.steps import open_released
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.release import lineage_of_key, statement_of
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import MODEL, TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
@@ -35,8 +36,6 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 RELEASED, ALL = "released", "all"
 """Columns of the evaluation of a job."""
-PARAMETERS = ("k", "eta", "noise_epsilon", "precision")
-"""Settings of the privacy test that are in both statements and verdicts."""
 
 Say = Callable[[str], None]
 
@@ -99,7 +98,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
     """
     private, release, key = folder / "private", folder / "release", folder / "private" / "key"
     train, test = (open_traces(private / "data" / name, progress=progress) for name in ("train", "test"))
-    verdicts = PlausibleDeniability.load(private / "verdicts") if (private / "verdicts").is_dir() else None
+    verdicts = load_verdicts(private / "verdicts") if (private / "verdicts").is_dir() else None
     model = FittedModel.load(private / "model") if (private / "model").is_dir() else None
     is_release, statement = release.is_dir(), statement_of(release) or None
     source, column = (release, RELEASED) if is_release else (private / "synthetic", ALL)
@@ -115,7 +114,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         "private/key": dict(lineage_of_key(key)) if has_key else {},
     }
     if verdicts:
-        lineages["private/verdicts"] |= _test_in(asdict(verdicts.settings), int(verdicts.passed.sum()))
+        lineages["private/verdicts"] |= _test_in(verdicts.parameters(), int(verdicts.passed.sum()))
     if is_release:
         said = statement or {}
         parameters, checksum = said.get("parameters"), said.get("generator", {}).get("model")
@@ -157,9 +156,9 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
     )
 
 
-def _shares_passed(private: Path, column: str, verdicts: PlausibleDeniability | None) -> dict[str, float]:
+def _shares_passed(private: Path, column: str, verdicts: Verdicts | None) -> dict[str, float]:
     """Share of the traces that passed the privacy test: for the job's own system and for each compared system."""
-    others = {each.parent.name: PlausibleDeniability.load(each) for each in (private / COMPARED).glob("*/verdicts")}
+    others = {each.parent.name: load_verdicts(each) for each in (private / COMPARED).glob("*/verdicts")}
     return {name: float(each.passed.mean()) for name, each in {column: verdicts, **others}.items() if each is not None}
 
 
@@ -220,9 +219,7 @@ def _measured(file: Path, column: str) -> Evaluation | None:
 
 def _test_in(parameters: Mapping[str, Any], n_released: int) -> dict[str, str]:
     """The settings and the result of the privacy test that a release shows, for comparison with the verdicts."""
-    # A statement says "all" where settings have none.
-    asked = parameters.get("n_verifiers") or "all"
-    said = [asked, *(parameters.get(name) for name in PARAMETERS)]
+    said = {name: value for name, value in parameters.items() if name != "min_users_per_place"}
     return {"settings of the privacy test": repr(said), "number of traces that passed": str(n_released)}
 
 
@@ -231,11 +228,10 @@ def _about(folder: Path) -> dict[str, Any]:
     return {} if marker is None else marker.about
 
 
-def _seeds_given(private: Path, verdicts: PlausibleDeniability | None) -> bool | None:
+def _seeds_given(private: Path, verdicts: Verdicts | None) -> bool | None:
     """Whether somebody chose the seed of any step; None if it is not known."""
     seeds = [_about(private / name).get("seed") for name in ("data", "key")]
     given = [bool(seed["given"]) for seed in seeds if isinstance(seed, dict) and "given" in seed]
     if verdicts is not None:
-        # The seed of the test matters only if the test drew a part of the users as verifiers.
-        given += [verdicts.origin.seeds_given, verdicts.settings.n_verifiers is not None and verdicts.seed.given]
+        given.append(verdicts.seed_given)
     return any(given) if given else None

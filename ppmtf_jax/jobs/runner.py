@@ -41,11 +41,11 @@ from ppmtf_jax.jobs.steps import (
     run_privacy_test,
     synthesize_traces,
 )
-from ppmtf_jax.privacy.plausible_deniability import VERDICTS, PlausibleDeniability
+from ppmtf_jax.privacy.own_test import load_verdicts, settings_for
 from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, statement_of
 from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
-from ppmtf_jax.runtime.lineage import digest_of, digest_of_sources
+from ppmtf_jax.runtime.lineage import VERDICTS, digest_of, digest_of_sources
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -159,6 +159,7 @@ class _Job:
             return "\n".join(fit_model(train, model, system, settings, checkpoint=checkpoint, **self.how).summary())
 
         wanted, of_nobody = config.synthesizing, SYNTHESIZERS[system].of_nobody
+        testing = settings_for(system, config.testing)
         if suffix:
             # Length and start date are for the main system only: each compared system uses its default.
             wanted = replace(wanted, days=None, start=None)
@@ -170,7 +171,7 @@ class _Job:
             synthesize_traces(model, synthetic, wanted, **self.how)
 
         def test_it() -> str:
-            passed = run_privacy_test(model, synthetic, verdicts, config.testing, **self.how).passed
+            passed = run_privacy_test(model, synthetic, verdicts, testing, **self.how).passed
             return f"{int(passed.sum())} of {len(passed)} traces passed"
 
         self._do(fit, fit_it, (system, _with_digests(settings)), ["import"], [model])
@@ -180,7 +181,7 @@ class _Job:
             self.fingerprints[test] = self.fingerprints[synthesize]
             self.say(f"{test}: left out, because no trace was made from a user")
             return
-        self._do(test, test_it, config.testing, [synthesize], [verdicts])
+        self._do(test, test_it, testing, [synthesize], [verdicts])
 
     def _do(
         self, name: str, action: Callable[[], str | None], settings: Any, after: list[str], outputs: list[Path]
@@ -229,7 +230,7 @@ class _Job:
         if all(SYNTHESIZERS[system].of_nobody for system in (self.config.system, *self.config.compared)):
             return
         test, n_users = self.config.testing, self._open("data/train").n_users
-        if test.noise_epsilon is None and test.k > n_users:
+        if getattr(test, "noise_epsilon", None) is None and test.k > n_users:
             way_out = "No trace could pass: lower k, or import more users"
             raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
 
@@ -275,7 +276,7 @@ class _Job:
     def _passed(self, folder: Path) -> Bool[np.ndarray, " trace"]:
         """Whether each synthetic trace of a system may be released: all traces of nobody, or those that passed."""
         if (folder / "verdicts").is_dir():
-            return PlausibleDeniability.load(folder / "verdicts").passed
+            return load_verdicts(folder / "verdicts").passed
         return np.ones(count_traces(folder / "synthetic"), bool)
 
     def _open(self, name: str) -> TraceSet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,7 @@ from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.privacy.plausible_deniability import (
-    VERDICTS,
-    PlausibleDeniability,
-    PrivacyTestSettings,
-    plausible_deniability_test,
-)
+from ppmtf_jax.privacy.own_test import TestSettings, load_verdicts, privacy_test
 from ppmtf_jax.privacy.release import (
     RELEASE,
     RELEASE_KEY,
@@ -37,9 +32,11 @@ from ppmtf_jax.privacy.release import (
     open_with_key,
     save_release,
 )
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.devices import is_first_process, sum_over_processes
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
+from ppmtf_jax.runtime.lineage import VERDICTS
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.streams import Seed, draw_seed
@@ -195,17 +192,17 @@ def run_privacy_test(
     model: PathLike,
     synthetic: PathLike,
     out: PathLike,
-    settings: PrivacyTestSettings | None = None,
+    settings: TestSettings | Mapping[str, Any] | None = None,
     *,
     seed: AnySeed = None,
     overwrite: bool = False,
     progress: bool = False,
-) -> PlausibleDeniability:
-    """Test synthetic traces for plausible deniability and write the verdicts."""
+) -> Verdicts:
+    """Make the privacy test of the model's system and write the verdicts."""
     inputs = [model, synthetic]
     _check_output(out, VERDICTS, overwrite, inputs)
     fitted, traces = FittedModel.load(model), open_traces(synthetic, progress=progress)
-    verdicts = plausible_deniability_test(fitted, traces, settings, seed=seed, progress=progress)
+    verdicts = privacy_test(fitted, traces, settings, seed=seed, progress=progress)
     if is_first_process() or verdicts.is_share:
         verdicts.save(out, overwrite=overwrite, inputs=inputs)
     return verdicts
@@ -232,7 +229,7 @@ def release_traces(
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
     is_model = marker is not None and marker.kind == MODEL
     traces = open_traces(synthetic, progress=progress)
-    judged = FittedModel.load(by) if is_model else PlausibleDeniability.load(by, own=in_own_parts(traces))
+    judged = FittedModel.load(by) if is_model else load_verdicts(by, own=in_own_parts(traces))
     release = make_release(traces, judged, settings, seed=seed)
     if is_first_process() or release.is_share:
         save_release(release, out, key, overwrite=overwrite, inputs=inputs)

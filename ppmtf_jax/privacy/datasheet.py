@@ -42,8 +42,8 @@ def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
     """
     grid, places = traces.time_grid, traces.places
     generator = statement["generator"]
-    chosen = {name: "chosen automatically" if value is None else value for name, value in generator["settings"].items()}
-    settings = ", ".join(f"{name} = {value}" for name, value in chosen.items()) or "none"
+    in_words = generator["settings_in_words"]
+    settings = "; ".join(f"{name} = {value}" for name, value in in_words.items()) or "none"
     chosen_how = (
         "traces were drawn from it, and those that passed a privacy test are here. PRIVACY.txt says what the test "
         "protects and what it does not protect"
@@ -58,7 +58,7 @@ def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
         "What it is": (
             f"{counted(traces.n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
             f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
-            f"people. {_of_one_trace(traces)}"
+            f"people. {_of_one_trace(traces)} {statement['number_of_traces']}"
         ),
         "How it was made": (
             f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
@@ -70,15 +70,15 @@ def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
             "people."
         ),
         "What it is not good for": (
-            "Single traces, rare places and rare habits; the number of people, because the numbers of traces and "
-            "events were chosen; identifying people, finding out who is missing, or who knows whom; events on certain "
-            "dates, also if the traces have dates."
+            "Single traces, rare places and rare habits; the number of people; identifying people, finding out who is "
+            "missing, or who knows whom; events on certain dates, also if the traces have dates."
         ),
         "Files": (
             "traces.parquet: user (a number that belongs to nobody), trace, instant (counted from 0), place. "
             f"places.parquet: place, latitude, longitude (degrees){has_category}. time_grid.json: the start in the "
             f"local time of {grid.time_zone}, the seconds between two instants, and the slot of the day of each "
-            "instant. privacy.json: PRIVACY.txt for programs. ppmtf.json: what this folder is, with checksums."
+            "instant. PRIVACY.txt: what is promised, on one screen. PRIVACY_DETAILS.txt: the same in full. "
+            "privacy.json: both for programs. ppmtf.json: what this folder is, with checksums."
         ),
     }
     return as_text("DATA SHEET: SYNTHETIC LOCATION TRACES", *sections.items()) + f"\n\n{HOW_TO_READ}"

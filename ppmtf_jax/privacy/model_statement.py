@@ -5,32 +5,43 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ppmtf_jax.data.description import at_most
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.statement import RANDOMNESS, STATEMENT_FORMAT, as_text, not_protected, protected
+from ppmtf_jax.privacy.statement import (
+    NOT_MEASURED,
+    RANDOMNESS,
+    STATEMENT_FORMAT,
+    as_text,
+    first_page,
+    not_protected,
+    point,
+    protected,
+)
 from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-NOT_PRIVATE = 'NOT PRIVATE: nobody is protected. The reason is below, under "Not protected".'
+NOT_PRIVATE = "NOT PRIVATE: nobody is protected, for the first reason below."
 PUBLIC = (
     "The list of places, with coordinates and categories, and what follows from it, such as ranges of distance. It "
     "must not be chosen from the data, for example by how often people visit places.",
     "The time grid: its length, step, slots and time zone. If a trace has several days, also the day of the week on "
     "which it begins. The first and the last day must not be those of somebody's first and last event.",
     "All settings of the model, such as epsilon, and everything that they name.",
-    "The number of synthetic people. It was chosen, and tells nothing about the number of people in the data.",
 )
+CHOSEN_NUMBER = "The number of synthetic people was chosen, and says nothing about how many people there were."
 NOT_PROTECTED = (
     "Anybody, if the places were chosen from the data: then the list of places may reveal who was there.",
-    "Anybody, if the same data is used several times: the epsilons and deltas of several models add up, also if the "
-    "settings are the same, and also if a fit failed after it had drawn its noise. Numbers and pictures that compare "
-    "synthetic with real traces are not covered at all.",
-    "Groups of people, such as a family: for g people together, rho is g * g times as large, and epsilon more "
-    "than g times, at the same delta.",
-    "A person whose data has two user ids: she counts as two people.",
+    "Anybody, if the same data is used several times: the epsilons and deltas of several models add up. This is so "
+    "also if the settings are the same, and if a fit failed after it had drawn its noise.",
+    "Anybody, against numbers and pictures that compare synthetic with real traces.",
+    "Groups of people, such as a household. For g people together, rho is g * g times as large, and epsilon more than "
+    "g times, at the same delta.",
+    "A person whose data has two user ids: they count as two people.",
     "Facts about many people, and what the data of others reveal about a person.",
     "Anybody, by how the data was chosen before the fit, such as which users are training users, if others see this.",
     "How long the computation took, and how much memory it needed.",
+    NOT_MEASURED,
 )
 
 
@@ -65,12 +76,14 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
             "system": synthesizer.name,
             "what": synthesizer.title,
             "settings": model.settings | {name: path.name for name, path in input_paths(settings).items()},
+            "settings_in_words": dict(claims.settings),
             "model": model.checksum,
         },
         "traces": f"Each trace is that of a new synthetic person, who stands for no real one. {date}",
         "public": list(PUBLIC),
-        "protected": [f"By the model: {claim}." for claim in claims.protected],
-        "not_protected": [*(f"In this release: {note}." for note in claims.not_protected), *NOT_PROTECTED],
+        "number_of_traces": CHOSEN_NUMBER,
+        "protected": [*map(point, claims.protected)],
+        "not_protected": [*map(point, claims.not_protected), *NOT_PROTECTED],
         "randomness": RANDOMNESS[ledger["private"]],
     }
 
@@ -81,14 +94,14 @@ def guarantee(epsilon: float, delta: float) -> str:
     Examples
     --------
     >>> print(guarantee(1.0, 1e-6))  # doctest: +ELLIPSIS
-    Every person whose data was used is protected, with all her traces together: ... right in at most 73.2 % of cases...
+    Every person whose data was used is protected, with all their traces together: ... right in at most 73.2 % of ca...
     """
-    right = math.ceil(1000 * greatest_accuracy(epsilon, delta)) / 10
+    right = at_most(greatest_accuracy(epsilon, delta))
     return (
-        "Every person whose data was used is protected, with all her traces together: differential privacy with "
-        f"epsilon = {epsilon:g} and delta = {delta:g}. Suppose that it is as probable that her data was used as that "
+        "Every person whose data was used is protected, with all their traces together: differential privacy with "
+        f"epsilon = {epsilon:g} and delta = {delta:g}. Suppose that it is as probable that their data was used as that "
         "it was not. Then somebody who sees all of these traces, and knows everything else, can guess which is true, "
-        f"and is right in at most {right:g} % of cases; a coin is right in 50 %."
+        f"and is right in at most {right} of cases; a coin is right in 50 %."
     )
 
 
@@ -107,16 +120,22 @@ def greatest_accuracy(epsilon: float, delta: float) -> float:
     return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
 
 
-def model_statement_text(statement: dict[str, Any]) -> str:
-    """The privacy statement of traces of nobody as text; the guarantee comes first."""
+def model_first_page(statement: dict[str, Any]) -> str:
+    """The guarantee, and what it does not cover, on one screen."""
+    return first_page("SYNTHETIC PEOPLE", statement["guarantee"], statement["not_protected"])
+
+
+def model_details(statement: dict[str, Any]) -> str:
+    """The whole privacy statement of traces of nobody as text."""
     generator, cost_of = statement["generator"], costs(statement["ledger"])
     width = max(map(len, cost_of))
     spent = [f"{mechanism:<{width}}  {cost}" for mechanism, cost in cost_of.items()]
     noise = "" if statement["private"] else ", from noise that protects nobody"
     return as_text(
-        "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT THEY DO NOT PROTECT",
+        "PRIVACY IN DETAIL",
         statement["guarantee"],
         f"Made by {generator['system']}: {generator['what']}. {statement['traces']}",
+        statement["number_of_traces"],
         protected(statement),
         f"Neighbours, which are hard to tell apart: {statement['neighbours']}.",
         (f"Numbers that were taken from the data with noise, and what each of them cost{noise}:", spent),

@@ -11,23 +11,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
-from itertools import chain
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
-from ppmtf_jax.data.description import counted, in_lines
-from ppmtf_jax.data.stored_traces import in_own_parts, parts_of_users
-from ppmtf_jax.data.trace_set import files_of_table, part_file, read_parquet, write_table
-from ppmtf_jax.data.traces import Origin, TraceSet
+from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.stored_traces import in_own_parts
+from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
@@ -38,20 +34,16 @@ from ppmtf_jax.privacy.plausible_users import (
     count_plausible_users,
     own_log_likelihoods,
 )
-from ppmtf_jax.runtime.devices import gather_rows, of_all_processes, own_items, own_share, seed_of_first_process
-from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.runtime.folders import Paths, marked, output_folder
-from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array
+from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
+from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, places_of_traces
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, places_of_traces
 from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
-from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
-VERDICTS_FILE = "verdicts.parquet"
 # Bytes per event: the number of its trace, and two copies of its log-probability.
 TESTED_EVENT_BYTES = 8 + 2 * 8
 # Bytes per trace: two copies of the table of verdicts.
@@ -121,30 +113,18 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         return f"e^{self.eta:g} = {value}"
 
 
-@dataclass(frozen=True, eq=False)
-class PlausibleDeniability:
-    """Outcome of the test.
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PlausibleDeniability(Verdicts, test="plausible deniability", settings=PrivacyTestSettings):
+    """Outcome of the test; see `Verdicts` for the other parameters.
 
     Parameters
     ----------
-    system : str
-        The synthesizer of the model.
-    model_settings : dict
-        The settings of the model.
-    claims : Claims
-        What the statement of a release must say about this model, in addition to the text for all releases.
-    n_users : int
-        Number of users of the model.
-    users_per_place : int array, shape (places,), or None
-        How many training users were at each place of the model; None if this is not known.
-    origin : Origin
-        The model and the draw that made the traces.
-    made_from : dict of str to str
-        Digests of the tested traces (all events), and of the data that they were made from.
     seed : Seed
         Seed of the subset of verifiers.
     n_verifiers : int
-        Number of verifiers. The input user of a trace counts, even if she is not one of them.
+        Number of verifiers. The input user of a trace counts, even if they are not one of them.
+    smallest_class : int
+        Number of users of the smallest class: all users of a class make every trace with the same probability.
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
         `log_likelihood` is that of the trace under its input user. For PPMTF and ITF in float64, it has an error of at
@@ -152,63 +132,30 @@ class PlausibleDeniability:
         input user included, who make the trace with about the same probability, eq. (7); it is `threshold` if counting
         stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
         class by class; see `count_plausible_users`.
-    is_share : bool
-        Whether several processes tested many users together, and `table` has only the traces of this process. Then all
-        processes have to call methods and properties together, except for those that return a value for each trace.
     """
 
-    settings: PrivacyTestSettings
-    system: str
-    model_settings: dict[str, Any]
-    claims: Claims
-    n_users: int
-    users_per_place: np.ndarray | None
-    origin: Origin = field(repr=False)
-    made_from: Lineage = field(repr=False)
     seed: Seed = field(repr=False)
     n_verifiers: int
-    table: pd.DataFrame
-    is_share: bool = False
+    smallest_class: int
 
-    def __repr__(self) -> str:
-        parts = {
-            "model": self.system,
-            "settings": f"k = {self.settings.k}, eta = {self.settings.eta:g}",
-            "verifiers": counted(self.n_verifiers, "user"),
-        }
-        title = f"PlausibleDeniability: {self.passed.sum():,} of {counted(len(self.table), 'trace')} passed"
-        return in_lines(title, parts)
+    def parameters(self) -> dict[str, Any]:
+        """The settings of the test that a release states."""
+        test = self.settings
+        asked = "all" if test.n_verifiers is None else test.n_verifiers
+        stated = {"k": test.k, "eta": test.eta, "n_verifiers": asked, "noise_epsilon": test.noise_epsilon}
+        return {**stated, "precision": test.precision}
 
-    @cached_property
-    def lineage(self) -> Lineage:
-        """Digests of the verdicts, and of the data that they were made from."""
-        own = [
-            digest_of_array(column.to_numpy())
-            for part in parts_of_users(self.table, "user")
-            for _, column in part.items()
-        ]
-        said = digest_of(asdict(self.settings), self.claims, list(self.table), *chain(*self._of_all(own)))
-        return {**self.made_from, VERDICTS: said}
-
-    def _of_all(self, own: Any) -> list[Any]:
-        """The values of all processes that have a share of the verdicts."""
-        return of_all_processes(own) if self.is_share else [own]
+    def facts(self) -> dict[str, str]:
+        """The settings that count most, and the number of verifiers."""
+        test = self.settings
+        noise = f", noise with epsilon {test.noise_epsilon:g} on k" if self.has_noise else ""
+        settings = f"k = {test.k}, eta = {test.eta:g}, a factor of {test.factor}{noise}"
+        return {"settings": settings, "verifiers": counted(self.n_verifiers, "user")}
 
     @property
-    def n_traces(self) -> int:
-        """Number of tested traces."""
-        return sum(self._of_all(len(self.table)))
-
-    def same_number_of_each_user(self) -> bool:
-        """Whether each user of the model has equally many traces."""
-        counts = self.table["user"].value_counts()
-        n_users, least, most = zip(*self._of_all([len(counts), int(counts.min()), int(counts.max())]), strict=True)
-        return sum(n_users) == self.n_users and min(least) == max(most)
-
-    @property
-    def n_passed(self) -> int:
-        """Number of traces that may be released."""
-        return sum(self._of_all(int(self.passed.sum())))
+    def has_noise(self) -> bool:
+        """Whether k was noisy."""
+        return self.settings.noise_epsilon is not None
 
     @property
     def log_likelihood(self) -> Float[np.ndarray, " trace"]:
@@ -216,92 +163,27 @@ class PlausibleDeniability:
         return self.table["log_likelihood"].to_numpy()
 
     @property
-    def plausible_users(self) -> Int[np.ndarray, " trace"]:
-        """Number of plausible users of each trace, k'."""
-        return self.table["plausible_users"].to_numpy()
-
-    @property
     def threshold(self) -> Int[np.ndarray, " trace"]:
         """The number of plausible users that each trace must reach: k, or k plus noise."""
         return self.table["threshold"].to_numpy()
 
     @property
-    def passed(self) -> Bool[np.ndarray, " trace"]:
-        """Whether each trace may be released, in the order of `Traces.trace_table`."""
-        return self.plausible_users >= self.threshold
+    def passes_by_construction(self) -> bool:
+        """Whether each class has at least k users, who were all compared."""
+        is_plain = self.settings.n_verifiers is None and not self.has_noise
+        return is_plain and self.smallest_class >= self.settings.k > 1
+
+    @property
+    def seed_given(self) -> bool:
+        """Whether somebody chose a seed of the traces, or of a random subset of verifiers."""
+        return self.origin.seeds_given or (self.settings.n_verifiers is not None and self.seed.given)
 
     @property
     def counted_to(self) -> float:
         """The largest k for which the number of passing traces is known; infinite if all users were counted."""
         own = np.inf if self.settings.count_all else float(self.threshold[self.passed].min(initial=NO_LIMIT))
-        least = min(self._of_all(own))
+        least = min(self.of_all(own))
         return np.inf if least == NO_LIMIT else least
-
-    @property
-    def least_users_per_place(self) -> int | None:
-        """The smallest number of training users at any visited place; None if this is not known."""
-        users = self.users_per_place
-        return None if users is None else int(users[users > 0].min())
-
-    def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a folder of verdicts; only its owner may read it, because it shows which traces were withheld."""
-        about = {
-            **{name: getattr(self, name) for name in ABOUT},
-            "settings": asdict(self.settings),
-            "claims": self.claims._asdict(),
-            "users_per_place": None if self.users_per_place is None else self.users_per_place.tolist(),
-            "origin": self.origin._asdict(),
-            "made_from": dict(self.made_from),
-            "seed": self.seed._asdict(),
-        }
-        how = {"about": about, "overwrite": overwrite, "inputs": inputs, "together": self.is_share}
-        with output_folder(folder, VERDICTS, **how) as partial:
-            parts = parts_of_users(self.table, "user")
-            n_parts = sum(self._of_all(len(parts)))
-            for number, part in enumerate(parts, own_items(n_parts).start if self.is_share else 0):
-                write_table(part_file(partial / VERDICTS_FILE, number, n_parts), part)
-
-    @classmethod
-    def load(cls, folder: PathLike, *, own: bool = False) -> PlausibleDeniability:
-        """Read a folder of verdicts; `InputError` if it is something else, or was changed.
-
-        `own`: read only this process's share of the verdicts; there are at least as many parts as processes, and all
-        of them call this together.
-        """
-        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`", together=own).about
-        absent = [name for name in ABOUT if name not in about]
-        if absent:
-            problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")
-            raise InputError(str(folder), [problem])
-        read = {name: about[name] for name in ABOUT}
-        kinds = {"settings": PrivacyTestSettings, "claims": Claims, "origin": Origin, "seed": Seed}
-        for name, kind in kinds.items():
-            # JSON has lists for tuples.
-            values = {key: tuple(value) if isinstance(value, list) else value for key, value in about[name].items()}
-            read[name] = kind(**values)
-        if read["users_per_place"] is not None:
-            read["users_per_place"] = np.array(read["users_per_place"])
-        file = Path(folder) / VERDICTS_FILE
-        if not own:
-            return cls(**read, table=read_parquet(file))
-        files = files_of_table(file)
-        table = pd.concat([read_parquet(files[number]) for number in own_items(len(files))], ignore_index=True)
-        return cls(**read, table=table, is_share=True)
-
-    def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Share of the traces that pass the deterministic test, for each k: Fig. 16 of the paper from one test.
-
-        Raises `InputError`: a k is above `counted_to`; run the test with the largest k, or with `count_all`.
-        """
-        if (k > self.counted_to).any():
-            way_out = "Run the test with the largest k, or with count_all"
-            raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
-        passed = np.sum(self._of_all((self.plausible_users >= k[:, None]).sum(axis=1).tolist()), axis=0)
-        return passed / self.n_traces
-
-
-# All fields but `table` and `is_share`.
-ABOUT = [each.name for each in fields(PlausibleDeniability)][:-2]
 
 
 def plausible_deniability_test(
@@ -368,9 +250,9 @@ def plausible_deniability_test(
         raise InputError("plausible-deniability test", [problem])
     trace_model = model.trace_model
     if not isinstance(trace_model, LikelihoodModel):
-        way_out = "This test compares likelihoods: synthesize with another system"
+        way_out = "This test compares likelihoods. `privacy_test` makes the test of the system itself, if there is one"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
-    origin = check_origin(model, synthetic)
+    facts = facts_of_model(model, synthetic)
     is_share = in_own_parts(synthetic)
     n_shares = jax.process_count() if is_share else 1
     n_traces = max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants)
@@ -404,18 +286,13 @@ def plausible_deniability_test(
     columns = {"user": synthetic.user_ids[user], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
     columns |= {"verifiers": compared, "threshold": threshold, "passed": plausible >= threshold}
     return PlausibleDeniability(
-        chosen,
-        model.system,
-        model.settings,
-        model.claims(),
-        model.n_users,
-        model.users_per_place,
-        origin,
-        {**model.lineage, **synthetic.lineage},
-        own_seed,
-        n_verifiers,
-        pd.DataFrame(columns),
-        is_share,
+        **facts,
+        settings=chosen,
+        seed=own_seed,
+        n_verifiers=n_verifiers,
+        smallest_class=_smallest_class(model),
+        table=pd.DataFrame(columns),
+        is_share=is_share,
     )
 
 
@@ -432,10 +309,13 @@ def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
     >>> [all_pass(model, PrivacyTestSettings(k=k)) for k in (20, 21)]
     [True, False]
     """
-    trace_model, is_plain = model.trace_model, settings.n_verifiers is None and settings.noise_epsilon is None
-    if not isinstance(trace_model, LikelihoodModel) or model.of_nobody or not is_plain:
-        return False
-    return bool(np.unique(trace_model.user_classes(model.n_users), return_counts=True)[1].min() >= settings.k)
+    is_plain = settings.n_verifiers is None and settings.noise_epsilon is None
+    return is_plain and not model.of_nobody and _smallest_class(model) >= settings.k
+
+
+def _smallest_class(model: FittedModel) -> int:
+    """Number of users of the smallest class of users who make every trace with the same probability."""
+    return int(np.unique(model.trace_model.user_classes(model.n_users), return_counts=True)[1].min())
 
 
 def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:

@@ -45,8 +45,8 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import Contents, datasheet_text
 from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.model_statement import model_statement
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
-from ppmtf_jax.privacy.release_statement import privacy_statement, statement_text
+from ppmtf_jax.privacy.release_statement import privacy_statement, statement_texts
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.devices import (
     from_all_processes,
     is_first_process,
@@ -144,7 +144,7 @@ class Release:
 
 def make_release(
     synthetic: TraceSet,
-    by: PlausibleDeniability | FittedModel,
+    by: Verdicts | FittedModel,
     settings: ReleaseSettings | None = None,
     *,
     seed: int | Seed | None = None,
@@ -164,7 +164,7 @@ def make_release(
     ----------
     synthetic : Traces or StoredTraces
         All traces that were tested, or all people that `synthesize` made from a model of nobody.
-    by : PlausibleDeniability or FittedModel
+    by : Verdicts or FittedModel
         The verdicts on exactly these traces; or, if they are of nobody, the model that made them.
     settings : ReleaseSettings, optional
         Not for traces of nobody.
@@ -282,7 +282,7 @@ def save_release(
         parts = release.contents.in_parts(release.is_share)
         write_parts(unfinished, parts, release.n_parts)
         if not release.is_share or is_first_process():
-            write_statement(unfinished, release.statement, statement_text(release.statement))
+            write_statement(unfinished, release.statement, *statement_texts(release.statement))
             write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
         if release.key is not None and release.seed is not None and key_folder is not None:
             files = checksums(unfinished)
@@ -366,7 +366,7 @@ def _about_key(key_folder: PathLike) -> dict[str, Any]:
     return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about
 
 
-def check_same_traces(synthetic: TraceSet, verdicts: PlausibleDeniability) -> tuple[np.ndarray, np.ndarray]:
+def check_same_traces(synthetic: TraceSet, verdicts: Verdicts) -> tuple[np.ndarray, np.ndarray]:
     """Check that the verdicts belong to exactly these traces, and return the `trace_table` of the traces.
 
     Raises `InputError`: the verdicts belong to traces of another model or draw, or to other traces of the same draw.
@@ -424,7 +424,7 @@ def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:
     return PlaceTable(places.ids[order], places.latitude[order], places.longitude[order], category)
 
 
-def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
+def _check_places(verdicts: Verdicts, min_users: int) -> None:
     """Refuse a release if a visited place had too few training users."""
     users = verdicts.users_per_place
     if min_users == 1 or verdicts.claims.is_private:

@@ -1,8 +1,8 @@
 """SGLT's privacy test: a trace differs from its input user's traces, and is semantically similar to other users.
 
-The test of Bindschaedler and Shokri 2016 needs no likelihood, so it works for every system. But it compares only the
-places of traces: it does not compute how probable a trace is for another input user, so it does not bound what an
-attacker learns. For systems with likelihoods, use `plausible_deniability`.
+The test of Bindschaedler and Shokri 2016 needs no likelihood. It compares only the places of traces. It does not
+compute how probable a trace is for another input user, so it does not bound what an attacker learns. Systems with
+likelihoods use `plausible_deniability`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.runs import joined_ranges
-from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, raise_any
+from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
+from ppmtf_jax.synthesizers.sglt import SGLT
 
 # Number of table cells computed at a time, to limit memory.
 CELLS_AT_A_TIME = 2**22
@@ -49,86 +51,78 @@ class SemanticTestSettings(Settings, subject="semantic test"):
     max_intersection: Probability = 0.25
 
 
-@dataclass(frozen=True, eq=False)
-class SemanticVerdicts:
-    """Outcome of the semantic test."""
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SemanticVerdicts(Verdicts, test="semantic", settings=SemanticTestSettings):
+    """Outcome of the semantic test; see `Verdicts`.
 
-    settings: SemanticTestSettings
-    # One row for each trace, in the order of `Traces.trace_table`. `plausible_users` counts the input user.
-    table: pd.DataFrame
+    Parameters
+    ----------
+    table : DataFrame
+        Columns user, trace, semantic_similarity, geographic_similarity, intersection, plausible_users, passed; one row
+        for each trace. `plausible_users` counts the users to whom the trace is about equally similar in meaning.
+    """
 
     @property
-    def passed(self) -> Bool[np.ndarray, " trace"]:
-        """Whether each trace may be released."""
-        return self.table["passed"].to_numpy()
+    def may_pass(self) -> Bool[np.ndarray, " trace"]:
+        """Whether each trace differs enough from its input user's traces."""
+        return (self.table["intersection"] <= self.settings.max_intersection).to_numpy() & (
+            self.table["geographic_similarity"] <= self.settings.max_geographic_similarity
+        ).to_numpy()
 
 
 def semantic_privacy_test(
     model: FittedModel,
-    train: Traces,
-    synthetic: Traces,
+    synthetic: TraceSet,
     settings: SemanticTestSettings | None = None,
     **named_settings: Any,
 ) -> SemanticVerdicts:
     """Test whether each trace differs from its input user's traces and is about equally similar in meaning to k users.
 
     A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi overlaps
-    little with hers: the overlap is the sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to
-    her is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
+    little with theirs: the overlap is the sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to
+    them is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
     renamings of places; see `semantics.similarity.VisitProfiles.similarity`, but without smoothing.
 
     If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses all periods.
 
-    `train`: the training traces of the model, without gaps. `synthetic`: traces that `synthesize` made from this model,
-    or a part of them. `**named_settings`: settings by name, in place of `settings`: `semantic_privacy_test(model,
-    train, synthetic, k=20)`. Raises `InputError`: the model did not make the traces; the model has other users, places
-    or times than `train`; or `train` has missing events.
+    Parameters
+    ----------
+    model : FittedModel
+        A model of SGLT. It has the traces of the training users, with which the synthetic traces are compared.
+    synthetic : Traces or StoredTraces
+        Traces that `synthesize` made from this model, or a part of them.
+    **named_settings
+        Settings by name, in place of `settings`: `semantic_privacy_test(model, synthetic, k=20)`.
+
+    Raises
+    ------
+    InputError
+        The model is not of SGLT, or did not make the traces.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.synthesizers.synthesis import fit, synthesize
     >>> train = synthesize(fit(toy_city(n_users=20, seed=0).traces, "sgd", seed=0), seed=0)  # without gaps
-    >>> model = fit(train, "uniform", seed=0)
-    >>> semantic_privacy_test(model, train, synthesize(model, seed=0), k=2).table.columns.tolist()
+    >>> model = fit(train, "sglt", seed=0)
+    >>> semantic_privacy_test(model, synthesize(model, seed=0), k=2).table.columns.tolist()
     ['user', 'trace', 'semantic_similarity', 'geographic_similarity', 'intersection', 'plausible_users', 'passed']
     """
     chosen = chosen_settings(SemanticTestSettings, settings, named_settings, "semantic test")
-    check_origin(model, synthetic)
-    users, places = complete_places(model, synthetic)
-    if synthetic.n_events < places.size or synthetic.time_grid.one_period() != synthetic.time_grid:
+    if not isinstance(model.trace_model, SGLT):
         way_out = "Use the plausible-deniability test (plausible_deniability_test)"
-        expected, found = (
-            "traces of one period with an event at every instant",
-            "traces with gaps or of several periods",
-        )
-        raise InputError("semantic test", [Problem(expected, found, way_out=way_out)])
-    seeds = _seeds_of_model(model, train)
+        raise InputError("semantic test", [Problem("a model of sglt", f"one of {model.system}", way_out=way_out)])
+    facts, traces = facts_of_model(model, synthetic), synthetic.in_memory()
+    users, places = complete_places(model, traces)
+    seeds = model.trace_model.seed_traces()
     intersection, geographic = _likeness_to_own(seeds, users, places)
     semantic, plausible = _likeness_to_all(seeds, users, places, chosen.max_semantic_difference)
-    index, trace = synthetic.trace_table()
-    columns = {"user": synthetic.user_ids[index], "trace": trace, "semantic_similarity": semantic}
+    index, trace = traces.trace_table()
+    columns = {"user": traces.user_ids[index], "trace": trace, "semantic_similarity": semantic}
     columns |= {"geographic_similarity": geographic, "intersection": intersection, "plausible_users": plausible}
-    table = pd.DataFrame(columns)
-    table["passed"] = (
-        (intersection <= chosen.max_intersection)
-        & (geographic <= chosen.max_geographic_similarity)
-        & (plausible >= chosen.k)
-    )
-    return SemanticVerdicts(chosen, table)
-
-
-def _seeds_of_model(model: FittedModel, train: Traces) -> SeedTraces:
-    checks = (
-        ("users", "others", np.array_equal(train.user_ids, model.user_ids)),
-        ("places", "another place table", np.array_equal(train.places.ids, model.places.ids)),
-        ("time grid", "another one", train.time_grid.one_period() == model.time_grid),
-    )
-    problems = [
-        Problem(f"the {what} that the model was trained on", found) for what, found, is_same in checks if not is_same
-    ]
-    raise_any("training traces", problems)
-    return SeedTraces.of(train)
+    verdicts = SemanticVerdicts(**facts, settings=chosen, table=pd.DataFrame(columns))
+    verdicts.table["passed"] = verdicts.may_pass & (plausible >= chosen.k)
+    return verdicts
 
 
 def _likeness_to_own(

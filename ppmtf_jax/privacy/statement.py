@@ -1,16 +1,28 @@
 """Privacy statements: what is protected in published data, and what is not protected.
 
-A statement is a dict of JSON values with the lists `protected` and `not_protected`. It is written to two files:
-privacy.json for programs, and PRIVACY.txt for people.
+A statement is a dict of JSON values with the lists of points `protected` and `not_protected`. It is written to three
+files: PRIVACY.txt, one screen that says what is promised; PRIVACY_DETAILS.txt, with everything else; and privacy.json,
+for programs. The first sentence of each point stands alone, because it is the point on the first page.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
-STATEMENT_FORMAT = 1
-WIDTH = 100
+STATEMENT_FORMAT = 2
+WIDTH = 80
+MORE = "PRIVACY_DETAILS.txt has all of this in full, and how the traces were made."
+NOT_MEASURED = (
+    "How well an attack would do: none was tried on this release before it was written. Ask the publisher which "
+    "attacks were tried since then, and what they found."
+)
+HOUSEHOLD = (
+    "A household as one: two people who live together count as two users. So a family alone can reach a limit on the "
+    "number of users of a place, or of users who could have led to a trace."
+)
+"""A point of every statement that counts people."""
 
 RANDOMNESS = {
     True: "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was "
@@ -19,21 +31,49 @@ RANDOMNESS = {
 }
 """Where the noise of a differentially private mechanism comes from, by whether it is private."""
 
-Section = str | tuple[str, str | list[str]]
+Section = str | tuple[str, str | Sequence[str]]
 """A paragraph, or a heading with a paragraph or a list of points."""
 
 
-def as_text(title: str, *sections: Section) -> str:
-    """A title and sections, in lines of at most 100 characters."""
+def as_text(*sections: Section) -> str:
+    """Sections, such as a title, in lines of at most 80 characters; empty lists are left out."""
 
     def written(section: Section) -> str:
         if isinstance(section, str):
             return fill(section, WIDTH)
         heading, body = section
-        points = [fill(point, WIDTH, initial_indent="- ", subsequent_indent="  ") for point in body]
+        points = [fill(each, WIDTH, initial_indent="- ", subsequent_indent="  ") for each in body]
         return "\n".join([heading, *([fill(body, WIDTH)] if isinstance(body, str) else points)])
 
-    return "\n\n".join([title, *map(written, sections)])
+    return "\n\n".join(written(each) for each in sections if isinstance(each, str) or each[1])
+
+
+def first_page(of_what: str, promise: str | Sequence[str], not_promised: Sequence[str]) -> str:
+    """One screen: the promise, and the first sentence of each point that is not promised.
+
+    Examples
+    --------
+    >>> print(first_page("TRACES", ["Nothing."], ["Anybody. They are real."]))
+    WHAT THESE TRACES PROMISE
+    - Nothing.
+    <BLANKLINE>
+    WHAT THEY DO NOT PROMISE
+    - Anybody.
+    <BLANKLINE>
+    PRIVACY_DETAILS.txt has all of this in full, and how the traces were made.
+    """
+    short = [first_sentence(each) for each in not_promised]
+    return as_text((f"WHAT THESE {of_what} PROMISE", promise), ("WHAT THEY DO NOT PROMISE", short), MORE)
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop before a space."""
+    return text.split(". ")[0].removesuffix(".") + "."
+
+
+def point(phrase: str) -> str:
+    """A phrase of `Claims` as a point."""
+    return f"{phrase[:1].upper()}{phrase[1:]}."
 
 
 def protected(statement: dict[str, Any]) -> Section:

@@ -37,7 +37,7 @@ from ppmtf_jax.runtime.lineage import digest_of
 MARKER_FORMAT = 1
 # 2000-01-01: the modification time of the files of a public folder. Zip archives know no time before 1980.
 NO_TIME_S = 946_684_800
-STATEMENT_JSON, STATEMENT_TEXT = "privacy.json", "PRIVACY.txt"
+STATEMENT_JSON, STATEMENT_TEXT, STATEMENT_DETAILS = "privacy.json", "PRIVACY.txt", "PRIVACY_DETAILS.txt"
 Paths = Sequence[PathLike]
 
 
@@ -201,10 +201,11 @@ def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False, to
     return marker
 
 
-def write_statement(folder: Path, statement: Mapping[str, Any], text: str) -> None:
-    """Write what an output protects, for programs (privacy.json) and for people (PRIVACY.txt)."""
+def write_statement(folder: Path, statement: Mapping[str, Any], first_page: str, details: str) -> None:
+    """Write what an output protects: for programs (privacy.json), and for people, on one screen and in detail."""
     write_text(folder / STATEMENT_JSON, json.dumps(statement, indent=1) + "\n")
-    write_text(folder / STATEMENT_TEXT, text + "\n")
+    write_text(folder / STATEMENT_TEXT, first_page + "\n")
+    write_text(folder / STATEMENT_DETAILS, details + "\n")
 
 
 def checksum(file: Path) -> str:

@@ -221,30 +221,24 @@ def _chains_and_clusters(
     return ClusterBridge.of(clusters, present, chains, movement.counts, slots, choice), clusters
 
 
-MEMBERSHIP_FOUND = (
-    "that a person's data was used at all. This was measured on real data (people flow, 500 users, ten traces of "
-    "each). An attacker fits models to other people's data and uses them to calibrate the attack for each person. This "
-    "attacker tells training users from others with an AUC of 0.74, if people remember nothing or the places of their "
-    "trace, and finds 8 to 11 % of the training users at 1 % false alarms"
-)
-"""Result of a membership attack on real data."""
-
-
 def claims(model: Model, settings: BridgeSettings) -> Claims:
     """Claims of a release of these traces."""
-    del settings
     cluster = (
         "what the users of a cluster have in common. They are at similar places at similar hours. Of all clusters, the "
         f"smallest has {counted(int(np.asarray(model.n_present).min()), 'user')}. All users of a cluster share one "
         "law of traces, and the privacy test compares users. So the test passes every trace once its cluster has k "
         "users, and it says nothing about what the cluster as a whole gives away"
     )
+    held_out, found = "chosen by the likelihood of held-out users", settings_found(model)
+    in_words = {"memory": found.get("memory", "that of people who check in"), "gaps": found["gaps"]}
+    in_words["chosen"] = "as another fit chose" if settings.chosen else held_out
+    in_words |= {} if settings.n_clusters else {"n_clusters": held_out}
     rules = RULES
     if isinstance(model, RememberingBridge):
         rules += PEOPLE_RULES
     elif isinstance(model, CheckinBridge):
         rules += CHECKIN_RULES
-    return Claims(rules, (cluster, NO_RULE, MEMBERSHIP_FOUND))
+    return Claims(not_protected=(cluster, NO_RULE), rules=rules, settings=in_words)
 
 
 def settings_found(model: Model) -> dict[str, Any]:

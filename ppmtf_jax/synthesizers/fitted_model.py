@@ -29,7 +29,7 @@ from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
 from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage, json_of_ids
 from ppmtf_jax.runtime.threads import in_single_precision
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
 from ppmtf_jax.synthesizers.model_folder import read_model, write_model
@@ -153,7 +153,10 @@ class FittedModel:
         """
         synthesizer = SYNTHESIZERS[self.system]
         settings = build_settings(synthesizer.settings, self.settings, self.system)
-        return synthesizer.claims(self.trace_model, settings)
+        claims, files = synthesizer.claims(self.trace_model, settings), input_paths(settings)
+        in_words = {name: "none" if value is None else str(value) for name, value in vars(settings).items()}
+        in_words |= {name: path.name for name, path in files.items()}
+        return claims._replace(settings={**in_words, **claims.settings})
 
     def settings_found(self) -> dict[str, Any]:
         """The settings, with those that the fit chose itself."""

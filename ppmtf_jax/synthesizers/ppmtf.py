@@ -133,22 +133,25 @@ def fit_chains(
 
 def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     """Claims of a release of these traces."""
-    del model
-    if not settings.proposal_mix:
-        return Claims()
+    limits = {"max_transitions": settings.max_transitions, "max_visits": settings.max_visits}
+    limits |= {"max_count": settings.max_count}
+    in_words = {name: "no limit" for name, limit in limits.items() if limit is None}
+    if model.population is None:
+        return Claims(settings=in_words | {"population_epsilon": "not used"})
     if settings.population_epsilon is None:
+        in_words["population_epsilon"] = "none: no noise"
         shared = (
             "what the traces of all users have in common. They move, in part, by the transitions of all training users "
             "together. The privacy test does not cover these, because it compares users"
         )
-        return Claims(not_protected=(shared,))
+        return Claims(not_protected=(shared,), settings=in_words)
     factors = (
         "the factors of single users. Traces move, in part, by the transitions of all training users together. These "
         f"transitions are {settings.population_epsilon:g}-differentially private by discrete Laplace noise. Neighbours "
         "are two data sets that differ by one additional user with all her traces; places are public. Each trace also "
         "moves by the factors, which are not differentially private"
     )
-    return Claims(not_protected=(factors,))
+    return Claims(not_protected=(factors,), settings=in_words)
 
 
 SYNTHESIZERS.register(

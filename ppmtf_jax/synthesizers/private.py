@@ -213,17 +213,19 @@ def _require_public_places(settings: PrivateSettings) -> None:
 
 def claims(model: PrivatePeople, settings: PrivateSettings) -> Claims:
     """What a release of the model's traces claims to protect, and not to protect."""
+    in_words = {"anchors": "none" if model.home is None else "coupled"}
     if not model.is_private:
         seeded = "anybody: NOT PRIVATE. The noise comes from a seed, for experiments only"
-        return Claims(not_protected=(seeded,))
+        return Claims(not_protected=(seeded,), settings=in_words)
     return Claims(
         (
-            "each training user with all her traces. The model and everything made from it are "
+            "each training user with all their traces. The model and everything made from it are "
             f"({model.epsilon:g}, {model.delta:g})-differentially private. They come from noisy sums over users, "
             "and from nothing else in the data. Neighbours are two data sets that differ by one additional user. The "
             "place table and the time grid are treated as public",
         ),
         is_private=True,
+        settings=in_words,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -17,14 +17,19 @@ from ppmtf_jax.trace_models.base import TraceModel
 class Claims(NamedTuple):
     """Statements about a model's traces for a release, in addition to the statements for all releases."""
 
-    # `protected`, `not_protected`: phrases with no initial capital letter and no final full stop, such as "where the
-    # input user was at noon".
+    # `protected`, `not_protected`, `rules`: phrases with no initial capital letter and no final full stop, such as
+    # "where the input user was at noon". The first sentence of each stands on the first page, so it says the point.
     protected: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
     # Whether everything that the traces reveal is differentially private for each training user, except the number of
     # users. Then the statement does not list single users as unprotected, and it contains no exact numbers, such as the
     # number of users at a place.
     is_private: bool = False
+    # Rules by which the model was made, such as what one user weighs in a count. They are no promise to anybody.
+    rules: tuple[str, ...] = ()
+    # What the settings mean in this model, in words, where it is not what they say: for example "chosen by held-out
+    # likelihood" for one that was left out. `FittedModel.claims` adds all other settings.
+    settings: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)

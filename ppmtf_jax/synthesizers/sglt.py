@@ -4,8 +4,8 @@ A synthetic trace is made from one trace of its input user. Each of its places i
 meaning, such as other work places for a work place, and Viterbi decoding finds a likely trace through these. The
 similarity of places is learned from the traces of all users.
 
-The likelihood of its traces cannot be computed, so the plausible-deniability test does not apply; its own test is
-`privacy.semantic_test`.
+The likelihood of its traces cannot be computed, so the plausible-deniability test does not apply. It has a test of its
+own, `privacy.semantic_test`, which `ppmtf test` makes.
 """
 
 from __future__ import annotations
@@ -120,6 +120,12 @@ class SGLT(TraceModel):
         classes = SemanticClasses(self.cluster, self.n_kept, self.n_joining)
         return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_as_published == 1)
 
+    def seed_traces(self) -> SeedTraces:
+        """The training users' traces, from which synthetic traces are made."""
+        start = np.asarray(self.seed_start)
+        user = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        return SeedTraces(user, np.asarray(self.seed), len(start) - 1, len(self.first))
+
     def summary(self) -> list[str]:
         size = np.bincount(np.asarray(self.cluster))
         alone = int((size == 1).sum())
@@ -185,12 +191,11 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
 
 def claims(model: SGLT, settings: SGLTSettings) -> Claims:
     """Claims of a release of these traces."""
-    del model
     notes = ["when the input user goes from one kind of place to another: a trace does so at about the same instants"]
     if settings.remove_true_prob < 1:
         share = 1 - settings.remove_true_prob
-        notes.append(f"where the input user was: at each instant her own place is allowed with probability {share:g}")
-    return Claims(not_protected=tuple(notes))
+        notes.append(f"where the input user was: at each instant their own place is allowed with probability {share:g}")
+    return Claims(not_protected=tuple(notes), settings={"n_clusters": str(len(model.n_kept))})
 
 
 SYNTHESIZERS.register(Synthesizer("sglt", TITLE, SGLTSettings, fit_trace_model, SGLT, claims))

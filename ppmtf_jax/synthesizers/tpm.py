@@ -163,9 +163,9 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
         return Claims(not_protected=(seeded,))
     return Claims(
         (
-            "each training user with all her traces. The places and times of these traces are "
-            f"{settings.epsilon:g}-differentially private. They come from noisy counts of all users' transitions, and "
-            "from nothing else in the data. Neighbours are two data sets that differ by one additional user. The place "
+            f"each training user with all their traces, because these are {settings.epsilon:g}-differentially private. "
+            "Places and times come from noisy counts of all users' transitions, and from nothing else in the data. "
+            "Neighbours are two data sets that differ by one additional user. The place "
             "list and the time grid are treated as public",
         ),
         (

@@ -202,7 +202,7 @@ def test_a_release_keeps_users_together_on_request():
     text = works(*line.split())
     assert "64 traces in r, which can be handed to anyone; read r/PRIVACY.txt first" in text
     assert Traces.load("r").n_users == 32
-    assert "share a number" in " ".join(Path("r/PRIVACY.txt").read_text().split())
+    assert "share a number" in " ".join(Path("r/PRIVACY_DETAILS.txt").read_text().split())
 
 
 @pytest.mark.usefixtures("copied")

@@ -13,7 +13,7 @@ from ppmtf_jax.colocation import synthesizer
 from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
-from ppmtf_jax.colocation.statement import privacy_statement, statement_text
+from ppmtf_jax.colocation.statement import privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import (
     RELATION,
     ColocationSettings,
@@ -255,7 +255,7 @@ def test_what_seeded_noise_made_says_so(city):
     assert (statement["private"], statement["ledger"]["private"], statement["protected"]) == (False, False, [])
     assert statement["not_protected"][0].startswith("Anybody: the noise comes from a seed")
     assert "OpenDP" not in statement["randomness"]
-    assert "NOT PRIVATE" in statement_text(statement)
+    assert all("NOT PRIVATE" in text for text in statement_texts(statement))
     assert made.model.settings["noise"] == "seeded"
 
 

@@ -518,14 +518,14 @@ def test_a_job_draws_its_seed_once_and_goes_on_with_it(unseeded, tmp_path, monke
     assert run(without_seed(tmp_path)).skipped == STEPS[:5]
     assert json.loads(seed_file.read_text())["seed"] == seed
     assert json.loads((tmp_path / "job/private/model/model.json").read_text())["seed"] == seed
-    statement = (tmp_path / "job" / "release" / "PRIVACY.txt").read_text()
+    statement = (tmp_path / "job" / "release" / "PRIVACY_DETAILS.txt").read_text()
     assert "drawn from the operating system's secure source" in statement
     release = "job/release/traces.parquet"
     assert (tmp_path / release).read_bytes() != (unseeded / release).read_bytes()
 
 
 def test_a_release_of_a_given_seed_says_so(finished):
-    assert "the seed must stay secret" in (finished / "job" / "release" / "PRIVACY.txt").read_text()
+    assert "the seed must stay secret" in (finished / "job" / "release" / "PRIVACY_DETAILS.txt").read_text()
 
 
 def test_others_can_read_only_the_release_and_it_does_not_tell_the_seed(unseeded):

@@ -17,7 +17,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.model_statement import NOT_PRIVATE, greatest_accuracy, model_statement
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release import is_release, make_release, save_release, statement_of
-from ppmtf_jax.privacy.release_statement import statement_text
+from ppmtf_jax.privacy.release_statement import statement_texts
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, random_traces
@@ -85,10 +85,11 @@ def test_the_statement_begins_with_the_guarantee(tmp_path, model, people):
     assert (statement["private"], statement["epsilon"], statement["delta"]) == (True, 2.0, 1e-6)
     assert statement["neighbours"] == RELATION
     assert statement["generator"]["model"] == model.checksum
-    text = (tmp_path / "released" / "PRIVACY.txt").read_text()
+    page, text = ((tmp_path / "released" / name).read_text() for name in ("PRIVACY.txt", "PRIVACY_DETAILS.txt"))
     begin = " ".join(text.split("\n\n")[1].split())
+    assert " ".join(page.split()).startswith(f"WHAT THESE SYNTHETIC PEOPLE PROMISE {begin}")
     # e^2 / (1 + e^2) = 0.8808, rounded up.
-    assert begin.startswith("Every person whose data was used is protected, with all her traces together")
+    assert begin.startswith("Every person whose data was used is protected, with all their traces together")
     assert "epsilon = 2 and delta = 1e-06" in begin
     assert "right in at most 88.1 % of cases" in begin
     assert "- top place  rho" in text
@@ -99,7 +100,7 @@ def test_the_statement_begins_with_the_guarantee(tmp_path, model, people):
     assert sheet.index(begin) < sheet.index("What it is")
     assert "privacy test" not in sheet
     # Nothing in it depends on how many people the data has.
-    assert not any(str(n) in statement_text(statement) for n in (TRAIN.n_users, TRAIN.n_events))
+    assert not any(str(n) in " ".join(statement_texts(statement)) for n in (TRAIN.n_users, TRAIN.n_events))
 
 
 def test_seeded_noise_protects_nobody_and_the_first_words_say_so():
@@ -107,7 +108,8 @@ def test_seeded_noise_protects_nobody_and_the_first_words_say_so():
     statement = make_release(synthesize(model, people=5), model).statement
     assert statement["guarantee"] == NOT_PRIVATE
     assert not statement["private"]
-    assert statement_text(statement).split("\n\n")[1] == NOT_PRIVATE
+    page, details = statement_texts(statement)
+    assert page.splitlines()[1] == details.split("\n\n")[1] == NOT_PRIVATE
     assert statement["protected"] == []
     assert "NOT PRIVATE" in statement["not_protected"][0]
     assert "can remove the noise" in statement["randomness"]

@@ -35,7 +35,8 @@ from ppmtf_jax.privacy.release import (
     open_with_key,
     save_release,
 )
-from ppmtf_jax.privacy.release_statement import statement_text
+from ppmtf_jax.privacy.release_statement import statement_texts
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.folders import NO_TIME_S, content_digest, read_marker
 from ppmtf_jax.streams import Seed, Stage, random_keys
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -138,8 +139,8 @@ def test_a_release_names_nobody_and_tells_no_secret(made, train, model, syntheti
     for word in ("plausible_users", "log_likelihood", "seed_given", 'verifiers": 2'):
         assert word not in text
     assert {path.name for path in made[0].iterdir()} == {
-        "DATASHEET.txt", "PRIVACY.txt", "places.parquet", "ppmtf.json", "privacy.json", "time_grid.json",
-        "traces.parquet",
+        "DATASHEET.txt", "PRIVACY.txt", "PRIVACY_DETAILS.txt", "places.parquet", "ppmtf.json", "privacy.json",
+        "time_grid.json", "traces.parquet",
     }  # fmt: skip
     assert list(pd.read_parquet(made[0] / "traces.parquet")) == ["user", "trace", "instant", "place"]
 
@@ -267,7 +268,7 @@ def test_every_trace_has_a_number_of_its_own_unless_asked_for(synthetic, verdict
     assert together.key.groupby("released_user")["user"].nunique().eq(1).all()
     assert together.key.groupby("user")["released_user"].nunique().eq(1).all()
     assert "share a number" in together.statement["traces"]
-    assert any("they share a number here" in point for point in together.statement["not_protected"])
+    assert any("share a number here" in point for point in together.statement["not_protected"])
 
 
 def test_releases_of_one_seed_are_equal_and_others_are_not(synthetic, verdicts):
@@ -290,10 +291,13 @@ def test_a_statement_says_what_it_must(made, model, train):
     }  # fmt: skip
     assert statement["generator"]["system"] == "sgd"
     assert "drawn from the operating system's secure source" in statement["randomness"]
-    text = " ".join((made[0] / "PRIVACY.txt").read_text().split())
-    for phrase in ("k = 20", "not differential privacy", "Which traces were withheld", "the first event of each trace"):
-        assert phrase in text
-    assert max(map(len, statement_text(statement).splitlines())) <= 100
+    page, details = ((made[0] / name).read_text() for name in ("PRIVACY.txt", "PRIVACY_DETAILS.txt"))
+    for phrase in ("at least 20 users", "Which traces were withheld", "The first event of each trace"):
+        assert phrase in " ".join(page.split())
+    for phrase in ("k = 20", "not differential privacy", "withheld", "first event of each trace"):
+        assert phrase in " ".join(details.split())
+    assert (page, details) == tuple(f"{each}\n" for each in statement_texts(statement))
+    assert max(map(len, [*page.splitlines(), *details.splitlines()])) <= 80
 
 
 def test_a_statement_is_made_from_the_model_and_not_from_its_settings(tmp_path, train, uniform, monkeypatch):
@@ -306,7 +310,7 @@ def test_a_statement_is_made_from_the_model_and_not_from_its_settings(tmp_path, 
     verdicts = PlausibleDeniability.load(tmp_path / "verdicts")
     assert verdicts.claims == claims
     points = " ".join(make_release(synthetic, verdicts).statement["not_protected"])
-    assert "In this release: clusters: the smallest has 3 users." in points
+    assert "Clusters: the smallest has 3 users." in points
     assert "20" not in points
 
 
@@ -357,16 +361,16 @@ def test_single_precision_is_told(uniform):
 
 def test_a_statement_says_by_what_factor_users_are_plausible(uniform):
     statement = statement_of(uniform, k=2, eta=5.0, allow_large_eta=True)
-    assert "at least 2 users, the input user included" in statement["protected"][0]
+    assert "at least 2 users" in statement["protected"][0]
     for point in (statement["protected"][0], statement["mechanism"]):
         assert "within a factor of e^5 = 148 of each other" in point
 
 
 def test_a_test_that_asks_for_nobody_else_protects_no_link(uniform):
-    text = statement_text(statement_of(uniform, k=1))
-    assert "k = 1, which tests nothing" in text
-    assert "Protected:\n- Nothing that could be stated" in text
-    assert "k = 1 requires no other user" in text
+    page, details = statement_texts(statement_of(uniform, k=1))
+    assert "PROMISE\n- Nothing that could be stated" in page
+    assert "k = 1 requires no other user" in page
+    assert "k = 1, which tests nothing" in details
 
 
 def test_what_differential_privacy_protects_is_not_denied(train):
@@ -378,7 +382,7 @@ def test_what_differential_privacy_protects_is_not_denied(train):
         statement = make_release(synthetic, verdicts).statement
         assert "0.5-differentially private" in statement["protected"][0]
         denied = " ".join([statement["mechanism"], *statement["not_protected"]])
-        for phrase in ("not differential", "no differential", "membership", "several traces of one"):
+        for phrase in ("not differential", "no differential", "membership", "several traces of one", "data was used"):
             assert phrase not in denied.lower()
         # Exact numbers of users are no part of what the noise covers.
         assert statement["parameters"]["min_users_per_place"] is None
@@ -389,9 +393,12 @@ def test_a_statement_says_whether_it_tells_the_number_of_users(uniform):
     model, one_each = uniform
     told = "How many training users there were"
     for synthetic, is_told in ((one_each, True), (synthesize(model, people=300), False)):
-        verdicts = plausible_deniability_test(model, synthetic, k=2)
-        points = make_release(synthetic, verdicts).statement["not_protected"]
-        assert any(told in point for point in points) == is_told
+        release = make_release(synthetic, plausible_deniability_test(model, synthetic, k=2))
+        assert any(told in point for point in release.statement["not_protected"]) == is_told
+        # The data sheet says the same, in the same words.
+        sheet = " ".join(datasheet_text(release.contents, release.statement).split())
+        assert release.statement["number_of_traces"] in sheet
+        assert ("says nothing about how many people" in sheet) != is_told
 
 
 # Places
@@ -418,8 +425,8 @@ def test_places_of_one_user_are_not_released_unless_asked_for(lonely):
     with pytest.raises(InputError, match="found 5 of 5 visited places with fewer"):
         make_release(synthetic, verdicts, min_users_per_place=11)
     statement = make_release(synthetic, verdicts, min_users_per_place=1).statement
-    share = (synthetic.place == 0).mean()
-    said = f"At 1 of 6 places there was only one training user; {100 * share:.0f} % of the released events are there."
+    n_there, n_events = int((synthetic.place == 0).sum()), synthetic.n_events
+    said = f"1 of 6 places (16.7 %), with {n_there} of {n_events} released events ({100 * n_there / n_events:.1f} %)"
     assert any(said in point for point in statement["not_protected"])
     assert statement["parameters"]["min_users_per_place"] == 1
 
@@ -520,7 +527,7 @@ def test_processes_change_no_byte(tmp_path, model, synthetic, together, monkeypa
     """Each process has one or two of the four parts. In the bug, all processes draw the same numbers."""
     monkeypatch.setattr("ppmtf_jax.data.stored_traces.PART_BLOCKS", 2)
     # In Python 3.11, a cached property would make the threads wait for each other.
-    for kind, name in ((TraceSet, "digest"), (PlausibleDeniability, "lineage")):
+    for kind, name in ((TraceSet, "digest"), (Verdicts, "lineage")):
         monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
     save_in_parts([synthetic], tmp_path / "synthetic")
     opened = open_traces(tmp_path / "synthetic")

@@ -31,7 +31,8 @@ from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, all_pass, plausible_deniability_test
+from ppmtf_jax.privacy.own_test import privacy_test, settings_kind
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, all_pass
 from ppmtf_jax.runtime.progress import in_words, progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 from ppmtf_jax.settings import Count, Settings, build_settings
@@ -88,7 +89,7 @@ class ShadowModelSettings(Settings, subject="shadow models"):
             problems.append(Problem(f"an even n_shadows of at least {LEAST_SHADOWS}", repr(self.n_shadows)))
         try:
             build_settings(SYNTHESIZERS[self.system].settings, self.system_settings, self.system)
-            build_settings(PrivacyTestSettings, self.test_settings or {}, "test")
+            build_settings(settings_kind(self.system), self.test_settings or {}, "test")
         except InputError as error:
             problems += error.problems
         return problems
@@ -271,8 +272,9 @@ def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed
         number = {"people": wanted.n_traces} if model.of_nobody else {"traces_per_user": of_user}
         made = synthesize(model, number | {"days": days}, seed=seed)
         passed = np.ones(len(made.trace_table()[0]), bool)
-        if settings.test_settings is not None and not all_pass(model, PrivacyTestSettings(**settings.test_settings)):
-            passed = plausible_deniability_test(model, made, seed=seed, **settings.test_settings).passed
+        test = settings.test_settings and settings_kind(settings.system)(**settings.test_settings)
+        if test and not (isinstance(test, PrivacyTestSettings) and all_pass(model, test)):
+            passed = privacy_test(model, made, test, seed=seed).passed
         if passed.sum() >= ENOUGH * wanted.n_traces:
             break
         # Powers of two, so that shadow models share few compiled programs.

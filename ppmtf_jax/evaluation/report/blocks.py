@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ppmtf_jax.data import description
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule, worst
 
@@ -147,7 +148,7 @@ Block = Text | Table | Picture | Gauges | Details | Finding
 
 def percent(share: float, digits: int = 0) -> str:
     """A share in percent; no line breaks before the sign."""
-    return f"{100 * share:.{digits}f}\u00a0%"
+    return description.percent(share, digits).replace(" %", "\u00a0%")
 
 
 class Section(NamedTuple):

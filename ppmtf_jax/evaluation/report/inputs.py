@@ -26,7 +26,7 @@ from ppmtf_jax.evaluation.metrics.windows import compared_windows
 from ppmtf_jax.evaluation.registry import Undefined
 from ppmtf_jax.evaluation.report.blocks import Block, Text
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -121,7 +121,7 @@ class ReportData:
         Why many rows of the data were left out.
     seeds_given : bool, optional
         Whether somebody chose a seed; None if it is not known.
-    verdicts : PlausibleDeniability, optional
+    verdicts : Verdicts, optional
         Results of the privacy test for all traces that were made.
     shares_passed : mapping of str to float
         Share of the traces that passed the privacy test, by column of the evaluation. Unknown shares are missing.
@@ -144,7 +144,7 @@ class ReportData:
     losses: tuple[str, ...] = ()
     seeds_given: bool | None = None
     model: FittedModel | None = None
-    verdicts: PlausibleDeniability | None = None
+    verdicts: Verdicts | None = None
     statement: dict[str, Any] | None = None
     settings: ReportSettings = field(default=ReportSettings())
     shadow_scores: MembershipScores | None = None

@@ -21,7 +21,7 @@ from ppmtf_jax.evaluation.judgement import (
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.verdicts import Verdicts
 
 ATTACKS = ("identity", "membership", "copies", "inference")
 """The sections whose findings are the risk."""
@@ -185,10 +185,9 @@ def _better_k(data: ReportData) -> str:
     return f"With a k of {largest:,} in place of {k}, {share} of the traces would pass, but protected less."
 
 
-def largest_k(verdicts: PlausibleDeniability) -> int | None:
+def largest_k(verdicts: Verdicts) -> int | None:
     """The largest k with which enough traces pass, at the settings of the test; None if that is not known."""
-    settings = verdicts.settings
-    if settings.noise_epsilon is not None:
+    if verdicts.has_noise:
         return None
     known = verdicts.counted_to
     last = int(min(known, verdicts.plausible_users.max(initial=1)))

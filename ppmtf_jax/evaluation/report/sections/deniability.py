@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ppmtf_jax.data.description import at_most
 from ppmtf_jax.evaluation.judgement import ENOUGH_PASSED, FEW_PASSED
 from ppmtf_jax.evaluation.plots import pass_rate_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, percent
@@ -13,16 +14,20 @@ from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, if_avail
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import SURE, grade, sureness
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
+from ppmtf_jax.privacy.verdicts import Verdicts
+from ppmtf_jax.privacy.words_of_tests import by_construction, words_of_test
 
 MAX_PLOTTED_K = 200
 """The range of Fig. 16 of Murakami et al. 2021."""
 TESTED, FAIR_SAMPLE = "Was every trace tested before its release?", "Are enough traces left after the test?"
 TESTED_RULE = (
-    "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
-    "k and eta, this person can be at most 1 / (1 + (k - 1) / e^eta) sure from whom the trace was made. Good: every "
-    f"trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at most "
-    f"{percent(SURE.fair)}, or there is noise on k; with noise, k is the number that 19 of 20 traces had to reach. "
-    "Poor: it is more, some traces did not pass, or there was no test."
+    "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. "
+    "With k and eta, this person can be at most 1 / (1 + (k - 1) / e^eta) sure from whom the trace was made. Good: "
+    f"every trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at "
+    f"most {percent(SURE.fair)}, or there is noise on k; with noise, k is the number that 19 of 20 traces had to "
+    "reach. Poor: it is more, some traces did not pass, or there was no test. Not known: the test sets no such bound. "
+    "If every trace of a model passes by construction, the light is about the model, and says nothing about these "
+    "traces."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(ENOUGH_PASSED)} of the traces passed; fair: at least {percent(FEW_PASSED)}; poor: fewer. "
@@ -46,33 +51,31 @@ def make(data: ReportData) -> list[Block]:
         text = "The folder has no verdicts of a privacy test, so it is not known whether any trace is deniable."
         tested = Finding(TESTED, Status.POOR, answer, TESTED_RULE)
         return [tested, Finding(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE), Text((text,))]
-    settings, share = verdicts.settings, float(verdicts.passed.mean())
-    factor, noise = factor_text(settings), "" if settings.noise_epsilon is None else ", plus a random number,"
-    text = (
-        f"A trace passes if at least k = {settings.k} people{noise} of the training data, including the person it was "
-        f"made from, could have led to it with probabilities within a factor of e^eta = {factor} (eta = "
-        f"{settings.eta:g}). So for somebody who sees this trace and nothing else, none of these people is more than "
-        f"{factor} times as plausible as another."
-    )
+    share = float(verdicts.passed.mean())
     rows = [
         ["Traces tested", f"{len(verdicts.passed):,}"],
         ["Traces that passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
-        ["Verifiers: people with whom the person of each trace was compared", f"{verdicts.n_verifiers:,}"],
     ]
+    if isinstance(verdicts, PlausibleDeniability):
+        compared = "Verifiers: people with whom the person of each trace was compared"
+        rows.append([compared, f"{verdicts.n_verifiers:,}"])
     table = Table("Outcome of the test", ("What", "Number"), rows)
-    findings = tested_finding(data, verdicts), _sample_finding(share, settings)
+    findings, text = (
+        (tested_finding(data, verdicts), _sample_finding(share, verdicts)),
+        words_of_test(verdicts).mechanism,
+    )
     return [*findings, Text((text,)), *if_available(lambda: [_curve(verdicts)]), table]
 
 
-def _curve(verdicts: PlausibleDeniability) -> Picture:
+def _curve(verdicts: Verdicts) -> Picture:
     settings = verdicts.settings
-    if settings.noise_epsilon is not None and not settings.count_all:
+    if verdicts.has_noise and not settings.count_all:
         raise Unavailable("No curve: with noise, counting stopped at a different k for each trace (see count_all).")
     last = int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to))
     if last < 2:
         raise Unavailable("No curve: counting stopped at k = 1; more is known with count_all.")
     rates = verdicts.pass_rates(np.arange(1, last + 1))
-    figure = pass_rate_curves({f"eta = {settings.eta:g}": rates})
+    figure = pass_rate_curves({verdicts.facts()["settings"]: rates})
     figure.axes[0].axvline(settings.k, color="#333333", linewidth=1, linestyle="--")
     alt = f"A falling curve: the share of the traces that pass for each k up to {last}."
     counted = "" if np.isinf(verdicts.counted_to) else f" Counting stopped at k = {last}; more is known with count_all."
@@ -83,21 +86,25 @@ def _curve(verdicts: PlausibleDeniability) -> Picture:
     )
 
 
-def tested_finding(data: ReportData, verdicts: PlausibleDeniability) -> Finding:
+def tested_finding(data: ReportData, verdicts: Verdicts) -> Finding:
     """Whether all traces of the report passed a test that protects."""
-    settings = verdicts.settings
     if not (data.is_release or verdicts.passed.all()):
         n_failed = int((~verdicts.passed).sum())
         answer = f"No: {n_failed:,} of these traces did not pass. Do not hand out these traces as they are."
         return Finding(TESTED, Status.POOR, answer, TESTED_RULE)
-    if settings.k == 1 and settings.noise_epsilon is None:
+    if not isinstance(verdicts, PlausibleDeniability):
+        answer = f"Yes. But the test sets no bound: {words_of_test(verdicts).not_protected[0]}"
+        return Finding(TESTED, Status.UNKNOWN, answer, TESTED_RULE)
+    settings = verdicts.settings
+    if settings.k == 1 and not verdicts.has_noise:
         return Finding(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
     sure = sureness(settings.k, settings.eta)
     status = grade(SURE, sure)
     answer = (
         f"Yes: at least {settings.k} people could have led to each trace, with probabilities within a factor of "
-        f"{factor_text(settings)}. Nobody can be more than {percent(sure)} sure from whom it was made."
-    )
+        f"{factor_text(settings)}. Nobody can be more than {at_most(sure)} sure from whom it was made. "
+        f"{by_construction(verdicts)}"
+    ).rstrip()
     if settings.noise_epsilon is not None:
         # The number of people that 19 of 20 passed traces had to reach at least, with the noise on k.
         asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
@@ -116,8 +123,8 @@ def factor_text(settings: PrivacyTestSettings) -> str:
     return f"{math.exp(settings.eta):.3g}" if settings.eta < 100 else f"e^{settings.eta:g}"
 
 
-def _sample_finding(share: float, settings: PrivacyTestSettings) -> Finding:
-    if settings.k == 1 and settings.noise_epsilon is None:
+def _sample_finding(share: float, verdicts: Verdicts) -> Finding:
+    if verdicts.settings.k == 1 and not verdicts.has_noise:
         answer = "With k = 1 all traces pass; with a larger k, few may pass."
         return Finding(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
     status = Status.GOOD if share >= ENOUGH_PASSED else Status.FAIR if share >= FEW_PASSED else Status.POOR

@@ -11,7 +11,7 @@ from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Table
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import MADE, section
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.own_test import settings_kind
 from ppmtf_jax.settings import help_of_fields
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
@@ -30,12 +30,14 @@ def make(data: ReportData) -> list[Block]:
     model, verdicts = data.model, data.verdicts
     if model is not None:
         kind = SYNTHESIZERS[model.system].settings
-        blocks.append(_settings_table(f"Settings of {model.system}", model.settings, kind))
+        blocks.append(_settings_table(f"Settings of {model.system}", model.claims().settings, kind))
         if model.summary():
             caption = "What the synthesizer reports about itself"
             blocks.append(Details(caption, (Table(caption, ("Sentence",), [[each] for each in model.summary()]),)))
     if verdicts is not None:
-        blocks.append(_settings_table("Settings of the privacy test", asdict(verdicts.settings), PrivacyTestSettings))
+        blocks.append(
+            _settings_table("Settings of the privacy test", asdict(verdicts.settings), settings_kind(verdicts.system))
+        )
     return blocks
 
 
@@ -55,7 +57,7 @@ def _facts(data: ReportData) -> list[list[str]]:
         "Synthesizer": "not said" if model is None else f"{SYNTHESIZERS[model.system].title} ({model.system})",
         "Synthetic traces": _synthetic_in_words(data),
         "One trace covers": f"{period.n_instants:,} instants, {_span(period.n_instants * period.step_s)}",
-        "Privacy test": _test_in_words(verdicts.settings) if verdicts is not None else untested,
+        "Privacy test": verdicts.facts()["settings"] if verdicts is not None else untested,
         "Seeds": SEEDS[data.seeds_given],
     }
     if data.losses:
@@ -74,12 +76,6 @@ def _synthetic_in_words(data: ReportData) -> str:
     return f"{made}. They were released{total}"
 
 
-def _test_in_words(settings: PrivacyTestSettings) -> str:
-    asked = "all training users" if settings.n_verifiers is None else f"{settings.n_verifiers:,} random training users"
-    noise = "" if settings.noise_epsilon is None else f", noise with epsilon {settings.noise_epsilon:g} on k"
-    return f"k = {settings.k}, eta = {settings.eta:g}, verifiers: {asked}{noise}"
-
-
 def _span(seconds: int) -> str:
     for unit, unit_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         n, rest = divmod(seconds, unit_s)
@@ -90,5 +86,5 @@ def _span(seconds: int) -> str:
 
 def _settings_table(caption: str, values: Mapping[str, Any], kind: type) -> Details:
     help_texts = help_of_fields(kind)
-    rows = [[name, "-" if value is None else str(value), help_texts.get(name, "")] for name, value in values.items()]
+    rows = [[name, "none" if value is None else str(value), help_texts.get(name, "")] for name, value in values.items()]
     return Details(caption, (Table(caption, ("Setting", "Value", "What it is"), rows, n_words=3),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ppmtf_jax.evaluation.report.blocks import Block, Finding, Status, Table, Text
+from ppmtf_jax.evaluation.report.blocks import Block, Details, Finding, Status, Table, Text
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import GUARANTEE, section
 from ppmtf_jax.privacy.limits import EPSILON, grade
@@ -40,7 +40,7 @@ NO_RELEASE = (
     "statement",
     GUARANTEE,
     "What the release promises, and what it does not promise",
-    "The release contains the same statement as PRIVACY.txt and privacy.json.",
+    "The release contains the same statement as PRIVACY.txt, PRIVACY_DETAILS.txt and privacy.json.",
 )
 def make(data: ReportData) -> list[Block]:
     """The statement that goes with the release, in a table and lists."""
@@ -50,13 +50,22 @@ def make(data: ReportData) -> list[Block]:
         return [finding, Text((NO_RELEASE,))]
     if data.guarantee:
         return _of_nobody(statement)
-    said = {"Mechanism": "mechanism", "Traces": "traces", "Randomness": "randomness"}
+    said = {
+        "Mechanism": "mechanism",
+        "By construction": "by_construction",
+        "Traces": "traces",
+        "Randomness": "randomness",
+    }
     rows = [
-        [title, str(statement[name]).removeprefix(f"{title}: ")] for title, name in said.items() if name in statement
+        [title, str(statement[name]).removeprefix(f"{title}: ")] for title, name in said.items() if statement.get(name)
     ]
     blocks: list[Block] = [finding, Table("How the release protects", ("What", "In words"), rows, n_words=2)]
     protected, not_protected = (statement.get(name, ()) for name in ("protected", "not_protected"))
     blocks += _lists({"Protected": protected, "Assumed": ASSUMED, "Not protected": not_protected})
+    if statement.get("rules"):
+        blocks.append(
+            Details("Rules by which the model was made; no promise", (Text(tuple(statement["rules"]), is_list=True),))
+        )
     return [*blocks, Text(("If an attack above fails, this proves nothing: another attack may succeed.",))]
 
 

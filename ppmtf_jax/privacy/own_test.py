@@ -1,0 +1,91 @@
+"""The privacy test of each system: plausible deniability, or for SGLT its own test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.plausible_deniability import (
+    PlausibleDeniability,
+    PrivacyTestSettings,
+    plausible_deniability_test,
+)
+from ppmtf_jax.privacy.semantic_test import SemanticTestSettings, SemanticVerdicts, semantic_privacy_test
+from ppmtf_jax.privacy.verdicts import Verdicts
+from ppmtf_jax.runtime.files import PathLike
+from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.streams import Seed
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.sglt import SGLT
+from ppmtf_jax.trace_models.persons import LikelihoodModel
+
+TestSettings = PrivacyTestSettings | SemanticTestSettings
+
+
+def settings_kind(system: str) -> type[PrivacyTestSettings] | type[SemanticTestSettings]:
+    """Class of the settings of a system's test."""
+    return SemanticTestSettings if issubclass(SYNTHESIZERS[system].model, SGLT) else PrivacyTestSettings
+
+
+def settings_for(system: str, settings: TestSettings) -> TestSettings:
+    """The settings if they are of the system's test; otherwise the defaults of its test with the same k.
+
+    Examples
+    --------
+    >>> settings_for("sglt", PrivacyTestSettings(k=5))
+    SemanticTestSettings(k=5, max_semantic_difference=0.1, max_geographic_similarity=0.5, max_intersection=0.25)
+    """
+    kind = settings_kind(system)
+    return settings if isinstance(settings, kind) else kind(k=settings.k)
+
+
+def can_be_tested(model: FittedModel) -> bool:
+    """Whether there is a privacy test of the model's traces."""
+    return not model.of_nobody and isinstance(model.trace_model, LikelihoodModel | SGLT)
+
+
+def privacy_test(
+    model: FittedModel,
+    synthetic: TraceSet,
+    settings: TestSettings | Mapping[str, Any] | None = None,
+    *,
+    seed: int | Seed | None = None,
+    progress: bool = False,
+    **named_settings: Any,
+) -> Verdicts:
+    """Make the privacy test of the model's system: see `plausible_deniability_test` and `semantic_privacy_test`.
+
+    `synthetic`: traces that `synthesize` made from this model, or a part of them. Raises `InputError`: there is no test
+    of such traces, the model did not make them, or the settings are those of another test.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+    >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
+    >>> privacy_test(model, synthesize(model), k=20)
+    PlausibleDeniability: 20 of 20 traces passed
+      model      uniform
+      settings   k = 20, eta = 1
+      verifiers  20 users
+    """
+    chosen = chosen_settings(settings_kind(model.system), settings, named_settings, "test")
+    if isinstance(chosen, SemanticTestSettings):
+        return semantic_privacy_test(model, synthetic, chosen)
+    return plausible_deniability_test(model, synthetic, chosen, seed=seed, progress=progress)
+
+
+def load_verdicts(folder: PathLike, *, own: bool = False) -> Verdicts:
+    """Read a folder of verdicts of any test, see `Verdicts.load`."""
+    kinds = {kind.test: kind for kind in (PlausibleDeniability, SemanticVerdicts)}
+    marker = read_marker(folder)
+    test = None if marker is None else marker.about.get("test", PlausibleDeniability.test)
+    # What is no folder of verdicts is refused by `load`.
+    kind = PlausibleDeniability if test is None else kinds.get(test)
+    if kind is None:
+        raise InputError(str(folder), [Problem(f"verdicts of a test among {', '.join(kinds)}", repr(test))])
+    return kind.load(folder, own=own)
