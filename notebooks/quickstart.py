@@ -224,16 +224,21 @@ print(report)
 # Everything made so far is secret, the model and the verdicts included. A *release* is not secret: it contains the
 # traces that passed, with new ids in a random order, and nothing that says from whom they were made. The *key*, a
 # separate folder, says which id belongs to which user.
+#
+# A place that only one household visits says who is there. So by default a release needs five training users at each
+# visited place, and an import keeps no others. Two places of this city have only three and four; it is not real, so we
+# allow them.
 
 # %%
 folder = Path(tempfile.mkdtemp())
-release = make_release(synthetic, verdicts)
+release = make_release(synthetic, verdicts, min_users_per_place=3)
 save_release(release, folder / "release", folder / "key")
 sorted(path.name for path in (folder / "release").iterdir())
 
 # %% [markdown]
 # The files of traces, places and time grid are the same as in every trace set. `ppmtf.json` says what the folder is.
-# `PRIVACY.txt` says what is protected and what is not. Read it before you hand anything out.
+# `PRIVACY.txt` says on one screen what is promised and what is not. Read it before you hand anything out.
+# `PRIVACY_DETAILS.txt` has all of it in full, and how the traces were made.
 
 # %%
 print((folder / "release" / "PRIVACY.txt").read_text())

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ppmtf_jax.cli.console import complaints
 from ppmtf_jax.errors import InputError, PpmtfError
+from ppmtf_jax.runtime.stopping import STOPPED, stops_soon, tell_stopped, what_is_kept
 
 STEPS, WHOLE = "Step by step", "All steps at once"
 
@@ -127,8 +128,8 @@ class FriendlyGroup(TyperGroup):
         except typer.Exit as error:
             end = error
         except KeyboardInterrupt:
-            complaints.print("Stopped. Finished work is kept; `fit` and `run` continue when they are called again.")
-            end = typer.Exit(130)
+            tell_stopped()
+            end = typer.Exit(STOPPED)
         except Exception as error:
             text = self.explained(ctx, error)
             if text is None:
@@ -153,7 +154,7 @@ class FriendlyGroup(TyperGroup):
         # At EPIPE the reader stopped, as in `ppmtf ... | head`: typer ends quietly.
         if isinstance(error, OSError) and error.errno != errno.EPIPE:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            return f"{where}. Check permissions and free space; finished work is kept."
+            return f"{where}. Check permissions and free space. {what_is_kept()}"
         if isinstance(error, RuntimeError) and "Gloo" in str(error):
             from ppmtf_jax.runtime.devices import OTHER_ENDED
 
@@ -167,8 +168,8 @@ class FriendlyGroup(TyperGroup):
                 return str(reason)
         # JAX raises an error of its own if memory is short.
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)):
-            way_out = "Take fewer users or places, a lower rank, or zeros=weighted; finished work is kept"
-            return f"there is not enough memory ({error}). {way_out}."
+            way_out = "Take fewer users or places, a lower rank, or zeros=weighted"
+            return f"there is not enough memory ({error}). {way_out}. {what_is_kept()}"
         return None
 
 
@@ -176,6 +177,11 @@ class ListedGroup(FriendlyGroup):
     """The commands of `COMMANDS`; each is loaded when it is called, so that the list does not load JAX."""
 
     _only_lists = False
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, which Ctrl-C stops soon."""
+        with stops_soon():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands, in the order of their use."""

@@ -75,7 +75,8 @@ def _shared_work(
         option(
             "--coordinator HOST:PORT",
             "Share the work with other processes: the address at which process 0 listens. Start every process with "
-            "the same command. Anyone who reaches the address can take part: use it on trusted networks only.",
+            "the same command. Nothing is authenticated or encrypted, so anyone who reaches the ports can take part: "
+            "use localhost, or a network that you trust.",
             rich_help_panel=MANY,
         ),
     ] = None,

@@ -38,7 +38,6 @@ from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings, check_same_traces, is_release, lineage_of_key
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
-from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.privacy.words_of_tests import by_construction
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
@@ -103,15 +102,15 @@ def check_deniability(
     if said := by_construction(verdicts):
         tell(said)
     if not n_passed:
-        tell(f"No trace may be released: {_way_out(verdicts)}.")
+        way_out = "lower k, raise the limits of the test, or learn a model of fewer clusters"
+        if isinstance(verdicts, PlausibleDeniability):
+            way_out = _way_out(test, verdicts.n_verifiers)
+        tell(f"No trace may be released: {way_out}.")
     warn_of_few(n_passed, n_traces)
 
 
-def _way_out(verdicts: Verdicts) -> str:
-    """Advice if no trace passed."""
-    if not isinstance(verdicts, PlausibleDeniability):
-        return "lower k, or raise the limits of the test; or learn a model of fewer clusters"
-    settings, n_asked = verdicts.settings, verdicts.n_verifiers
+def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
+    """Advice if no trace passed the plausible-deniability test."""
     if settings.noise_epsilon is None and settings.k > n_asked + 1:
         return (
             f"no trace could pass: k = {settings.k} users are needed, but only {n_asked + 1} are counted; lower k"

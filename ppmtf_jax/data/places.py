@@ -11,6 +11,9 @@ from ppmtf_jax.errors import InputError, Problem, missing_columns, raise_any, ro
 
 NEEDED_COLUMNS = ("place", "latitude", "longitude")
 EARTH_RADIUS_KM = 6371.0
+MIN_USERS_PER_PLACE = 5
+"""Minimum number of training users of a place, for imports and releases alike. Few households have five people, so a
+place that is kept is rarely the home of one household."""
 Degrees = np.ndarray | float
 
 

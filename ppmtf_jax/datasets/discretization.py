@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from annotated_types import Gt
 
+from ppmtf_jax.data.places import MIN_USERS_PER_PLACE
 from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import DAY_S, DAY_TYPES, N_WEEKDAYS, TimeGrid
-from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, MostVisited, Number, OtherPlaces, PlaceChoice
+from ppmtf_jax.datasets.places import MOST, MostVisited, Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import n_cores
 from ppmtf_jax.runtime.threads import in_order

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.spatial import KDTree
 
-from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
+from ppmtf_jax.data.places import EARTH_RADIUS_KM, MIN_USERS_PER_PLACE, PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.database import Connection, number
@@ -22,7 +22,6 @@ from ppmtf_jax.settings import Count, Settings
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
 PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
-MIN_USERS_PER_PLACE = 5
 MAX_CELLS = 10_000_000
 # Advised settings keep this share of the check-ins.
 MOST = 0.95

@@ -18,7 +18,7 @@ import numpy as np
 from annotated_types import Ge
 
 from ppmtf_jax.data.events import EVENT_COLUMNS
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Period
@@ -260,7 +260,7 @@ class ToyCitySettings(Settings, subject="import"):
     n_days: Count = 7
     period: Period = "day"
     train_fraction: Share = 0.8
-    min_users_per_place: Count = 2
+    min_users_per_place: Count = MIN_USERS_PER_PLACE
 
     @property
     def places_are_public(self) -> bool:

@@ -26,6 +26,7 @@ from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file, open_own, writing_to
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.stopping import continues_from
 from ppmtf_jax.settings import Count, Settings
 
 # Number of sweeps in one jitted call: enough to hide its overhead, few enough for frequent progress updates.
@@ -141,6 +142,8 @@ def run_gibbs(
     cells = share_cells(cells, mesh)
     chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
     history = _History(start, {}, [], {})
+    if checkpoints:
+        continues_from(checkpoints.path, "the sweeps up to the last checkpoint")
     if checkpoints and checkpoints.path.is_file():
         history = _read_checkpoint(checkpoints, start, fingerprint, coupling, keep, n_sweeps)
         history.state = _on_all_devices(history.state, mesh)

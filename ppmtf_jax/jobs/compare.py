@@ -28,6 +28,7 @@ from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, ma
 from ppmtf_jax.runtime.folders import content_digest
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
 from ppmtf_jax.runtime.memory import PeakMemory
+from ppmtf_jax.runtime.stopping import continues_from
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -279,6 +280,8 @@ def _compare(
     for candidate in chosen:
         for seed in range(settings.n_seeds):
             file = file_of(candidate, seed)
+            if file is not None:
+                continues_from(file, "the finished systems and seeds")
             cell = _finished(file)
             if cell is not None:
                 say(f"{candidate.name}, seed {seed}: done before")

@@ -47,6 +47,7 @@ from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use,
 from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, digest_of, digest_of_sources
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.runtime.stopping import continues_from
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -197,6 +198,7 @@ class _Job:
         found = stamp.read_text() if stamp.is_file() else ""
         if found == _stamp(code, fingerprint, outputs):
             self.skipped.append(name)
+            continues_from(stamp, f"the step {name}")
             self.say(f"{name}: done before")
             return
         if found.split()[:2] == [code, fingerprint]:
@@ -214,6 +216,7 @@ class _Job:
         if made:
             self.say(indent(made, "  "))
         write_text(stamp, _stamp(code, fingerprint, outputs))
+        continues_from(stamp, f"the step {name}")
         seconds = time.perf_counter() - begin
         self._log(f"{name}: {seconds:.1f} s")
         self.say(f"  done in {seconds:.1f} s")

@@ -24,9 +24,6 @@ as for another."""
 MIN_ETA_IN_SINGLE_PRECISION = 1e-3
 """The smallest width for log-likelihoods in float32, whose rounding error is about as large."""
 
-MIN_USERS_PER_PLACE = 2
-"""Minimum number of training users at each visited place of a release. A place of one user reveals her visits."""
-
 Number = int | float
 TAIL = 0.025
 """Probability that the true value is beyond a given end of an interval."""

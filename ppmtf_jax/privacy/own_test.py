@@ -70,7 +70,7 @@ def privacy_test(
     >>> privacy_test(model, synthesize(model), k=20)
     PlausibleDeniability: 20 of 20 traces passed
       model      uniform
-      settings   k = 20, eta = 1
+      settings   k = 20, eta = 1, a factor of e^1 = 2.72
       verifiers  20 users
     """
     chosen = chosen_settings(settings_kind(model.system), settings, named_settings, "test")

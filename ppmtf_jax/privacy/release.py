@@ -26,7 +26,7 @@ from jaxtyping import Bool, Int
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable, id_array
 from ppmtf_jax.data.rearranged import Rearranged, rearranged_traces
 from ppmtf_jax.data.runs import rank_in_run, stable_order
 from ppmtf_jax.data.stored_traces import (
@@ -43,7 +43,6 @@ from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import Contents, datasheet_text
-from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_texts
 from ppmtf_jax.privacy.verdicts import Verdicts
@@ -86,8 +85,9 @@ class ReleaseSettings(Settings, subject="release"):
         Whether the traces made from one user share a new user id. The privacy test does not cover several traces of one
         user taken together, so by default every trace has its own user id.
     min_users_per_place : int
-        Minimum number of training users at each visited place; otherwise the release is refused. 1 allows places that
-        only one person visited, such as her home. Not checked if the model is differentially private.
+        Minimum number of training users at each visited place; otherwise the release is refused. The default is that of
+        imports. 1 allows places that only one person visited, such as their home, and 2 to 4 the home of a household.
+        Not checked if the model is differentially private.
     """
 
     keep_users_together: bool = False
@@ -429,13 +429,13 @@ def _check_places(verdicts: Verdicts, min_users: int) -> None:
     users = verdicts.users_per_place
     if min_users == 1 or verdicts.claims.is_private:
         return
-    found = "a model that does not know how many there were"
+    found, least = "a model that does not know how many there were", verdicts.least_users_per_place or 1
     if users is not None:
         n_few, n_visited = int(((users > 0) & (users < min_users)).sum()), int((users > 0).sum())
         if not n_few:
             return
-        fewer = "with only one" if min_users == 2 else "with fewer"
-        found = f"{n_few:,} of {counted(n_visited, 'visited place')} {fewer}"
-    way_out = "Import fewer places, or larger ones; or release with min_users_per_place=1 (--min-users-per-place 1)"
+        found = f"{n_few:,} of {counted(n_visited, 'visited place')} with fewer, one of them with only {least}"
+    option = f"min_users_per_place={least} (--min-users-per-place {least})"
+    way_out = f"Import fewer places, or larger ones; or release with {option}"
     expected = f"at least {min_users} training users at each visited place"
     raise InputError("release", [Problem(expected, found, way_out=way_out)])

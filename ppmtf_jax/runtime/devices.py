@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from ipaddress import ip_address
 from threading import Thread
 from typing import Any
 
@@ -115,7 +116,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     Parameters
     ----------
     coordinator : str
-        HOST:PORT of process 0.
+        HOST:PORT of process 0. Nobody who connects is authenticated. With a loopback address, such as localhost,
+        process 0 listens on this address only; with another one, it listens on all interfaces of its machine.
     n_processes, process : int
         The number of processes, and the number of this one, from 0.
 
@@ -128,12 +130,18 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         raise InputError("processes", [Problem("a number from 0 to one less than there are processes", found)])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # with this service, a process ignores SIGTERM
+    host, _, port = coordinator.rpartition(":")
+    host = host.strip("[]")
     try:
-        jax.distributed.initialize(coordinator, n_processes, process, heartbeat_timeout_seconds=SILENCE_S)
+        bound = loopback_address(host)
+        # JAX listens on all interfaces unless it is given an address.
+        own = None if bound is None else f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}"
+        how = {"heartbeat_timeout_seconds": SILENCE_S, "coordinator_bind_address": own}
+        jax.distributed.initialize(coordinator, n_processes, process, **how)
         # Processes connect at their first exchange. At a later exchange, JAX would give up a process that is 30 s late.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
-        _watch_others(coordinator.rpartition(":")[0].strip("[]"), n_processes, process)
+        _watch_others(host, bound, n_processes, process)
         if jax.default_backend() == "cpu":
             # The processes are connected, so JAX's own service is no longer needed. If process 0 ended, this service
             # would abort the other processes, and they would not remove their unfinished files.
@@ -143,17 +151,28 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         raise InputError("processes", [Problem("all processes", str(error), way_out=way_out)]) from error
 
 
-def _watch_others(host: str, n_processes: int, process: int) -> None:
+def loopback_address(host: str) -> str | None:
+    """The loopback address that a host stands for; None if it is not one that only this machine can reach.
+
+    Examples
+    --------
+    >>> loopback_address("127.0.0.2"), loopback_address("0.0.0.0")
+    ('127.0.0.2', None)
+    """
+    addresses = [str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    return addresses[0] if all(ip_address(each).is_loopback for each in addresses) else None
+
+
+def _watch_others(host: str, bound: str | None, n_processes: int, process: int) -> None:
     """End this process as soon as another one ends before its work is done.
 
     The system closes the connections of a process, however it ends. So process 0 notices when any process ends, and the
     others notice when process 0 ends.
     """
     if process == 0:
-        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        with socket.create_server(
-            ("", 0), family=family, backlog=n_processes, dualstack_ipv6=family == socket.AF_INET6
-        ) as server:
+        dual = bound is None and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual or ":" in (bound or "") else socket.AF_INET
+        with socket.create_server((bound or "", 0), family=family, backlog=n_processes, dualstack_ipv6=dual) as server:
             server.settimeout(SILENCE_S)
             of_first_process(np.array(server.getsockname()[1]))
             others = [server.accept()[0] for _ in range(n_processes - 1)]

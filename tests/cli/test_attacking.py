@@ -140,14 +140,14 @@ def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_p
     model = fit(train, "uniform", seed=0)
     synthetic = synthesize(model, traces_per_user=2, seed=0)
     verdicts = plausible_deniability_test(model, synthetic, k=3, eta=0.5)
-    save_release(make_release(synthetic, verdicts), tmp_path / "release", tmp_path / "key")
+    save_release(make_release(synthetic, verdicts, min_users_per_place=1), tmp_path / "release", tmp_path / "key")
     tested = []
 
-    def spied(model, traces, settings=None, **given):
-        tested.append((given["k"], given["eta"], given["n_verifiers"]))
+    def spied(model, traces, settings, **given):
+        tested.append((settings.k, settings.eta, settings.n_verifiers))
         return plausible_deniability_test(model, traces, settings, **given)
 
-    monkeypatch.setattr(shadow_models, "plausible_deniability_test", spied)
+    monkeypatch.setattr(shadow_models, "privacy_test", spied)
     monkeypatch.setattr(shadow_models, "all_pass", lambda *_: False)  # otherwise, no test is needed here
     words = ["membership", tmp_path / "release", *real(halves), "--shadows", 6, "--json", tmp_path / "a.json"]
     result = attack(*words)

@@ -557,7 +557,7 @@ def test_names_of_files_need_not_be_in_the_encoding_of_the_locale(tmp_path):
     """Without it, neither could the files be written nor their name be printed."""
     ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     ascii_locale["PYTHONPATH"] = str(Path(__file__).parents[2])
-    line = ["import", "toy-city", "--users", "10", "--days", "1", "--out", "Z\u00fcrich"]
+    line = ["import", "toy-city", "--users", "10", "--places", "9", "--out", "Z\u00fcrich"]
     program = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()", *line]
     done = subprocess.run(program, cwd=tmp_path, env=os.environ | ascii_locale, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
@@ -859,7 +859,7 @@ def test_stopped_by_hand(copied):
     with parquet_fails(KeyboardInterrupt()):
         result = call("synthesize", "model", "--out", "x")
     assert result.exit_code == 130
-    assert result.stderr.startswith("Stopped. Finished work is kept")
+    assert result.stderr == "Stopped. Nothing was kept.\n"
     assert files(copied) == before
 
 

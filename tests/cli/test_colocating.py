@@ -124,7 +124,7 @@ def test_what_a_repeated_run_costs_is_added(made, tmp_path):
     assert statement["earlier_runs"] == {"n": 1, "epsilon": 12, "delta": 0, "bounded": True}
     assert "epsilon 24 in total with 1 earlier run of epsilon 12" in said
     flat = " ".join(text.split())
-    assert "with epsilon 12, the sum over the mechanisms below" in flat
+    assert "with epsilon 12, the sum over all mechanisms" in flat
     assert "if everything that 1 earlier run drew is counted too: with epsilon 24" in flat
     assert len(ledger_lines(out)) == 2 * (1 + 3)
 

@@ -192,7 +192,7 @@ def test_people_flow_with_synthetic_traces():
 
 
 def test_toy_city():
-    found = imported("toy-city", 2**127 + 5, n_users=10, n_places=12, n_days=2)
+    found = imported("toy-city", 2**127 + 5, n_users=10, n_places=12, n_days=2, min_users_per_place=2)
     traces = toy_city(10, n_places=12, n_days=2, seed=2**127 + 5).traces
     assert found.report.startswith(f"a simulated city of 10 users, 12 places, {traces.n_events} events\n")
     train, test = keep_shared_places(*traces.split_users(0.8, 2**127 + 5), min_users=2, other_places="nearest")

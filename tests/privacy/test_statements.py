@@ -18,6 +18,7 @@ from ppmtf_jax.privacy.own_test import load_verdicts, privacy_test
 from ppmtf_jax.privacy.release import Release, ReleaseSettings, make_release
 from ppmtf_jax.privacy.release_statement import statement_texts
 from ppmtf_jax.privacy.semantic_test import SemanticVerdicts
+from ppmtf_jax.privacy.statement import point
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
@@ -69,14 +70,14 @@ def test_the_promise_is_on_one_screen_and_rules_are_no_promise(made, name):
     assert len(page.splitlines()) <= MOST_LINES
     assert max(map(len, [*page.splitlines(), *details.splitlines()])) <= COLUMNS
     in_full = " ".join(details.split())
-    for rule in model.claims().rules:
+    for rule in map(point, model.claims().rules):
         assert rule not in " ".join(page.split())
         assert rule in in_full
     # Every point stands in the details in full.
-    points = [*release.statement["protected"], *release.statement["not_protected"]]
-    assert [point for point in points if point not in in_full] == []
+    stated = [*release.statement["protected"], *release.statement["not_protected"]]
+    assert [each for each in stated if each not in in_full] == []
     promised = " ".join(release.statement["protected"])
-    assert not any(rule in promised for rule in model.claims().rules)
+    assert not any(rule in promised for rule in map(point, model.claims().rules))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -166,7 +167,7 @@ def test_sglt_goes_from_fit_to_release(tmp_path, train):
     assert statement["parameters"]["k"] == 3
     # What the test does not bound is the first thing that is not promised.
     assert statement["not_protected"][0].startswith("From whom a trace was made")
-    assert not any("From whom" in point for point in statement["protected"])
+    assert not any("From whom" in each for each in statement["protected"])
 
 
 def test_pass_rates_of_sglt_respect_its_other_conditions(made):

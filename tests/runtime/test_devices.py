@@ -29,12 +29,9 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.jobs import steps
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy import plausible_deniability, plausible_users
-from ppmtf_jax.privacy.plausible_deniability import (
-    PlausibleDeniability,
-    PrivacyTestSettings,
-    plausible_deniability_test,
-)
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.privacy.release import ReleaseSettings
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime import devices
 from ppmtf_jax.runtime.devices import (
     gather_rows,
@@ -335,7 +332,7 @@ def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monk
     names = ("data.stored_traces.PART_BLOCKS", *(f"{module}.PART_USERS" for module in TESTED))
     for name in names:
         monkeypatch.setattr(f"ppmtf_jax.{name}", 2)
-    for kind, name in ((TraceSet, "digest"), (PlausibleDeniability, "lineage")):
+    for kind, name in ((TraceSet, "digest"), (Verdicts, "lineage")):
         monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
     # Every other trace passes.
     noise = np.arange(11) + np.arange(11) % 2 * 10**6 - 10**5
@@ -369,7 +366,7 @@ def test_each_process_keeps_the_verdicts_on_its_own_traces(model, tmp_path, monk
     assert sum(found[-1] for found in each) == 11
     if not bug:
         assert [found[:-1] for found in each] == [alone[:-1]] * n_processes
-        for name, n_parts in (("-released", 3 + 6), ("-key", 3 + 1)):
+        for name, n_parts in (("-released", 4 + 6), ("-key", 3 + 1)):
             assert len(files(tmp_path / f"together{name}")) == n_parts
             assert files(tmp_path / f"together{name}") == files(tmp_path / f"alone{name}")
 

@@ -34,6 +34,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.own_test import privacy_test, settings_kind
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, all_pass
 from ppmtf_jax.runtime.progress import in_words, progress_bar
+from ppmtf_jax.runtime.stopping import continues_from
 from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 from ppmtf_jax.settings import Count, Settings, build_settings
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -121,6 +122,7 @@ def infer_by_shadow_models(
     wanted = Wanted(len(number), of_user, None if rest_s else days)
     kept = None
     if checkpoint is not None:
+        continues_from(checkpoint, "the finished shadow models")
         given = {name: value for name, value in asdict(settings).items() if name != "n_shadows"}
         kept = ShadowCheckpoint(checkpoint, shadow_digest({**given, **wanted._asdict()}, seed, train, test))
     say(f"shadow models: training {settings.n_shadows} models of the same kind on halves of the users")
