@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted
@@ -166,6 +166,11 @@ class PlausibleDeniability(Verdicts, test="plausible deniability", settings=Priv
     def threshold(self) -> Int[np.ndarray, " trace"]:
         """The number of plausible users that each trace must reach: k, or k plus noise."""
         return self.table["threshold"].to_numpy()
+
+    @property
+    def passed(self) -> Bool[np.ndarray, " trace"]:
+        """Whether each trace may be released, in the order of `Traces.trace_table`."""
+        return self.plausible_users >= self.threshold
 
     @property
     def passes_by_construction(self) -> bool:
