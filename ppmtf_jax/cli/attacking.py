@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings, Reidentif
 from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, check_copies
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.scores import MembershipSummary
-from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, infer_by_shadow_models
+from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, PEOPLE_OF_SHADOWS, infer_by_shadow_models
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
 from ppmtf_jax.attacks.unicity import unicity
@@ -45,7 +45,7 @@ Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this c
 
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
-MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel", "nearest")
 KEY_NEEDED = "Give it with --key: without the key, it is not known from which user a trace was made"
 attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
@@ -153,8 +153,9 @@ def membership(
     """Find out who was in the training data.
 
     The attacker knows the traces of some people and sees the synthetic traces. She scores each person by how much the
-    synthetic traces look as if this person's data had been used. The strongest attack learns models like the one that
-    made the traces, from random halves of the people. The command says how long this takes. With --json, the same
+    synthetic traces look as if this person's data had been used. The strongest attacks learn models like the one that
+    made the traces, from random halves of the people, and from the traces themselves, as an attacker would who knows
+    nobody else. The command says how long this takes. With --json, the same
     command continues if it was stopped. The file of --json names the users who are most exposed: only you can read it.
     Of a set of more than 250,000 users, a random sample of 250,000 is attacked.
     """
@@ -179,22 +180,25 @@ def membership(
         say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")
         found[name] = infer_membership(released, training, testing, entry.name, settings, seed=seed, progress=progress)
     # Finished shadow models lie here until all is done, and the same command continues from them.
-    checkpoint = None if json_file is None else json_file.with_name(f".{json_file.name}.shadows.npz")
-    if how_made is not None:
+    checkpoints = []
+    for people in PEOPLE_OF_SHADOWS if how_made is not None else ():
+        checkpoint = None if json_file is None else json_file.with_name(f".{json_file.name}.shadows.{people}.npz")
+        checkpoints.append(checkpoint)
         how = {"seed": seed, "checkpoint": checkpoint, "progress": progress, "say": say}
         try:
-            scores = infer_by_shadow_models(released, training, testing, how_made, **how)
-            found[f"shadow_models system={how_made.system}"] = scores
+            scores = infer_by_shadow_models(released, training, testing, replace(how_made, people=people), **how)
+            found[f"shadow_models system={how_made.system} people={people}"] = scores
         except InputError as error:
             # Keep the results of the other attacks.
-            say(f"shadow models, the strongest attack, are left out: {error}")
+            say(f"shadow models of {people} people, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {name: scores.summary(seed=seed, n_attacks=len(ordered)) for name, scores in ordered.items()}
     _show_membership(summaries)
     attacks = {name: summary.to_dict() for name, summary in summaries.items()}
     _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, **sampled, "attacks": attacks})
-    if checkpoint is not None:
-        remove(checkpoint)
+    for checkpoint in checkpoints:
+        if checkpoint is not None:
+            remove(checkpoint)
     if plot is not None:
         _draw({name: scores.roc for name, scores in ordered.items()}, "Membership inference", plot, logarithmic=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import infer_by_shadow_models
@@ -83,8 +83,13 @@ def report_run(
             attacked = pool.submit(attack, data) if data.has_known_users else None
             data = replace(data, reidentified=attacked)
             early = pool.submit(compose_early, data)
-            scores, why_not = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
-            data, made = replace(data, shadow_scores=scores, no_shadows=why_not), early.result()
+            how = {"progress": progress, "say": say}
+            scores, why_not = shadow_scores(data, private / "shadows.npz", **how)
+            data = replace(data, shadow_scores=scores, no_shadows=why_not)
+            if scores is not None:
+                of_release, _ = shadow_scores(data, private / "shadows_of_release.npz", people="released", **how)
+                data = replace(data, release_scores=of_release)
+            made = early.result()
         report = compose_report(data, made=made, progress=progress, say=say)
     write_text(page, render(report))
     return page, report
@@ -190,9 +195,17 @@ def with_compared(data: ReportData, folder: PathLike) -> ReportData:
 
 
 def shadow_scores(
-    data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
+    data: ReportData,
+    checkpoint: Path,
+    *,
+    people: Literal["real", "released"] = "real",
+    progress: bool = False,
+    say: Say = lambda _: None,
 ) -> tuple[MembershipScores | None, str]:
-    """Scores of the attack with shadow models, or None with the reason, which is the end of a sentence."""
+    """Scores of the attack with shadow models, or None with the reason, which is the end of a sentence.
+
+    `people`: whom the models learn from, see `ShadowModelSettings`.
+    """
     if data.is_sample:
         return None, "because they would learn from a sample of the users, and the model learned from all"
     # A release without a statement may be of another model.
@@ -200,7 +213,8 @@ def shadow_scores(
     settings, why_not = shadows_like(data.statement, model, n_attacked=data.settings.n_users)
     if settings is None:
         return None, why_not
-    say("Shadow models, to attack membership; --fast leaves them out")
+    settings = replace(settings, people=people)
+    say(f"Shadow models of {people} people, to attack membership; --fast leaves them out")
     sets = data.synthetic, data.train, data.test
     try:
         return infer_by_shadow_models(*sets, settings, checkpoint=checkpoint, progress=progress, say=say), ""

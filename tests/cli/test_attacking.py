@@ -121,7 +121,7 @@ def test_all_membership_attacks_and_shadow_models_of_the_model(halves, modelled,
         "membership", halves["copy"], *words, "--model", modelled / "model"
     )
     attack("membership", modelled / "made", *words, "--model", modelled / "model", "--shadows", 6)
-    assert attacks_in(tmp_path / "a.json") == {"likelihood_ratio", "density_ratio", "shadow_models"}
+    assert attacks_in(tmp_path / "a.json") == {"likelihood_ratio", "density_ratio", "nearest", "shadow_models"}
     # What was kept to go on from is gone.
     assert not list(tmp_path.glob(".*"))
     odd = attack_refused(

@@ -780,7 +780,7 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     asked = []
 
     def found(released, train, test, settings, *, checkpoint, **_):
-        asked.append((settings.system, settings.test_settings["k"], settings.n_attacked, checkpoint))
+        asked.append((settings.system, settings.test_settings["k"], settings.n_attacked, settings.people, checkpoint))
         return scores
 
     monkeypatch.setattr(jobs_report, "infer_by_shadow_models", found)
@@ -793,7 +793,8 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     monkeypatch.setattr(jobs_report, "compose_early", lambda _: None)
     monkeypatch.setattr(jobs_report, "render", lambda _: "")
     report_run(job, tmp_path / "page.html", ReportSettings(estimators=("ml",), n_users=40))
-    assert asked == [("bridge", 5, 40, job / "private" / "shadows.npz"), scores]
+    files = {"real": "shadows.npz", "released": "shadows_of_release.npz"}
+    assert asked == [*(("bridge", 5, 40, each, job / "private" / file) for each, file in files.items()), scores]
     asked.clear()
     report_run(job, tmp_path / "fast.html", QUICK)
     assert asked == [None]

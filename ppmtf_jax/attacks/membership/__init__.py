@@ -1,8 +1,8 @@
 """Membership inference: were a user's data used to make the traces? One file for each attack, found by its name.
 
-All attacks have the same steps: compute a score for each user (`likelihood_ratio`, `density_ratio`, `shadow_models`),
-optionally calibrate it for each user on shadow models (`calibration`), and compute rates with intervals over users
-(`scores`).
+All attacks have the same steps: compute a score for each user (`likelihood_ratio`, `density_ratio`, `nearest`,
+`shadow_models`), optionally calibrate it for each user on shadow models (`calibration`), and compute rates with
+intervals over users (`scores`).
 """
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipScores, infer_membership

@@ -28,7 +28,9 @@ class MembershipAttack:
 
 
 MEMBERSHIP_ATTACKS: Registry[MembershipAttack] = Registry(
-    "membership attack", "ppmtf_jax.attacks.membership", first=("likelihood_ratio", "density_ratio", "shadow_models")
+    "membership attack",
+    "ppmtf_jax.attacks.membership",
+    first=("likelihood_ratio", "density_ratio", "nearest", "shadow_models"),
 )
 
 

@@ -6,6 +6,9 @@ traces is expressed as its distance from the midpoint of the two means, in sprea
 they reveal, depending on the synthesizer; so their weights are learned by logistic regression on the shadow models,
 whose training users are known. For this, each shadow model is scored with all other shadow models, except the model
 that was trained on the other half of the users. Nothing is learned from the target.
+
+If no shadow model was trained with the attacked users' data, because others stood in for them, there is one mean only:
+the value is expressed as its distance from the mean without the user. The weights are learned from those who stood in.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.errors import InputError, Problem
 
@@ -28,11 +31,13 @@ LEAST_SHADOWS = 6
 class Shadows:
     """Statistics of users on the traces of shadow models, and whether each model was trained on each user's data.
 
-    Model 2 i was trained with one half of these users, model 2 i + 1 with the other half.
+    Model 2 i was trained with one half of these users, model 2 i + 1 with the other half. If no model was trained with
+    the attacked users, others stood in for them; `stood_in` has these others' statistics.
     """
 
     statistics: Float[np.ndarray, "shadow statistic user"] = field(repr=False)
-    is_in: Bool[np.ndarray, "shadow user"] = field(repr=False)
+    is_in: Bool[np.ndarray, "shadow stood_in"] = field(repr=False)
+    stood_in: Float[np.ndarray, "shadow statistic stood_in"] | None = field(default=None, repr=False)
 
     def score(self, seen: Float[np.ndarray, "statistic user"]) -> Float[np.ndarray, " user"]:
         """Log-odds that a user's data were used, given the statistics of the attacked traces.
@@ -42,12 +47,17 @@ class Shadows:
         if len(self.is_in) < LEAST_SHADOWS:
             raise InputError("shadow models", [Problem(f"at least {LEAST_SHADOWS} models", str(len(self.is_in)))])
         features, number = [], np.arange(len(self.is_in))
+        known, described = (
+            (self.statistics, features_of) if self.stood_in is None else (self.stood_in, features_without)
+        )
         for pair in number.reshape(-1, 2):
             others = np.setdiff1d(number, pair)
-            known = Shadows(self.statistics[others], self.is_in[others])
-            features += [features_of(each, known) for each in self.statistics[pair]]
+            features += [described(each, Shadows(known[others], self.is_in[others])) for each in known[pair]]
         weigh = learned(np.array(features), self.is_in)
-        return weigh(features_of(seen, self))
+        if self.stood_in is None:
+            return weigh(features_of(seen, self))
+        never = np.zeros((len(self.is_in), seen.shape[1]), bool)
+        return weigh(features_without(seen, Shadows(self.statistics, never)))
 
 
 def features_of(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> Float[np.ndarray, "feature user"]:
@@ -65,15 +75,33 @@ def features_of(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> 
     mean_out = np.where(inside, 0, statistics).sum(axis=0) / (len(is_in) - n_inside)
     # Each of the two means takes one degree of freedom.
     n_free = len(is_in) - 2
-    variance = ((statistics - np.where(inside, mean_in, mean_out)) ** 2).sum(axis=0) / n_free
-    usual = variance.mean(axis=1, keepdims=True)
-    spread = np.sqrt((n_free * variance + USUAL_MODELS * usual) / (n_free + USUAL_MODELS))
-    # A statistic that is the same for all models (up to rounding) is uninformative: its features become 0.
-    rounding = len(is_in) * np.finfo(float).eps * (1 + np.abs(statistics).max(axis=(0, 2)))[:, None]
-    spread[np.broadcast_to(usual <= rounding**2, spread.shape)] = np.inf
+    spread = _spread(((statistics - np.where(inside, mean_in, mean_out)) ** 2).sum(axis=0), n_free, statistics)
     # 2. Distance of the attacked traces' value from the midpoint of the two means.
     away = (seen - (mean_in + mean_out) / 2) / spread
     return np.concatenate([away, away * (mean_in - mean_out) / spread])
+
+
+def features_without(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> Float[np.ndarray, "feature user"]:
+    """One feature of each statistic: its distance from the mean of the models without the user, in spreads."""
+    outside = ~shadows.is_in[:, None]
+    n_outside = outside.sum(axis=0)
+    mean = np.where(outside, shadows.statistics, 0).sum(axis=0) / n_outside
+    squares = np.where(outside, (shadows.statistics - mean) ** 2, 0).sum(axis=0)
+    return (seen - mean) / _spread(squares, n_outside - 1, shadows.statistics)
+
+
+def _spread(
+    squares: Float[np.ndarray, "statistic user"],
+    n_free: int | Int[np.ndarray, "1 user"],
+    statistics: Float[np.ndarray, "shadow statistic user"],
+) -> Float[np.ndarray, "statistic user"]:
+    """The spread of sums of squares with some degrees of freedom, shrunk towards the mean over users."""
+    usual = (squares / n_free).mean(axis=1, keepdims=True)
+    spread = np.sqrt((squares + USUAL_MODELS * usual) / (n_free + USUAL_MODELS))
+    # A statistic that is the same for all models (up to rounding) is uninformative: its features become 0.
+    rounding = len(statistics) * np.finfo(float).eps * (1 + np.abs(statistics).max(axis=(0, 2)))[:, None]
+    spread[np.broadcast_to(usual <= rounding**2, spread.shape)] = np.inf
+    return spread
 
 
 def learned(

@@ -29,7 +29,7 @@ USUAL_CONCENTRATION = 30.0
 LEAST_TEST_USERS = 2
 SEED = 0
 REFERENCE_STREAM = 0
-"""Random-stream number of the stage; shadow_models.py uses 1 to 3."""
+"""Random-stream number of the stage; shadow_models.py uses 1 to 4."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ question. The steps: (1) train shadow models on random halves of these users, an
 ones. (2) Compare each user's real traces with the traces of each shadow model (`trace_statistics`): this shows how
 similar synthetic traces are if the user's data were used, and if not. (3) Score each user by how much more the released
 traces resemble the first case (`calibration`). So a user whose traces are usual does not get a high score.
+
+An attacker who knows the real traces of nobody but the person in question makes shadow models from the release itself:
+released traces stand in for people (Guan et al. 2024, arXiv 2406.18671).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,6 +44,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
+PEOPLE_OF_SHADOWS = ("real", "released")
 N_SHADOWS = 8
 """Number of shadow models. Twice as many take twice as long and are hardly better: see the benchmarks."""
 MOST_ATTACKED = 1000
@@ -51,7 +55,7 @@ ROUNDS, ENOUGH = 3, 0.8
 AT_ONCE = 2
 """Number of shadow models that are learned at once, after the first one, where there are as many cores. A fit uses
 little more than one core, and more fits at once would need more memory."""
-ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
+ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM, STAND_INS_STREAM = 1, 2, 3, 4
 """Random-stream numbers of the stage; density_ratio.py uses 0."""
 
 
@@ -75,6 +79,8 @@ class ShadowModelSettings(Settings, subject="shadow models"):
         How many models are trained: an even number, at least 6. Each model takes as long as making the released traces.
     n_attacked : int
         Maximum number of attacked training users, and of attacked other users, drawn at random.
+    people : {"real", "released"}
+        Whom shadow models learn from: random halves of the real users, or of released traces that stand in for people.
     """
 
     system: str
@@ -82,6 +88,7 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     test_settings: dict | None = None
     n_shadows: int = N_SHADOWS
     n_attacked: Count = MOST_ATTACKED
+    people: Literal["real", "released"] = "real"
 
     def problems(self) -> list[Problem | str]:
         """Problems of the number of models, and of the settings of the synthesizer and the test."""
@@ -116,6 +123,8 @@ def infer_by_shadow_models(
     shadow model passes the test.
     """
     target = Target.of(released, train, test, n_attacked=settings.n_attacked, seed=seed)
+    if settings.people == "released":
+        target = target.with_stand_ins(released, train.n_users, seed=seed)
     number = released.trace_table()[1]
     days, rest_s = divmod(released.time_grid.n_instants * released.time_grid.step_s, DAY_S)
     of_user = max(-(-len(number) // train.n_users), int(number.max()) + 1)
@@ -125,7 +134,8 @@ def infer_by_shadow_models(
         continues_from(checkpoint, "the finished shadow models")
         given = {name: value for name, value in asdict(settings).items() if name != "n_shadows"}
         kept = ShadowCheckpoint(checkpoint, shadow_digest({**given, **wanted._asdict()}, seed, train, test))
-    say(f"shadow models: training {settings.n_shadows} models of the same kind on halves of the users")
+    whom = "users" if settings.people == "real" else "released traces, which stand in for people"
+    say(f"shadow models: training {settings.n_shadows} models of the same kind on halves of the {whom}")
     shadows = learn_shadows(
         target,
         lambda traces, its_seed: made_like(traces, settings, wanted, its_seed),
@@ -152,14 +162,18 @@ MEMBERSHIP_ATTACKS.register(
 class Target(NamedTuple):
     """The released traces, and the users whose membership is inferred.
 
-    `traces`: the real traces of all training users and the other attacked users. `windows`: those of attacked users.
+    `traces`: the real traces of all training users and the other attacked users. `windows`: those of attacked users,
+    and `is_member` whether each of them, with the ids `ids`, is a training user. If released traces stand in for
+    people, `traces` are these, all of them are "attacked", and `stand_ins` are their windows.
     """
 
     traces: Traces
-    is_member: Bool[np.ndarray, " user"]
     is_attacked: Bool[np.ndarray, " user"]
+    ids: np.ndarray
+    is_member: Bool[np.ndarray, " attacked"]
     windows: Windows
     released: Windows
+    stand_ins: Windows | None = None
 
     @classmethod
     def of(
@@ -179,7 +193,20 @@ class Target(NamedTuple):
         is_member = index_of_ids(traces.user_ids, train.user_ids) >= 0
         is_attacked = ~is_member | (index_of_ids(traces.user_ids, member) >= 0)
         attacked = traces.select_users(np.flatnonzero(is_attacked))
-        return cls(traces, is_member, is_attacked, *windows_of(users=attacked, released=released))
+        windows = windows_of(users=attacked, released=released)
+        return cls(traces, is_attacked, attacked.user_ids, is_member[is_attacked], *windows)
+
+    def with_stand_ins(self, released: Traces, n_users: int, *, seed: int = 0) -> Target:
+        """The same target, if twice as many released traces as there are training users stand in for people."""
+        trace = released.trace_of_event()
+        rng = numpy_stream(seed, Stage.MEMBERSHIP, STAND_INS_STREAM)
+        chosen = np.sort(rng.permutation(int(trace[-1]) + 1)[: 2 * n_users])
+        kept = np.isin(trace, chosen)
+        columns = trace[kept], np.zeros(kept.sum(), int), released.instant[kept], released.place[kept]
+        ids = np.arange(int(trace[-1]) + 1)
+        stand_ins = Traces.from_indices(*columns, ids, released.places, released.time_grid)
+        windows = windows_of(users=stand_ins)[0]
+        return self._replace(traces=stand_ins, is_attacked=np.ones(stand_ins.n_users, bool), stand_ins=windows)
 
     def half(self, rng: np.random.Generator) -> Bool[np.ndarray, " user"]:
         """Draw a training set: half of the attacked users, and all users who are not attacked.
@@ -193,11 +220,14 @@ class Target(NamedTuple):
 
     def scores(self, shadows: Shadows) -> MembershipScores:
         """Log-odds of every attacked user."""
-        score = shadows.score(statistics_of(self.windows, self.released))
-        ids, is_member = self.traces.user_ids[self.is_attacked], self.is_member[self.is_attacked]
-        return MembershipScores(
-            score[None, is_member], score[None, ~is_member], ids[is_member], ids[~is_member], "shadow_models"
-        )
+        score, of = shadows.score(statistics_of(self.windows, self.released)), self.is_member
+        return MembershipScores(score[None, of], score[None, ~of], self.ids[of], self.ids[~of], "shadow_models")
+
+    def statistics(self, made: Traces) -> Float[np.ndarray, "statistic user"]:
+        """Statistics of the attacked users, and after them of those who stand in, for the traces of a shadow model."""
+        sets = [self.windows] if self.stand_ins is None else [self.windows, self.stand_ins]
+        windows = windows_of(users=self.traces, made=made)[1]
+        return np.concatenate([statistics_of(each, windows) for each in sets], axis=1)
 
 
 def learn_shadows(
@@ -228,8 +258,7 @@ def learn_shadows(
         seeds.append(int(rng.integers(2**63)))
 
     def learn(number: int) -> Float[np.ndarray, "statistic user"]:
-        made = make(target.traces.select_users(np.flatnonzero(is_in[number])), seeds[number])
-        return statistics_of(target.windows, windows_of(users=target.traces, made=made)[1])
+        return target.statistics(make(target.traces.select_users(np.flatnonzero(is_in[number])), seeds[number]))
 
     began, n_before = time.monotonic(), len(found)
     # Fits limit NumPy to one thread. The limit is set here for all of them, since they do not end at the same time.
@@ -247,7 +276,9 @@ def learn_shadows(
                 seconds = time.monotonic() - began
                 took, rest = in_words(seconds), in_words(left * seconds / n_made)
                 say(f"shadow models: {n_made} took {took}; {left} more take about {rest}")
-    return Shadows(np.array(found), np.array(is_in)[:, target.is_attacked])
+    statistics, n_attacked = np.array(found), len(target.ids)
+    stood_in = None if target.stand_ins is None else statistics[..., n_attacked:]
+    return Shadows(statistics[..., :n_attacked], np.array(is_in)[:, target.is_attacked], stood_in)
 
 
 class Wanted(NamedTuple):

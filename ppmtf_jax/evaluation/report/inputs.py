@@ -125,6 +125,8 @@ class ReportData:
         Results of the privacy test for all traces that were made.
     shares_passed : mapping of str to float
         Share of the traces that passed the privacy test, by column of the evaluation. Unknown shares are missing.
+    release_scores : MembershipScores, optional
+        Scores of the attack with shadow models that were learned from the synthetic traces.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
     reidentified : Future, optional
@@ -148,6 +150,7 @@ class ReportData:
     statement: dict[str, Any] | None = None
     settings: ReportSettings = field(default=ReportSettings())
     shadow_scores: MembershipScores | None = None
+    release_scores: MembershipScores | None = None
     shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
     reidentified: Future[Any] | None = None

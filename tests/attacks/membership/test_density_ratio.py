@@ -96,7 +96,7 @@ def test_what_cannot_be_attacked_is_refused(real: tuple[Traces, Traces]) -> None
     elsewhere = random_traces(0, range(3), places_in_line(13), minutes(10))
     with pytest.raises(InputError, match="the same place table"):
         density_ratios(elsewhere, train, test)
-    with pytest.raises(InputError, match="likelihood_ratio, density_ratio, shadow_models; found 'domias'"):
+    with pytest.raises(InputError, match="likelihood_ratio, density_ratio, nearest, shadow_models; found 'domias'"):
         infer_membership(train, train, test, "domias")
     with pytest.raises(InputError, match=r"(?s)'chain' or 'kernel'; found 'chains'.*reference_fraction as a number"):
         infer_membership(train, train, test, density="chains", reference_fraction=1.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks.membership import MembershipScores, infer_membership, shadow_models
@@ -248,3 +249,38 @@ def test_the_time_is_estimated_after_the_first_model_and_after_some_more() -> No
     said: list[str] = []
     scores_of(train, train, test, copy, at_once=2, say=said.append)
     assert [line.split(";")[1].split(" take")[0] for line in said] == [" 5 more", " 3 more"]
+
+
+# Without real people
+
+
+def test_released_traces_stand_in_for_people() -> None:
+    """An attacker who knows nobody else finds those whose traces are in the release, and nobody in one of strangers.
+
+    Half of the released traces are those of all training users. The shadow models of strangers are the strangers who
+    stood in, so what is learned is what a copy looks like.
+    """
+    train, test = real(60, 60)
+    others = random_traces(9, range(3000, 3060), PLACES, GRID)
+    beside = Traces.from_frame(pd.concat([train.to_frame(), others.to_frame()]), PLACES, GRID)
+    tolerance = 5 * error_of_auc(60, 60)
+
+    def found(released: Traces, make: Make) -> MembershipScores:
+        target = Target.of(released, train, test).with_stand_ins(released, train.n_users)
+        assert (target.traces.n_users, len(target.ids)) == (min(120, released.n_users), 120)
+        return target.scores(learn_shadows(target, make, n_shadows=8))
+
+    leaked = found(beside, copy)
+    assert leaked.roc.auc - 0.5 > tolerance
+    assert set(leaked.member_ids) == set(train.user_ids)
+    independent = found(random_traces(8, range(4000, 4120), PLACES, GRID), copy)
+    assert abs(independent.roc.auc - 0.5) < tolerance
+
+
+def test_a_system_is_learned_from_its_own_release() -> None:
+    train, test = real(20, 20)
+    released = synthesize(fit(train, "sgd", seed=0), traces_per_user=3, seed=0)
+    settings = ShadowModelSettings("sgd", n_shadows=6, people="released")
+    scores = infer_by_shadow_models(released, train, test, settings)
+    assert scores.members.shape == scores.others.shape == (1, 20)
+    assert scores.roc.auc > 0.5

@@ -16,9 +16,10 @@ ATTACKS = {
     "likelihood_ratio": "Likelihood ratio",
     "density_ratio": "Density ratio, chain",
     "density_ratio density=kernel": "Density ratio, kernel",
+    "nearest": "Nearest trace",
 }
 """Attacks that take seconds only."""
-SHADOWS = "Shadow models"
+SHADOWS, OF_RELEASE = "Shadow models", "Shadow models of the release alone"
 SEED = 0
 QUESTION = "Can one tell whose data was used?"
 IF_POOR = "Release these traces only if it is no secret whose data was used."
@@ -44,8 +45,8 @@ def make(data: ReportData) -> list[Block]:
             found[title] = infer_membership(released, train, test, entry.name, settings, seed=SEED)
         except InputError as error:
             refused[title] = error
-    if data.shadow_scores is not None:
-        found[SHADOWS] = data.shadow_scores
+    shadows = {SHADOWS: data.shadow_scores, OF_RELEASE: data.release_scores}
+    found |= {title: scores for title, scores in shadows.items() if scores is not None}
     if not found:
         raise Unavailable(f"No attack on membership suits these data. {refused_note(refused)}")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
@@ -60,7 +61,9 @@ def _shadows_note(data: ReportData) -> str:
         return (
             f"{SHADOWS}: the attacker learns models like this one from random halves of the people, and compares "
             "traces made with and without a person's data to the person's own traces. Then the attacker decides "
-            "whether the synthetic traces look as if they were made with or without the person's data."
+            "whether the synthetic traces look as if they were made with or without the person's data. "
+            f"{OF_RELEASE}: an attacker who knows nobody else learns such models from the synthetic traces, which "
+            "stand in for people."
         )
     why = "to save time (--fast)" if data.settings.fast else data.no_shadows
     return f"{SHADOWS}, the strongest attack, were left out {why}. More may leak than is shown here."
