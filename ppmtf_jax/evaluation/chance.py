@@ -11,6 +11,7 @@ import numpy as np
 from ppmtf_jax.data.measurement import Comparison, part_of_trace
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.evaluation import evaluate, uniform_places
 from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -31,7 +32,7 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
     """What chance does to the numbers of an evaluation, by metric; attacks are left out.
 
     If there are fewer synthetic traces than windows of training users, random samples of as many windows are measured
-    too, because by chance alone, fewer traces are further from the test users.
+    too, and synthetic traces with random places, because by chance alone, fewer traces are further from the test users.
 
     Examples
     --------
@@ -49,12 +50,16 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
         for name, value in _numbers_of_few(train, test, synthetic, number).items():
             drawn.setdefault(name, []).append(value)
     found = {name: Chance(error) for name, error in errors.items()}
+    few_uniform: dict[str, float] = {}
+    if drawn:
+        random = evaluate(uniform_places(synthetic), train, test, EvaluationSettings(attacks=False))
+        few_uniform = {name: random[name] for name in random.metrics}
     for name, values in drawn.items():
         # Numbers that are undefined in some draw are left out.
         if len(values) == n_draws and np.isfinite(values).all():
             spread = float(np.std(values, ddof=1))
             error = np.nan_to_num(errors.get(name, 0.0))
-            found[name] = Chance(math.hypot(error, spread), float(np.mean(values)))
+            found[name] = Chance(math.hypot(error, spread), float(np.mean(values)), few_uniform.get(name, math.nan))
     return found
 
 

@@ -59,8 +59,9 @@ def pair_counts(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> 
 
 
 def row_shares(counts: sparse.csr_array) -> sparse.csr_array:
-    """Divide each row of counts by its sum; a row without counts stays empty."""
-    return sparse.csr_array(sparse.diags_array(1 / np.maximum(counts.sum(axis=1), 1)) @ counts)
+    """Divide each row of counts by its sum; a row without counts stays empty, and stored cells keep their order."""
+    total = np.repeat(np.maximum(counts.sum(axis=1), 1), np.diff(counts.indptr))
+    return sparse.csr_array((counts.data / total, counts.indices, counts.indptr), counts.shape)
 
 
 def row_variation(shares: sparse.csr_array, other: sparse.csr_array) -> np.ndarray:

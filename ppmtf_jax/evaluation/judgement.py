@@ -76,6 +76,10 @@ UNIFORM_IS_BETTER = Caveat(
 )
 TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"
 TOO_FEW = "Too few people: chance alone changes this number as much as a serious error would"
+NEAR_AS_FAR_AS_KNOWN = (
+    "As near as equally many real people, and surely nearer than random places; with so few people, chance may hide a "
+    "serious error"
+)
 
 
 class Fitness(Enum):
@@ -105,6 +109,8 @@ class Chance(NamedTuple):
 
     standard_error: float = 0.0  # NaN if it is not known
     few: float = math.nan  # mean over samples of as many real windows as synthetic traces; NaN if nothing was drawn
+    # The number of as many random places as synthetic events: fewer events are further from the test users by chance.
+    few_uniform: float = math.nan
 
 
 class Judged(NamedTuple):
@@ -115,7 +121,14 @@ class Judged(NamedTuple):
     real: float  # the number of real people: of Training, the floor, or equally few real traces, whichever is worst
     noise: float  # how much chance alone changes the number
     yardstick: float
-    reason: str = ""  # why the fitness is not known
+    reason: str = ""  # why the fitness is not known, or known only with care
+    uniform: float = math.nan  # the number of random places: exactly, or of equally few, as for real people
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """Worse is greater; numbers of unknown fitness are the least, because they decide nothing."""
+        order = (Fitness.NOT_KNOWN, Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
+        return order.index(self.fitness), self.error if math.isfinite(self.error) else 0.0
 
 
 def judge(
@@ -136,7 +149,7 @@ def judge(
         A caveat makes the fitness unknown. A reference "floor" replaces Training if it is worse than Training.
     chance : Chance
         What chance does to the training users' number, see `chance_of`. The number of equally few real traces replaces
-        Training if it is worse than Training.
+        Training if it is worse than Training, and then that of equally few random places replaces Uniform.
 
     Examples
     --------
@@ -149,6 +162,8 @@ def judge(
     known = [each for each in (training, floor, chance.few) if math.isfinite(each)]
     real = max(known, key=partial(loss, quantity), default=math.nan)
     best = loss(quantity, real)
+    if real == chance.few and math.isfinite(chance.few_uniform):
+        uniform = chance.few_uniform
     way, is_signed = loss(quantity, uniform) - best, quantity.direction == "zero"
     length = YARDSTICKS[quantity.scale].length
     # By accident, random places may have the right share of something, such as returns. Then their error is no scale.
@@ -156,7 +171,7 @@ def judge(
     yardstick = length if is_own_measure and math.isfinite(length) else min(length, way)
 
     def unknown(reason: str) -> Judged:
-        return Judged(Fitness.NOT_KNOWN, math.nan, real, noise, yardstick, reason)
+        return Judged(Fitness.NOT_KNOWN, math.nan, real, noise, yardstick, reason, uniform)
 
     # For the same reason, random places may be better than Training: then this caveat says nothing.
     caveats = [each for each in reading.caveats if not (is_signed and each.code == UNIFORM_IS_BETTER.code)]
@@ -171,12 +186,14 @@ def judge(
     excess = max(loss(quantity, synthetic) - best - noise, 0.0)
     error = excess / yardstick
     if loss(quantity, synthetic) > best and error <= WITH_CARE < noise / yardstick:
-        return unknown(TOO_FEW)
+        if loss(quantity, synthetic) + noise >= loss(quantity, uniform):
+            return unknown(TOO_FEW)
+        return Judged(Fitness.WITH_CARE, error, real, noise, yardstick, NEAR_AS_FAR_AS_KNOWN, uniform)
     if error > WITH_CARE and excess <= FIT * length < math.inf:
         # The error is small, but the error of random places is small too.
         return unknown(TOO_SHORT)
     fitness = Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT
-    return Judged(fitness, error, real, noise, yardstick)
+    return Judged(fitness, error, real, noise, yardstick, uniform=uniform)
 
 
 def loss(quantity: MetricInfo, value: float) -> float:
@@ -335,7 +352,6 @@ def judge_uses(
                 by_chance = chance.get(row.quantity.name, Chance())
                 found_here = judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)
                 judged.append((row, found_here))
-        # Numbers of unknown fitness come last.
-        judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
+        judged.sort(key=lambda each: each[1].badness, reverse=True)
         found.append(JudgedUse(use, judged))
     return found

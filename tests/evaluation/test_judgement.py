@@ -62,7 +62,21 @@ def test_what_chance_explains_is_no_error():
     # If chance alone makes a serious error, only what is beyond it, or as good as real people, is known.
     widest = Chance(0.2)
     words = [judge(FLOWS, value, 0.1, 0.9, chance=widest).fitness.word for value in (0.1, 0.2, 0.5, 0.9)]
-    assert words == ["Fit", "Not known", "Not known", "Not fit"]
+    assert words == ["Fit", "With care", "Not known", "Not fit"]
+
+
+def test_few_traces_are_compared_with_few_real_and_few_random_ones():
+    """New York: Uniform, which has no chance error, is as near to the test users as equally few real traces are."""
+    exact, few = Chance(0.0129, 0.7141), Chance(0.0129, 0.7141, 0.8014)
+    assert judge(FLOWS, 0.7221, 0.6259, 0.7167, chance=exact).fitness is Fitness.NOT_KNOWN
+    found = judge(FLOWS, 0.7221, 0.6259, 0.7167, chance=few)
+    assert (found.fitness, found.error, found.uniform) == (Fitness.WITH_CARE, 0.0, 0.8014)
+    assert found.yardstick == pytest.approx(0.8014 - 0.7141)
+    # Nearer to random places than chance explains.
+    assert judge(FLOWS, 0.8, 0.6259, 0.7167, chance=few).fitness is Fitness.NOT_FIT
+    assert judge(FLOWS, 0.7407, 0.6259, 0.7167, chance=few._replace(few_uniform=0.76)).fitness is Fitness.NOT_KNOWN
+    # If Training is worse than equally few real traces, all are compared with Uniform itself.
+    assert judge(FLOWS, 0.72, 0.715, 0.9, chance=few).uniform == 0.9
 
 
 def test_caveats_and_floors():

@@ -203,6 +203,15 @@ def test_uniform_is_what_many_uniform_traces_give() -> None:
         assert metric.measure(comparison, metric.settings())[0] == pytest.approx(expected, abs=0.01), name
 
 
+def test_uniform_flows_between_cells_with_different_numbers_of_places() -> None:
+    """Three places in the first cell, one in the last: 6, 3 and 3 of the 12 ordered pairs are in a flow."""
+    places = PlaceTable(np.arange(4), np.array([35.0, 35.0, 35.0, 36.0]), np.array([139.0, 139.0, 139.0, 140.0]))
+    moves = replace(days_of([0, 1, 3, 0], [3, 2, 3, 1], [3, 0, 3, 2]), places=places)
+    # From first to first cell 1 of 9 moves, from first to last 3, from last to first 5.
+    common = min(6 / 12, 1 / 9) + min(3 / 12, 3 / 9) + min(3 / 12, 5 / 9)
+    assert uniform("od_tv", moves) == pytest.approx(1 - common)
+
+
 def test_uniform_numbers_of_traces_known_by_heart() -> None:
     assert uniform("stay_difference", TEST) == pytest.approx(1 / 4 - 4 / 6)
     # Two of the twelve ordered pairs of places, in four cells, have all of the test users' moves.

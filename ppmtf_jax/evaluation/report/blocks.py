@@ -15,7 +15,7 @@ from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule, worst
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ppmtf_jax.evaluation.judgement import JudgedUse
+    from ppmtf_jax.evaluation.judgement import Judged, JudgedUse
 
 PIXELS_PER_INCH = 96
 MANY_MARKS = 300
@@ -107,20 +107,24 @@ class Gauge(NamedTuple):
 
     `numbers` are as printed: "Training", "Synthetic" and "Uniform". If no synthesizer can be better than a
     reference "Floor", the floor replaces Training. `position` is the position of the synthetic number on the scale from
-    the first (0) to the last (1), below 0 if it is better than both, and None if there is no such scale. `error` is
-    that of `judgement.Judged`; it is NaN if the number says little, and then `caveat` gives the reason. `ends` are the
-    positions up to which a number is good, and up to which it is fair.
+    the first (0) to the last (1), below 0 if it is better than both, and None if there is no such scale. `caveat` says
+    why the fitness is not known, or known only with care. `ends` are the positions up to which a number is good, and
+    up to which it is fair.
     """
 
     title: str
     quantity: MetricInfo
     numbers: dict[str, str]
     position: float | None
-    status: Status
-    error: float
+    judged: Judged
     ends: tuple[float, ...]
     caveat: str = ""
     reference: str = ""
+
+    @property
+    def status(self) -> Status:
+        """The light of its fitness."""
+        return self.judged.fitness.status
 
     @property
     def percent(self) -> float:

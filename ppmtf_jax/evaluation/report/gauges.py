@@ -37,25 +37,26 @@ def gauge(
 ) -> Gauge:
     """A number between Training and Uniform.
 
-    A number with a caveat decides nothing. A reference "floor", or the number of equally few real traces, replaces
+    A number of unknown fitness decides nothing. A reference "floor", or the number of equally few real traces, replaces
     Training if it is worse.
     """
     judged = judge(quantity, synthetic, training, uniform, reading, chance)
     names = {chance.few: "Equally few real", reading.references.get(FLOOR): "Floor", training: "Training"}
     best = names.get(judged.real, "Training")
-    numbers = {best: judged.real, "Synthetic": synthetic, "Uniform": uniform}
+    random = "Uniform" if judged.uniform != chance.few_uniform else "Equally few random"
+    numbers = {best: judged.real, "Synthetic": synthetic, random: judged.uniform}
     printed = {name: quantity.text(value) for name, value in numbers.items()}
     if judged.noise > 0 and math.isfinite(judged.real):
         printed[best] += f" ± {quantity.text(judged.noise)}"
     position, ends, real = None, (0.0, 0.0), loss(quantity, judged.real)
-    way = loss(quantity, uniform) - real
+    way = loss(quantity, judged.uniform) - real
     if not judged.reason and way > 0:
         position = (loss(quantity, synthetic) - real) / way
         ends = tuple(min((judged.noise + limit * judged.yardstick) / way, 1.0) for limit in (FIT, WITH_CARE))
     caveat = f"{judged.reason.rstrip('.')}." if judged.reason else ""
     beside = {name: value for name, value in reading.references.items() if name.capitalize() not in numbers}
     reference = references_text(replace(reading, references=beside))
-    return Gauge(title, quantity, printed, position, judged.fitness.status, judged.error, ends, caveat, reference)
+    return Gauge(title, quantity, printed, position, judged, ends, caveat, reference)
 
 
 def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
@@ -71,14 +72,16 @@ def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
 
 
 def utility_finding(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Finding:
-    """The finding of some gauges: the least good one without a caveat decides."""
-    known = [each for each in gauges if math.isfinite(each.error)]
+    """The finding of some gauges: the least good one of known fitness decides."""
+    known = [each for each in gauges if math.isfinite(each.judged.error)]
     if not known:
         return Finding(question, Status.UNKNOWN, "No number answers this on these data.", UTILITY_RULE)
-    least = max(known, key=lambda each: each.error)
+    least = max(known, key=lambda each: each.judged.badness)
     way = "as near as real traces of other people"
-    if least.error > 0:
-        way = f"worse than real people, by {percent(least.error)} of the yardstick"
+    if least.caveat:
+        way = least.caveat[:1].lower() + least.caveat[1:-1]
+    elif least.judged.error > 0:
+        way = f"worse than real people, by {percent(least.judged.error)} of the yardstick"
         if least.position is not None:
             way = "further off than random places"
             if least.position <= 1:

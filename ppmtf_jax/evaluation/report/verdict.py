@@ -20,7 +20,7 @@ from ppmtf_jax.evaluation.judgement import (
 )
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
-from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
+from ppmtf_jax.evaluation.results import RESERVED, Row
 from ppmtf_jax.privacy.verdicts import Verdicts
 
 ATTACKS = ("identity", "membership", "copies", "inference")
@@ -33,7 +33,8 @@ RULE = (
     "Every number is compared with that of the training users, who are real people too. Chance explains a difference "
     "of up to two standard errors. The rest of the difference is the error. "
     f"Fit: the error is at most {percent(FIT)} of the yardstick. "
-    f"With care: at most {percent(WITH_CARE)}. Not fit: more. The worst number of a use decides."
+    f"With care: at most {percent(WITH_CARE)}. Not fit: more. Where chance alone is larger than that: with care if the "
+    "traces are surely nearer than random places, otherwise not known. The worst number of a use decides."
 )
 
 
@@ -88,7 +89,9 @@ def _why(data: ReportData, use: JudgedUse) -> str:
         return f"Not measured. {row.quantity.title}: {_small(judged.reason.rstrip('.'))}."
     value, real = _printed(data, row, judged)
     how = "Far worse than real people"
-    if judged.error == 0:
+    if judged.reason:
+        how = judged.reason.rstrip(".")
+    elif judged.error == 0:
         how = "As good as real people, within what chance explains"
     elif judged.fitness is Fitness.FIT:
         how = "Worse than real people by so little that it hardly matters"
@@ -216,9 +219,8 @@ def _numbers_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
     for use in uses:
         for row, judged in use.numbers:
             value, real = _printed(data, row, judged)
-            uniform = _value(data, row, UNIFORM)
             error = percent(judged.error) if math.isfinite(judged.error) else "-"
-            cells = (value, real, row.quantity.text(uniform), error)
+            cells = (value, real, row.quantity.text(judged.uniform), error)
             rows.append((use.use.title, row.quantity.title, judged.fitness, judged.reason, *cells))
     caption = "All numbers of the uses. Error: difference from real people beyond chance, as a share of the yardstick"
     headings = ("Use", "Number", "Verdict", "Remark", "Synthetic", "Real ± chance", "Random", "Error")
