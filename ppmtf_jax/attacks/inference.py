@@ -55,7 +55,7 @@ class Guessed:
 
     def judgement(self) -> Judgement:
         """Judge the difference; the worst of three guesses counts."""
-        return INFERRED.judge(self.difference, self.people, n_attacks=len(GUESSES))
+        return INFERRED.judge(self.difference, (len(self.training), len(self.test)), n_attacks=len(GUESSES))
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers for JSON, none of them of a single user."""

@@ -17,13 +17,15 @@ class Imported(NamedTuple):
     """The result of an import.
 
     `sets` are "train" and "test", perhaps others; `report` says what became of the rows. A `refusal` says why the sets
-    can be looked at, but not used; `losses` are sentences on why many rows were left out, each with a way to keep them.
+    can be looked at, but not used; `losses` are sentences on why many rows were left out, each with a way to keep them;
+    `kept` says in a sentence how many rows are used, and which are not.
     """
 
     sets: dict[str, Traces]
     report: str
     refusal: InputError | None = None
     losses: tuple[str, ...] = ()
+    kept: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,4 +91,4 @@ def split_users(
             report = report.after_split(train, test, n_moved)
     if isinstance(report, str):
         return Imported(sets, report, refusal)
-    return Imported(sets, report.text(), refusal, tuple(report.losses()))
+    return Imported(sets, report.text(), refusal, tuple(report.losses()), report.kept())

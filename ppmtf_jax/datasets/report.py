@@ -94,6 +94,15 @@ class ImportReport:
         }
         return {reason: n for reason, n in reasons.items() if n}
 
+    def kept(self) -> str:
+        """How many of the rows are used and how many are not, in a sentence or three; the largest part comes first."""
+        left_out = sorted(self.left_out().items(), key=lambda each: -each[1])
+        n_used = self.n_rows - sum(n for _, n in left_out)
+        said = f"{n_used:,} of {self.n_rows:,} rows of the data are used ({100 * n_used / max(self.n_rows, 1):.0f} %)."
+        if left_out:
+            said += f" Not used: {'; '.join(f'{n:,} ({reason})' for reason, n in left_out)}."
+        return f"{said} Places of few users are often homes and offices." if self.n_few_users else said
+
     def advice(self) -> dict[str, str]:
         """Which setting would keep most of the rows that were left out, by reason."""
         found = {}

@@ -150,6 +150,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         is_release,
         users_known,
         source=str(about.get("source", "")),
+        kept=str(about.get("kept", "")),
         losses=tuple(map(str, about.get("losses", ()))),
         seeds_given=_seeds_given(private, verdicts),
         model=model,

@@ -61,8 +61,9 @@ def import_data(
     imported = DATA_SETS[source].read(settings, own_seed.value, progress)
     if imported.refusal is not None:
         raise imported.refusal
-    # A report later says what the import left out.
-    about = {"source": source, "seed": own_seed._asdict(), "summary": imported.report, "losses": imported.losses}
+    # A report later says what the import kept, and what it left out.
+    about = {"source": source, "seed": own_seed._asdict(), "summary": imported.report}
+    about |= {"kept": imported.kept, "losses": imported.losses}
     with (
         spinner("writing", show=progress),
         output_folder(out, IMPORTED, about=about, overwrite=overwrite, inputs=inputs) as partial,

@@ -50,6 +50,7 @@ class Status(Enum):
     FAIR = ("Fair", "~")
     POOR = ("Poor", "✕")
     UNKNOWN = ("Not known", "?")
+    NOT_APPLICABLE = ("Not applicable", "-")
 
     def __init__(self, word: str, symbol: str) -> None:
         self.word, self.symbol = word, symbol
@@ -201,7 +202,7 @@ class Limit:
     fair: float
     reason: str  # why the limits have these values
     guess: float = 0.0  # the number that chance alone gives
-    of_whom: str = "people"  # which people are too few if the status is not known
+    of_whom: str = "people"  # who are too few if the status is not known
     counts_people: bool = False  # whether results are numbers of people, not shares
     # Function of a result, its number of people and the probability of a tail that returns the ends of the interval.
     interval: Callable[..., tuple[float, float]] = field(default=share_interval, repr=False)
@@ -209,7 +210,7 @@ class Limit:
     def judge(
         self,
         value: Number,
-        people: Number,
+        people: Number | tuple[int, int],
         interval: tuple[Number, Number] | None = None,
         guess: Number | None = None,
         *,
@@ -218,21 +219,25 @@ class Limit:
         """The light of a result.
 
         `value`: from 0 to 1, or a number of people, or NaN if it is not known. `people`: number of people from whom it
-        was computed, not of traces, because traces of one person are not independent. `interval`: a 95 % interval from
+        was computed, not of traces, because traces of one person are not independent; two numbers if training users are
+        told from others. `interval`: a 95 % interval from
         another method, such as a bootstrap; at each end, the wider interval counts. `guess`: the result of one, if it
         depends on the data. `n_attacks`: the result is one of so many, and the worst of them counts. By chance alone,
         some of them look like a leak, so the lower end leaves out a smaller tail (Bonferroni).
         """
         guess = self.guess if guess is None else guess
-        if not (math.isfinite(value) and people > 0):
-            return Judgement(self, Status.UNKNOWN, value, 0.0, 1.0, guess, None)
-        low, high = self.interval(value, people, TAIL / n_attacks)[0], self.interval(value, people)[1]
+        n = people
+        if isinstance(people, tuple):
+            n = people_of_both(*people) if all(people) else 0
+        if not (math.isfinite(value) and n > 0):
+            return Judgement(self, Status.UNKNOWN, value, 0.0, 1.0, guess, people)
+        low, high = self.interval(value, n, TAIL / n_attacks)[0], self.interval(value, n)[1]
         if interval is not None:
             wider = float(ndtri(TAIL / n_attacks) / ndtri(TAIL))
             low, high = min(low, value - wider * (value - interval[0])), max(high, interval[1])
         status = self._status(low, high, guess)
-        needed = self._needed(value, people, low, high) if status is Status.UNKNOWN else None
-        return Judgement(self, status, value, low, high, guess, needed)
+        needed = self._needed(value, n, low, high) if status is Status.UNKNOWN else None
+        return Judgement(self, status, value, low, high, guess, people, needed)
 
     def alarm(self, people: Number, guess: Number | None = None) -> float:
         """The greatest result that is not poor with this number of people; `evaluate` gives an alarm above it."""
@@ -282,6 +287,7 @@ class Judgement:
     low: Number
     high: Number
     guess: Number
+    people: Number | tuple[int, int]
     # If the status is not known: about how many people would be needed. None if this cannot be estimated.
     needed: int | None = None
 
@@ -293,7 +299,7 @@ class Judgement:
         --------
         >>> NAMED.judge(1.0, people=2, guess=0.5).text.replace("\xa0", " ")
         'The right person is named for 100.0 % of the traces (95 %: 15.8 to 100.0; a guess: 50). There are too few
-        people to tell; about 36 people would be enough.'
+        people to tell: 2. About 36 would be enough.'
         """
         if not math.isfinite(self.value):
             return f"{self.limit.name}: it could not be measured."
@@ -303,8 +309,12 @@ class Judgement:
         said = f"{self.limit.sentence.format(value=self.limit.shown(self.value))} ({ends})."
         if self.status is not Status.UNKNOWN:
             return said
-        would_do = "" if self.needed is None else f"; about {self.needed:,} {self.limit.of_whom} would be enough"
-        return f"{said} There are too few people to tell{would_do}."
+        if isinstance(self.people, tuple):
+            there_are, each = "{:,} training users and {:,} others".format(*self.people), " of each"
+        else:
+            there_are, each = f"{self.people:,.0f}", ""
+        would_do = "" if self.needed is None else f" About {self.needed:,}{each} would be enough."
+        return f"{said} There are too few {self.limit.of_whom} to tell: {there_are}.{would_do}"
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
@@ -365,7 +375,6 @@ LINKED = Limit(
 )
 IDENTITY_LIMITS = (NAMED, LINKED, EXPOSED)
 
-MEMBERS = "training users, and as many others,"
 MEMBERSHIP_AUC = Limit(
     "Training user told from another",
     "Given a training user and another user, the attack picks the training user in {value} of cases",
@@ -373,7 +382,6 @@ MEMBERSHIP_AUC = Limit(
     0.65,
     "A coin is right in 50 of 100 cases; an attacker who is right in 60 to 65 knows little about anybody.",
     guess=0.5,
-    of_whom=MEMBERS,
     interval=auc_interval,
 )
 FOUND = Limit(
@@ -384,7 +392,6 @@ FOUND = Limit(
     "Four and six times a guess: with as many members as others, an accusation is right in 4 of 5 or in 6 of 7 cases. "
     "With 500 members and as many others, a release that leaks nothing is good in nine of ten cases.",
     guess=0.01,
-    of_whom=MEMBERS,
 )
 MEMBERSHIP_LIMITS = (MEMBERSHIP_AUC, FOUND, EXPOSED)
 ADVANTAGE = Limit(
@@ -393,7 +400,6 @@ ADVANTAGE = Limit(
     0.14,
     0.21,
     "The advantages that correspond to areas under the curve of 0.60 and 0.65 for normally distributed scores.",
-    of_whom=MEMBERS,
     interval=advantage_interval,
 )
 COPIED = Limit(
@@ -412,7 +418,6 @@ INFERRED = Limit(
     0.10,
     0.15,
     "For 90 or 85 of 100 people, the synthetic traces tell no more than they would tell without these people's data.",
-    of_whom=MEMBERS,
     interval=difference_interval,
 )
 """Difference of two mean shares, from -1 to 1, of training users and of others."""

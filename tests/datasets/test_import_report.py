@@ -59,6 +59,9 @@ def test_what_is_left_out_is_counted_once():
     # The bar and the shops of 12 to 9 users are kept; shops of 5 to 8 are other places; the rest are of few.
     assert report.left_out() == {"places of few users": 1 + 2 + 3 + 4 + 40 * 3, "other places": 5 + 6 + 7 + 8}
     assert report.n_rows == traces.n_events + sum(report.left_out().values())
+    told = report.kept()
+    assert told.startswith(f"{traces.n_events:,} of {report.n_rows:,} rows")
+    assert told.index("130 (places of few users)") < told.index("26 (other places)")
     # 95 % of 120 + 12 + ... + 5 = 188 are 178.6: shops down to 6 keep 120 + 63 = 183, those down to 7 keep 177.
     assert report.advice()["other places"] == "n_places=8 keeps 95 % of the check-ins at places of at least 5 users"
     assert read_checkins(town(), discretization=Discretization(MostVisited(8)))[1].n_places_for_most is None

@@ -25,7 +25,7 @@ from ppmtf_jax.evaluation.evaluation import Evaluation
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.plots.clusters import cluster_strength, oriented_factors, top_users
 from ppmtf_jax.evaluation.plots.flows import flows_between_cells
-from ppmtf_jax.evaluation.plots.maps import grid_of_places, round_ticks
+from ppmtf_jax.evaluation.plots.maps import grid_of_places, round_ticks, share_scale
 from ppmtf_jax.evaluation.plots.matrices import MAX_MATRIX_GROUPS, group_transitions, moved_apart, neighbour_groups
 from tests.support import evaluation_of, random_traces
 
@@ -57,6 +57,17 @@ def traces_in(places: PlaceTable, n_slots: int, n_users: int = 30) -> Traces:
     """One event of each user in each slot."""
     grid = TimeGrid.each_instant("2024-01-01T09:00:00", 1200, n_slots)
     return random_traces(0, range(n_users), places, grid)
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_ties_are_a_straight_line_as_the_area_counts_them(logarithmic):
+    """A likelihood ratio gives most people the score 0: a coin decides among them."""
+    roc = Roc.of(np.array([2.0, *[0.0] * 9]), np.array([1.0, *[0.0] * 7]))
+    x, y = plots.roc_curves({"LR": roc}, title="Who?", logarithmic=logarithmic).axes[0].lines[0].get_xydata().T / 100
+    assert np.trapezoid(y, x) == pytest.approx(roc.auc, abs=1e-4)
+    tied = (x > 1 / 8) & (x < 1)
+    assert tied.sum() > 30
+    assert y[tied] == pytest.approx(0.1 + 0.9 * (x[tied] - 1 / 8) / (7 / 8))
 
 
 def true_factors(city: ToyCity) -> SimpleNamespace:
@@ -128,6 +139,25 @@ def test_population_maps_share_one_scale_and_correct_longitude(halves) -> None:
     assert norms.pop().vmax == pytest.approx(100 * largest)
     assert maps[0].get_aspect() == pytest.approx(1 / np.cos(np.radians(52.0)), rel=1e-3)
     assert [ax.get_title() for ax in maps[:4]] == ["from 02:00", "from 08:00", "from 14:00", "from 20:00"]
+
+
+def test_one_place_with_half_of_a_quiet_hour_does_not_pale_all_others() -> None:
+    """Without a cap, 48 % at one place among shares of about .1 % leave all other places in the palest colours."""
+    usual = np.linspace(0.05, 0.2, 800)
+    scale = share_scale(np.append(usual, 48.0))
+    assert scale.vmax == pytest.approx(0.2, rel=0.02)
+    assert scale(48.0) == 1
+    assert scale(usual).min() > 0.4
+    assert share_scale(np.append(usual, 0.5)).vmax == 0.5
+    assert share_scale(np.full(5, np.nan)).vmax == 1
+    place = np.repeat(np.arange(301), [500, *[1] * 300])
+    frame = pd.DataFrame({"user": np.arange(800), "instant": 0, "place": place})
+    spread = PlaceTable(np.arange(301), 52 + 0.01 * np.sqrt(np.arange(301)), 5 + 0.001 * np.arange(301))
+    traces = Traces.from_frame(frame, spread, TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 1))
+    bar = plots.population_maps(traces, traces).axes[-1]
+    # The end of the bar is an arrow, so its scale is true.
+    assert bar._colorbar.extend == "max"
+    assert bar._colorbar.norm.vmax < 1
 
 
 def test_population_maps_have_a_row_for_each_synthetic_set(halves) -> None:
@@ -611,7 +641,6 @@ def test_roc_curves_are_steps_beside_a_guess(logarithmic):
     least = 0.01 if logarithmic else 0.0
     assert ml.get_xdata().tolist() == [least, least, 50, 50, 50, 100]
     assert ml.get_ydata() == pytest.approx(np.array([0, 1 / 3, 1 / 3, 2 / 3, 1, 1]) * 100)
-    assert ml.get_drawstyle() == "steps-post"
     assert ml.get_color() != tf.get_color()
     assert guess.get_label() == "a guess"
     assert ax.get_xscale() == ("log" if logarithmic else "linear")

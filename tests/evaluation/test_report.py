@@ -48,7 +48,7 @@ from ppmtf_jax.evaluation.report import registry as report_registry
 from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text, Verdict
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
 from ppmtf_jax.evaluation.report.inputs import Unavailable
-from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker, compose_early, compose_section
+from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, PRIVACY, SectionMaker, compose_early, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections import deniability, membership, persons
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
@@ -409,7 +409,15 @@ def test_of_nobody_the_guarantee_is_told_first(tmp_path):
     for name in ("deniability", "identity", "clusters", "made"):
         section = next(section for section in report.sections if section.name == name)
         assert "o trace was made from one person" in words(section)
-        assert all(finding.status is Status.UNKNOWN for finding in section.findings)
+        answered = Status.NOT_APPLICABLE if section.part == PRIVACY else Status.UNKNOWN
+        assert all(finding.status is answered for finding in section.findings)
+    [proven] = next(section for section in report.sections if section.name == "identity").findings
+    assert proven.answer == found.proof
+    assert "epsilon = 4 " in found.proof
+    # What attacks found stays: here that too few people are known, or that nothing is copied.
+    assert not replace(found, statement=found.statement | {"private": False}).proof
+    assert report.subtitle.startswith(found.kept)
+    assert " rows of the data are used" in found.kept
     text = page.read_text(encoding="utf-8")
     for never in ("No privacy test is known", "None of them is a release", "not known from whom", "withheld"):
         assert never not in text
@@ -518,6 +526,13 @@ def test_places_without_any_coordinate(material):
     unknown = PlaceTable(places.ids, np.full(len(places), np.nan), np.full(len(places), np.nan))
     sets = {name: replace(getattr(material, name), places=unknown) for name in ("train", "test", "synthetic")}
     assert not replace(material, **sets).has_map
+
+
+def test_a_trace_of_two_days_covers_two_days(material):
+    """The time grid of synthetic traces is repeated every day, and 48 hours long."""
+    longer = changed(material, synthetic=material.test)
+    assert "One trace covers" in words(made("made", longer))
+    assert "48 instants, 2 days" in words(made("made", longer))
 
 
 def lonely(n_instants: int, n_users: int = 3) -> ReportData:
@@ -876,7 +891,7 @@ def test_random_places_are_poor_but_leak_nothing(material):
     [light] = made("copies", random).findings
     # Of 14 test users nobody knows whether 15 % are exceeded: 0 of 14 may be up to 1 - .025^(1/14), 23 %.
     assert (random.test.n_users, light.status) == (14, Status.UNKNOWN)
-    assert "people would be enough" in light.answer
+    assert "too few people to tell: 14." in light.answer
 
 
 def scores_of(members: np.ndarray, others: np.ndarray) -> MembershipScores:

@@ -37,7 +37,7 @@ from ppmtf_jax.privacy.limits import (
     worst,
 )
 
-GOOD, FAIR, POOR, UNKNOWN = Status
+GOOD, FAIR, POOR, UNKNOWN, _ = Status
 ESTIMATED = (NAMED, LINKED, MEMBERSHIP_AUC, FOUND, ADVANTAGE, COPIED, INFERRED)
 
 limits = st.sampled_from(ESTIMATED)
@@ -85,7 +85,16 @@ def test_two_targets_who_are_both_named_are_not_good() -> None:
     """Of two, a guess names half: that both are right happens in a quarter of all cases."""
     found = NAMED.judge(1.0, 2, guess=0.5)
     assert found.status is UNKNOWN
-    assert "about 36 people would be enough" in found.text
+    assert (found.people, found.needed) == (2, 36)
+
+
+def test_of_two_sets_both_numbers_are_told() -> None:
+    """With 320 training users it is the 40 others that are too few: 120 of each would do."""
+    found = FOUND.judge(0.02, people=(320, 40))
+    assert (found.status, found.people) == (UNKNOWN, (320, 40))
+    assert (found.low, found.high) == FOUND.interval(0.02, people_of_both(320, 40))
+    assert "320 training users and 40 others" in found.text
+    assert f"{found.needed} of each" in found.text
     # .05^(1/3) = .37 and more of three would still be a guess of one in three; of ten, none is.
     assert NAMED.judge(1.0, 10, guess=0.1).status is POOR
 

@@ -21,7 +21,6 @@ from ppmtf_jax.privacy.limits import (
     TAIL,
     Judgement,
     bar_of_chance,
-    people_of_both,
     share_interval,
 )
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -87,7 +86,7 @@ class MembershipSummary:
 
     def judgements(self) -> list[Judgement]:
         """Judge the numbers by `MEMBERSHIP_LIMITS`."""
-        people = people_of_both(self.n_members, self.n_others)
+        people = self.n_members, self.n_others
         found = (self.auc, self.tpr_at_1_percent)
         judged = [
             limit.judge(each.value, people, (each.low, each.high), n_attacks=self.n_attacks)

@@ -18,6 +18,7 @@ from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, panels
 
 GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a guess"}
 LEAST_PERCENT = 0.01
+POINTS_OF_A_TIE = 40
 
 
 def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> Figure:
@@ -42,12 +43,16 @@ def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = Fal
 
 
 def draw_roc(ax: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, logarithmic: bool = False) -> Axes:
-    """Draw `roc_curves` into an axis, from false and true positive rates (0 to 1, rising) of each name."""
+    """Draw `roc_curves` into an axis, from false and true positive rates (0 to 1, rising) of each name.
+
+    Where both rates rise at once, scores are tied: a coin decides among them, so the curve is straight, as the area
+    under it counts ties half.
+    """
     least = LEAST_PERCENT if logarithmic else 0.0
     for name, look in _looks(curves).items():
         false_rate, true_rate = (100 * np.asarray(rate) for rate in curves[name])
-        # Steps, because there is no threshold between two neighbouring points.
-        ax.step(np.maximum(false_rate, least), true_rate, where="post", label=name, **look)
+        false_rate, true_rate = with_ties(false_rate, true_rate)
+        ax.plot(np.maximum(false_rate, least), true_rate, label=name, **look)
     # The diagonal needs many points, because it is curved if one axis is logarithmic.
     guess = np.append(0, np.geomspace(LEAST_PERCENT, 100))
     ax.plot(guess, guess, **GUESS)
@@ -56,6 +61,21 @@ def draw_roc(ax: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, l
     ax.set(xlabel="false positive rate, percent", ylabel="true positive rate, percent")
     ax.set(xlim=(least, 100), ylim=(0, 101), box_aspect=1)
     return ax
+
+
+def with_ties(false_rate: np.ndarray, true_rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Add points along the lines where both rates rise, because these lines are curved if an axis is logarithmic.
+
+    Examples
+    --------
+    >>> false_rate, true_rate = with_ties(np.array([0.0, 0.5, 0.5]), np.array([0.0, 0.5, 1.0]))
+    >>> bool(np.allclose(false_rate[:-1], true_rate[:-1])), len(false_rate)
+    (True, 42)
+    """
+    tied = np.flatnonzero((np.diff(false_rate) > 0) & (np.diff(true_rate) > 0))
+    points = np.arange(len(false_rate))
+    along = np.union1d(points, tied[:, None] + np.geomspace(1e-4, 1, POINTS_OF_A_TIE)[:-1])
+    return np.interp(along, points, false_rate), np.interp(along, points, true_rate)
 
 
 def draw_auc(

@@ -24,6 +24,8 @@ from ppmtf_jax.evaluation.plots.background import Lines, draw_background
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
 N_SLOTS = 4
+NEARLY_ALL, FAR_ABOVE = 0.99, 3
+"""A colour scale ends at this quantile of the shares, if the largest share is more than so many times as large."""
 
 
 @styled
@@ -79,7 +81,9 @@ def population_maps(
         axes[row, 0].set_ylabel(name)
     draw_scale_bar(axes[-1, 0], train.places)
     label = "share of the events of the slot, %"
-    figure.colorbar(drawn, ax=axes, shrink=0.7, pad=0.02, ticks=round_ticks(scale.vmax, 0.07), format="%g", label=label)
+    ends = {"extend": "max", "extendfrac": 0.03} if np.nanmax(list(percent.values())) > scale.vmax else {}
+    ticks = round_ticks(scale.vmax, 0.07)
+    figure.colorbar(drawn, ax=axes, shrink=0.7, pad=0.02, ticks=ticks, format="%g", label=label, **ends)
     figure.suptitle("Population at some times")
     return figure
 
@@ -113,10 +117,16 @@ def draw_map(ax: Axes, places: PlaceTable, values: np.ndarray, scale: Normalize,
 
 
 def share_scale(values: np.ndarray) -> Normalize:
-    """Colour scale from 0 to the largest value; the square root keeps small shares visible beside the largest share."""
-    finite = values[np.isfinite(values)]
-    largest = float(finite.max()) if len(finite) else 0.0
-    return PowerNorm(0.5, 0.0, largest if largest > 0 else 1.0, clip=True)
+    """Colour scale from 0 to the largest value; the square root keeps small shares visible beside the largest share.
+
+    If the largest share is far above nearly all others, the scale ends where nearly all of them are: a single place
+    with half of the events of a quiet hour would make all other places pale. Larger shares have the last colour.
+    """
+    shares = values[np.isfinite(values) & (values > 0)]
+    if not len(shares):
+        return PowerNorm(0.5, 0.0, 1.0, clip=True)
+    largest, usual = float(shares.max()), float(np.quantile(shares, NEARLY_ALL))
+    return PowerNorm(0.5, 0.0, usual if largest > FAR_ABOVE * usual else largest, clip=True)
 
 
 def round_ticks(top: float, gap: float) -> list[float]:

@@ -24,8 +24,9 @@ from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
 from ppmtf_jax.evaluation.registry import Undefined
-from ppmtf_jax.evaluation.report.blocks import Block, Text
+from ppmtf_jax.evaluation.report.blocks import Block, Text, percent
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
+from ppmtf_jax.privacy.model_statement import greatest_accuracy
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -117,6 +118,8 @@ class ReportData:
         Whether the synthetic traces have the ids of the training users that they were made from.
     source : str
         Name of the data set, or "".
+    kept : str
+        How many of the rows of the data were used, and which were left out, in sentences; or "".
     losses : tuple of str
         Why many rows of the data were left out.
     seeds_given : bool, optional
@@ -143,6 +146,7 @@ class ReportData:
     is_release: bool
     users_known: bool
     source: str = ""
+    kept: str = ""
     losses: tuple[str, ...] = ()
     seeds_given: bool | None = None
     model: FittedModel | None = None
@@ -189,6 +193,21 @@ class ReportData:
     def guarantee(self) -> str:
         """What the model of nobody guarantees that made the traces; empty for other traces."""
         return (self.statement or {}).get("guarantee", "")
+
+    @property
+    def proof(self) -> str:
+        """What differential privacy proves for traces of nobody, and what it does not prove; "" without a proof."""
+        statement = self.statement or {}
+        if not statement.get("private"):
+            return ""
+        right = percent(greatest_accuracy(statement["epsilon"], statement["delta"]), 1)
+        return (
+            f"Proven instead: differential privacy with epsilon = {statement['epsilon']:g} holds for each person with "
+            "all their traces, against every attack. Nobody who sees all traces can be right in more than "
+            f"{right} of cases on whether a person's data was used (a coin: 50\u00a0%), and what is found about a "
+            "person could nearly as well be found without their data. This does not prove that no trace resembles a "
+            "real one, because many people do the same, and it does not protect facts about groups."
+        )
 
     @cached_property
     def sets(self) -> dict[str, Traces]:

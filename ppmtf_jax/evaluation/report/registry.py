@@ -151,7 +151,8 @@ def compose_report(
     n, what = data.n_synthetic, "released" if data.is_release else "synthetic"
     by = f" by {data.model.system}" if data.model else ""
     train, sampled = data.whole_sets[0], data.evaluation.sampled
-    subtitle = (
+    subtitle = f"{data.kept} " if data.kept else ""
+    subtitle += (
         f"{n:,} {what} trace{'s' * (n != 1)} made{by} from {train.n_events:,} events of {train.n_users:,} people at "
         f"{train.n_places:,} places.{f' {sample_remark(sampled)}' if sampled else ''}"
     )
@@ -174,6 +175,14 @@ def compose_section(maker: SectionMaker, data: ReportData) -> Section:
         gauges = [block.items for block in made if isinstance(block, Gauges)]
         if gauges and not findings:
             findings = [utility_finding(maker.question, sum(gauges, ()), maker.if_poor)]
+        findings = [_or_proof(maker, each, data) for each in findings]
         return Section(*head, [block for block in made if not isinstance(block, Finding)], findings)
-    findings = [Finding(maker.question, Status.UNKNOWN, reason, LEFT_OUT)] if maker.question else []
-    return Section(*head, [Text((f"Left out. {reason}",))], findings)
+    finding = _or_proof(maker, Finding(maker.question, Status.UNKNOWN, reason, LEFT_OUT), data)
+    return Section(*head, [Text((f"Left out. {reason}",))], [finding] if maker.question else [])
+
+
+def _or_proof(maker: SectionMaker, finding: Finding, data: ReportData) -> Finding:
+    """The finding, or the proof in its place if attacks could not answer the question."""
+    if maker.part != PRIVACY or finding.status is not Status.UNKNOWN or not data.proof:
+        return finding
+    return finding._replace(status=Status.NOT_APPLICABLE, answer=data.proof)

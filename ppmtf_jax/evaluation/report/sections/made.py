@@ -45,7 +45,7 @@ def _facts(data: ReportData) -> list[list[str]]:
     train, test, synthetic = data.whole_sets
     source = DATA_SETS[data.source].title if data.source in DATA_SETS else data.source
     model, verdicts = data.model, data.verdicts
-    grid, period = train.time_grid, synthetic.time_grid.one_period()
+    grid, own = train.time_grid, synthetic.time_grid
     days = " to ".join(dict.fromkeys(str(grid.time_of(instant).date()) for instant in (0, grid.n_instants - 1)))
     untested = "none: no trace was made from one person" if data.guarantee else "none is known"
     facts = {
@@ -56,7 +56,7 @@ def _facts(data: ReportData) -> list[list[str]]:
         "Time": f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} time slots",
         "Synthesizer": "not said" if model is None else f"{SYNTHESIZERS[model.system].title} ({model.system})",
         "Synthetic traces": _synthetic_in_words(data),
-        "One trace covers": f"{period.n_instants:,} instants, {_span(period.n_instants * period.step_s)}",
+        "One trace covers": f"{own.n_instants:,} instants, {_span(own.n_instants * own.step_s)}",
         "Privacy test": verdicts.facts()["settings"] if verdicts is not None else untested,
         "Seeds": SEEDS[data.seeds_given],
     }

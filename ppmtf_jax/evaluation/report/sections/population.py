@@ -38,7 +38,8 @@ def make(data: ReportData) -> list[Block]:
         population_maps({"synthetic": data.synthetic}, data.train, data.test),
         "Maps of the share of events at each place, at some times of the day, of real and synthetic traces.",
         "Where people are at some times of the day. All maps have one scale, so that the rows can be compared: the row "
-        "of synthetic traces should look like the two above it.",
+        "of synthetic traces should look like the two above it. Where the scale ends in an arrow, a few places have "
+        "larger shares than its last colour.",
     )
     return [gauges, _by_hour(data), maps]
 
