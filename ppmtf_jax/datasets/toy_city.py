@@ -20,16 +20,17 @@ from annotated_types import Ge
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.trace_set import BYTES_AN_EVENT
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Period
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, split_users
 from ppmtf_jax.errors import Problem, raise_any
+from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings, Share
 
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0
-
 START = "2024-03-04T00:00:00"  # a Monday
 CENTRE_LATITUDE, CENTRE_LONGITUDE = 52.0, 5.5
 KM_PER_DEGREE = 111.2
@@ -164,7 +165,7 @@ def toy_city(
 ) -> ToyCity:
     """Simulate a city: who was where at each hour, who is whose friend, and the truth behind it.
 
-    Raises `InputError`, which lists every argument that is out of range.
+    Raises `InputError`: arguments are out of range, or the city needs more memory than is available.
 
     Parameters
     ----------
@@ -188,15 +189,14 @@ def toy_city(
     ('home', 'office commuters')
     """
     pieces = []
+    made = toy_city_pieces(n_users, n_places=n_places, n_days=n_days, missing=missing, period=period, seed=seed)
+    require_memory("toy city", n_users * n_days * len(HOURS) * BYTES_AN_EVENT, "Take fewer users or days")
     with progress_bar("simulating", n_users, show=progress, waits_for="") as advance:
-        for piece in toy_city_pieces(
-            n_users, n_places=n_places, n_days=n_days, missing=missing, period=period, seed=seed
-        ):
+        for piece in made:
             pieces.append(piece)
             advance(piece.traces.n_users)
     if len(pieces) == 1:
         return pieces[0]
-
     columns = {}
     for name in (*EVENT_COLUMNS, "user_ids", "friendships"):
         parts = [getattr(piece.traces, name) for piece in pieces]

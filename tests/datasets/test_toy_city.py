@@ -190,3 +190,8 @@ def test_the_clusters_can_be_found_again() -> None:
     profile /= profile.sum(axis=1, keepdims=True)
     found = KMeans(len(city.cluster_names), n_init=3, random_state=0).fit_predict(profile)
     assert adjusted_rand_score(city.cluster, found) > 0.95
+
+
+def test_more_people_than_memory_are_refused_before_they_are_made():
+    with pytest.raises(InputError, match=r"toy city: expected .* GB of memory .*Take fewer users or days"):
+        toy_city(10**12)
