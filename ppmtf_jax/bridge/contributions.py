@@ -106,10 +106,10 @@ PEOPLE_RULES = (
 )
 """Additional rules of the remembering bridge, see `bridge.people`."""
 NO_RULE = (
-    "who is in which cluster, which settings were chosen, where the ranges of distances end, when somebody was at a "
-    "place within a stretch of time in which others were there too, and that a cluster has few users at a place. The "
-    "rules for the model do not cover these: they bound the weight of one user among all users, and they are not "
-    "differential privacy"
+    "who is in which cluster, and when somebody was at a place within a stretch of time in which others were there "
+    "too. The rules for the model do not cover these, nor which settings were chosen, where the ranges of distances "
+    "end, and that a cluster has few users at a place. They bound the weight of one user among all users, and they are "
+    "not differential privacy"
 )
 """What the rules do not cover."""
 

@@ -8,7 +8,6 @@ from typing import Any
 from ppmtf_jax.data.description import at_most
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.statement import (
-    NOT_MEASURED,
     RANDOMNESS,
     STATEMENT_FORMAT,
     as_text,
@@ -41,7 +40,6 @@ NOT_PROTECTED = (
     "Facts about many people, and what the data of others reveal about a person.",
     "Anybody, by how the data was chosen before the fit, such as which users are training users, if others see this.",
     "How long the computation took, and how much memory it needed.",
-    NOT_MEASURED,
 )
 
 

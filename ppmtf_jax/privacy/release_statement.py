@@ -11,7 +11,6 @@ from ppmtf_jax.data.description import counted, share_of
 from ppmtf_jax.privacy.model_statement import model_details, model_first_page
 from ppmtf_jax.privacy.statement import (
     HOUSEHOLD,
-    NOT_MEASURED,
     STATEMENT_FORMAT,
     as_text,
     first_page,
@@ -76,7 +75,6 @@ def privacy_statement(
         "Anything against a person who has the model. It is not released, and this statement does not hold for them.",
         *(["Anything against a person who knows or guesses the seed, which somebody chose."] if seed_given else []),
         "Which traces were withheld, and how many.",
-        NOT_MEASURED,
     ]
     return {
         "format": STATEMENT_FORMAT,

@@ -15,7 +15,7 @@ STATEMENT_FORMAT = 2
 WIDTH = 80
 MORE = "PRIVACY_DETAILS.txt has all of this in full, and how the traces were made."
 NOT_MEASURED = (
-    "How well an attack would do: none was tried on this release before it was written. Ask the publisher which "
+    "Nothing was measured: no attack was tried on these traces before this was written. Ask the publisher which "
     "attacks were tried since then, and what they found."
 )
 HOUSEHOLD = (
@@ -48,8 +48,8 @@ def as_text(*sections: Section) -> str:
     return "\n\n".join(written(each) for each in sections if isinstance(each, str) or each[1])
 
 
-def first_page(of_what: str, promise: str | Sequence[str], not_promised: Sequence[str]) -> str:
-    """One screen: the promise, and the first sentence of each point that is not promised.
+def first_page(of_what: str, promise: str | Sequence[str], points: Sequence[str]) -> str:
+    """One screen: the promise, and the first sentence of each point that is not protected.
 
     Examples
     --------
@@ -57,13 +57,17 @@ def first_page(of_what: str, promise: str | Sequence[str], not_promised: Sequenc
     WHAT THESE TRACES PROMISE
     - Nothing.
     <BLANKLINE>
-    WHAT THEY DO NOT PROMISE
+    WHAT THEY DO NOT PROTECT
     - Anybody.
+    <BLANKLINE>
+    Nothing was measured: no attack was tried on these traces before this was
+    written. Ask the publisher which attacks were tried since then, and what they
+    found.
     <BLANKLINE>
     PRIVACY_DETAILS.txt has all of this in full, and how the traces were made.
     """
-    short = [first_sentence(each) for each in not_promised]
-    return as_text((f"WHAT THESE {of_what} PROMISE", promise), ("WHAT THEY DO NOT PROMISE", short), MORE)
+    short = ("WHAT THEY DO NOT PROTECT", [first_sentence(each) for each in points])
+    return as_text((f"WHAT THESE {of_what} PROMISE", promise), short, NOT_MEASURED, MORE)
 
 
 def first_sentence(text: str) -> str:

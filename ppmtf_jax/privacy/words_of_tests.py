@@ -117,9 +117,9 @@ def _protected(test: PrivacyTestSettings) -> list[str]:
             _theorem(test, test.noise_epsilon),
         ]
     return [
-        f"From whom a trace was made: at least {test.k} users, the one it was made from included, could have led to "
-        f"it, {within}, so whoever sees this trace alone, and held all users equally probable before, can be at most "
-        f"{at_most(sureness(test.k, test.eta))} sure of one of them."
+        "From whom a trace was made: whoever sees it alone, and held all users equally probable before, can be at most "
+        f"{at_most(sureness(test.k, test.eta))} sure of one of them, because at least {test.k} users, the one it was "
+        f"made from included, could have led to it, {within}."
     ]
 
 

@@ -229,10 +229,10 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
         "law of traces, and the privacy test compares users. So the test passes every trace once its cluster has k "
         "users, and it says nothing about what the cluster as a whole gives away"
     )
-    held_out, found = "chosen by the likelihood of held-out users", settings_found(model)
+    held_out, found = "by the likelihood of held-out users", settings_found(model)
     in_words = {"memory": found.get("memory", "that of people who check in"), "gaps": found["gaps"]}
     in_words["chosen"] = "as another fit chose" if settings.chosen else held_out
-    in_words |= {} if settings.n_clusters else {"n_clusters": held_out}
+    in_words |= {} if settings.n_clusters else {"n_clusters": f"chosen {held_out}"}
     rules = RULES
     if isinstance(model, RememberingBridge):
         rules += PEOPLE_RULES

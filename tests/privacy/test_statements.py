@@ -85,7 +85,7 @@ def test_a_release_quotes_no_measurement_of_other_data_and_counts_households(mad
     text = " ".join(" ".join(statement_texts(made(name)[1].statement)).split())
     assert "AUC" not in text
     assert "people flow" not in text
-    assert "none was tried on this release" in text
+    assert "no attack was tried on these traces" in text
     assert "household" in text
 
 
@@ -122,7 +122,7 @@ def test_settings_that_the_fit_chose_are_told_from_the_model(train):
     said = model.claims().settings
     assert said["memory"] in ("none", "places", "anchors")
     assert said["gaps"] == "none"
-    assert said["chosen"] == "chosen by the likelihood of held-out users"
+    assert said["chosen"] == "by the likelihood of held-out users"
     unset = replace(model, settings=model.settings | {"n_clusters": None}).claims().settings
     assert unset["n_clusters"] == "chosen by the likelihood of held-out users"
 
