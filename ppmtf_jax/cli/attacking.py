@@ -156,7 +156,7 @@ def membership(
     synthetic traces look as if this person's data had been used. The strongest attacks learn models like the one that
     made the traces, from random halves of the people, and from the traces themselves, as an attacker would who knows
     nobody else. The command says how long this takes. With --json, the same
-    command continues if it was stopped. The file of --json names the users who are most exposed: only you can read it.
+    command continues if it was stopped. The file of --json names the users who are exposed: only you can read it.
     Of a set of more than 250,000 users, a random sample of 250,000 is attacked.
     """
     _check_outputs(json_file, plot, overwrite)
@@ -289,17 +289,17 @@ def _show_membership(summaries: dict[str, MembershipSummary]) -> None:
         f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
         "than another user; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference between the true "
         "and the false positive rate, and its value by chance. Found: percentage of the training users found with 1 % "
-        "and 0.1 % false alarms, and its 95 % interval, if there are enough others to know it."
+        "false alarms, and its 95 % interval, if there are enough others to know it. Exposed: training users who score "
+        "higher than chance explains."
     )
     rows = []
     for name, found in summaries.items():
         numbers = [f"{found.auc.value:.3f}", f"{found.auc.low:.2f}-{found.auc.high:.2f}"]
         numbers += [f"{found.advantage.value:.3f}", f"{found.chance:.3f}"]
-        for rate, share in ((0.01, found.tpr_at_1_percent), (0.001, found.tpr_at_01_percent)):
-            interval = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
-            numbers.append(interval if found.n_others * rate >= 1 else "-")
-        rows.append([name, *numbers])
-    headings = ["Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %"]
+        share = found.tpr_at_1_percent
+        interval = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
+        rows.append([name, *numbers, interval if found.n_others >= 100 else "-", str(len(found.exposed))])
+    headings = ["Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "Exposed"]
     console.print(plain_table("Membership inference", headings, rows, caption))
     tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
     _tell_worst([judgement for each in summaries.values() for judgement in each.judgements()])
@@ -340,10 +340,11 @@ def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int
     strongest, n_attacked = attacks[0], attacks[0].each.n_targets
     caption = (
         "AUC: how often a user's own trace scores higher for her than somebody else's trace; 0.5 is a guess. 95 %: "
-        "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
-        f"Right user: how often the attacker names her among all {n_attacked}; by chance {100 / n_attacked:.2f} %."
+        "interval over users. Found: share of a user's own traces that are found with 1 % false alarms. Exposed: users "
+        "with a trace that scores higher than chance explains. "
+        f"Right user: how often the attacker names the right one of {n_attacked}; by chance {100 / n_attacked:.2f} %."
     )
-    headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "Right user"]
+    headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "Exposed", "Right user"]
     rows = []
     for attack in attacks:
         rows.append([attack.estimator, "single", *_cells(attack.each)])
@@ -361,5 +362,5 @@ def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int
 
 def _cells(linkage: Linkage) -> list[str]:
     low, high = linkage.auc_interval
-    found = [f"{100 * linkage.true_positive_rate[rate]:.1f} %" for rate in (0.01, 0.001)]
+    found = f"{100 * linkage.true_positive_rate[0.01]:.1f} %", str(linkage.n_exposed)
     return [f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}", *found, f"{100 * linkage.accuracy:.1f} %"]

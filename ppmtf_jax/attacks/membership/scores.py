@@ -1,4 +1,4 @@
-"""Summary of membership scores: rates with intervals over users, rates by chance, the most exposed users."""
+"""Summary of membership scores: rates with intervals over users, rates by chance, the exposed users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from ppmtf_jax.streams import Stage, numpy_stream
 N_SPLITS = 100
 """Number of random splits for the advantage by chance: the error of its mean is then about 5 %."""
 SPLIT_SEED = 0
-EXPOSED_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -41,30 +40,14 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class ExposedUsers:
-    """The tenth of the training users with the highest scores, the highest first.
-
-    `score` is the mean over the trace numbers, in the attack's own unit. `false_positive_rate` is the share of the
-    other users with at least this score: at a threshold that accuses this user, these users are accused wrongly.
-    `excess` is the mean score of the exposed users minus that of the top tenth of the other users: about 0 by chance.
-    """
-
-    user_ids: tuple[Any, ...]
-    score: tuple[float, ...]
-    false_positive_rate: tuple[float, ...]
-    excess: float
-
-
-@dataclass(frozen=True)
 class MembershipSummary:
     """The result of an attack in plain numbers.
 
     There are `n_members` attacked training users, `n_others` other users and `n_numbers` trace numbers. The resolution
     of the false positive rate is 1 / n_others. The advantage is a maximum and therefore biased upwards, in bootstrap
-    resamples even more: its interval may lie above it. The true positive rates are those at false positive rates of at
-    most 1 % and 0.1 %. With fewer than 100 or 1,000 others, these mean no false positive at all, so the reported true
-    positive rate is too low. `n_exposed` training users score higher than chance explains, see `bar_of_chance`. The
-    strongest of `n_attacks` attacks counts.
+    resamples even more: its interval may lie above it. The true positive rate is that at a false positive rate of at
+    most 1 %. With fewer than 100 others, this means no false positive at all, so the reported rate is too low. The ids
+    `exposed` are those of `MembershipScores.exposed`. The strongest of `n_attacks` attacks counts.
     """
 
     attack: str
@@ -75,10 +58,8 @@ class MembershipSummary:
     advantage: Estimate
     chance: float
     tpr_at_1_percent: Estimate
-    tpr_at_01_percent: Estimate
-    n_exposed: int
+    exposed: tuple[Any, ...]
     n_attacks: int
-    exposed: ExposedUsers
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers for JSON."""
@@ -92,7 +73,7 @@ class MembershipSummary:
             limit.judge(each.value, people, (each.low, each.high), n_attacks=self.n_attacks)
             for limit, each in zip((MEMBERSHIP_AUC, FOUND), found, strict=True)
         ]
-        return [*judged, EXPOSED.judge(self.n_exposed, people)]
+        return [*judged, EXPOSED.judge(len(self.exposed), people)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +83,8 @@ class MembershipScores:
     Examples
     --------
     >>> scores = MembershipScores(np.array([[3.0, 1.0]]), np.array([[2.0, 0.0]]), np.array([7, 8]), np.array([5, 6]))
-    >>> scores.roc.auc, scores.exposed().user_ids, scores.exposed().excess
-    (0.75, (7,), 1.0)
+    >>> scores.roc.auc, scores.exposed()
+    (0.75, ())
     """
 
     members: Float[np.ndarray, "number member"] = field(repr=False)
@@ -152,23 +133,15 @@ class MembershipScores:
         low, high = (math.hypot(found - a, found - b) for a, b in zip(by_threshold, of_members, strict=True))
         return Estimate(found, max(found - low, 0.0), min(found + high, 1.0))
 
-    def n_exposed(self, n_attacks: int = 1) -> int:
-        """How many training users score higher than chance explains; `n_attacks` share the people found by chance."""
-        members, others = (scores.max(axis=0) for scores in (self.members, self.others))
-        return int((members > bar_of_chance(others, len(members), EXPECTED_BY_CHANCE / n_attacks)).sum())
+    def exposed(self, n_attacks: int = 1) -> tuple[Any, ...]:
+        """Ids of the training users who score higher than chance explains, the highest first; see `bar_of_chance`.
 
-    def exposed(self) -> ExposedUsers:
-        """The tenth of the training users with the highest scores."""
-        member, other = self.members.mean(axis=0), np.sort(self.others.mean(axis=0))[::-1]
-        highest = np.argsort(-member, kind="stable")[: math.ceil(EXPOSED_SHARE * len(member))]
-        n_as_high = np.searchsorted(-other, -member[highest], side="right")
-        excess = member[highest].mean() - other[: math.ceil(EXPOSED_SHARE * len(other))].mean()
-        return ExposedUsers(
-            tuple(self.member_ids[highest].tolist()),
-            tuple(member[highest].tolist()),
-            tuple((n_as_high / len(other)).tolist()),
-            float(excess),
-        )
+        `n_attacks` share the people found by chance.
+        """
+        members, others = (scores.max(axis=0) for scores in (self.members, self.others))
+        falling = np.argsort(-members, kind="stable")
+        bar = bar_of_chance(others, len(members), EXPECTED_BY_CHANCE / n_attacks)
+        return tuple(self.member_ids[falling[members[falling] > bar]].tolist())
 
     def summary(self, *, seed: int = 0, n_attacks: int = 1) -> MembershipSummary:
         """All numbers; `seed` is the seed of the bootstrap, and the strongest of `n_attacks` attacks counts."""
@@ -181,10 +154,8 @@ class MembershipScores:
             self.estimate(lambda roc: roc.advantage, seed=seed),
             membership_chance(self.members, self.others),
             self.true_positive_rate(0.01),
-            self.true_positive_rate(0.001),
-            self.n_exposed(n_attacks),
+            self.exposed(n_attacks),
             n_attacks,
-            self.exposed(),
         )
 
 

@@ -89,21 +89,20 @@ def _table(attacks: list[Reidentified]) -> Table:
     for attack in attacks:
         for which, linkage in (("one by one", attack.each), ("all of a person", attack.combined)):
             low, high = linkage.auc_interval
-            found = (percent(linkage.true_positive_rate[rate], 1) for rate in (0.01, 0.001))
+            found = percent(linkage.true_positive_rate[0.01], 1), str(linkage.n_exposed)
             area = f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}"
-            exposed = str(linkage.n_exposed)
-            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found, exposed])
+            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found])
     first = attacks[0].each
     caption = (
         f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often the attacker "
         f"names the right one of them (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a trace made from "
         "a person scores higher for this person than another trace (a guess: 0.5). Found: share of a person's own "
-        "traces that are found with few false alarms. People exposed: people with a trace that scores higher than "
+        "traces that are found with 1 % false alarms. People exposed: people with a trace that scores higher than "
         "chance explains (0.05 people by chance, over all attacks)"
     )
     return Table(
         caption,
-        ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "People exposed"),
+        ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "People exposed"),
         rows,
         n_words=2,
     )

@@ -82,21 +82,20 @@ def membership_finding(summaries: dict[str, MembershipSummary], *, with_shadows:
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
     rows = []
     for title, each in summaries.items():
-        shares = each.tpr_at_1_percent, each.tpr_at_01_percent
-        rates = [f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})" for found in shares]
+        found = each.tpr_at_1_percent
+        rate = f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})"
         numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
         auc = f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}"
-        rows.append([title, *auc, *numbers, *rates, str(each.n_exposed)])
+        rows.append([title, *auc, *numbers, rate, f"{len(each.exposed):,}"])
     n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
     caption = (
         f"Up to {n_members:,} training users and {n_others:,} others. "
         "AUC: how often a training user scores higher than another user (a guess: 0.5). Advantage: greatest difference "
         "between the shares of true and of false alarms, and its value by chance. Found: share of the training users "
-        "found with few false alarms, and its 95 % interval. Where 0.1 % of the others is less than one person, it is "
-        "the share found before anybody else is accused. People exposed: training users who score higher than chance "
-        "explains (0.05 people by chance, over all attacks)"
+        "found with 1 % false alarms, and its 95 % interval. People exposed: training users who score higher than "
+        "chance explains (0.05 people by chance, over all attacks)"
     )
-    headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %", "People exposed")
+    headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "People exposed")
     return Table(caption, headings, rows)
 
 
