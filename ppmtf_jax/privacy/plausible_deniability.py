@@ -72,8 +72,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
         Precision of the likelihoods, "float64" or "float32". With float32 a likelihood can fall into the wrong bin (see
-        benchmarks). With float64, PPMTF and ITF compute bounds in single precision, and use double precision where the
-        bounds leave the bin open. Models of persons (`trace_models.persons`) always use float64.
+        benchmarks). Models of persons (`trace_models.persons`) always use float64.
     allow_large_eta : bool
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
@@ -348,7 +347,7 @@ def _judged(
     if isinstance(model, PersonModel):
         own = model.log_own_class(places, own_class, progress=progress)
     else:
-        own = own_log_likelihoods(model, own_class, places, eta, progress)
+        own = own_log_likelihoods(model, own_class, places, progress)
     if not np.isfinite(own).all():
         raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
     return own, *count_plausible_users(model, verifiers, users, places, own, eta, stop_at, progress)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -234,63 +234,6 @@ class ScoredTraceModel(MarkovModel):
             return jnp.append(self.log_first(table, trace[0]), rest)
 
         return jax.lax.map(one, (which, places))
-
-    def bounds(self) -> StepBounds | None:
-        """Bounds of the log-probabilities that are computed faster than these; None if there are none.
-
-        The plausible-deniability test computes the log-probabilities only where the bounds leave a question open.
-        """
-        return None
-
-    def own_bounds(self) -> OwnStepBounds | None:
-        """Bounds as `bounds`, but for traces that are each compared with one user alone; None if there are none."""
-        return None
-
-
-class Bounds(NamedTuple):
-    """Lower and upper bounds of log-probabilities; minus and plus infinity are always bounds."""
-
-    lower: Float[Array, "*step"]
-    upper: Float[Array, "*step"]
-
-
-@runtime_checkable
-class StepBounds(Protocol):
-    """The methods of a `ScoredTraceModel`, with bounds in single precision in place of log-probabilities.
-
-    An instance is a JAX pytree, as a trace model is.
-    """
-
-    def user_cache(self, users: Int[Array, " user"]) -> Any:
-        """See `ScoredTraceModel.user_cache`."""
-        ...
-
-    def log_first(self, cache: Any, place: Int[Array, ""]) -> Bounds:
-        """See `ScoredTraceModel.log_first`."""
-        ...
-
-    def log_moves(
-        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"], next_places: Int[Array, " step"]
-    ) -> Bounds:
-        """See `ScoredTraceModel.log_moves`."""
-        ...
-
-    def log_stays(self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]) -> Bounds:
-        """See `ScoredTraceModel.log_stays`."""
-        ...
-
-
-@runtime_checkable
-class OwnStepBounds(Protocol):
-    """The methods of a `ScoredTraceModel` for one user at a time, with bounds in place of log-probabilities."""
-
-    def user_cache(self, users: Int[Array, " user"]) -> Any:
-        """See `ScoredTraceModel.user_cache`."""
-        ...
-
-    def log_own_steps(self, cache: Any, which: Int[Array, " trace"], places: Int[Array, "trace instant"]) -> Bounds:
-        """See `ScoredTraceModel.log_own_steps`."""
-        ...
 
 
 def array_problems(

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.sizes import round_up
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import Bounds, OwnStepBounds, ScoredTraceModel, StepBounds
+from ppmtf_jax.trace_models.base import ScoredTraceModel
 
 # Maximum number of users whose cache is computed together: matrix products are faster for many users. Of users whose
 # likelihoods are computed for all traces, fewer are taken together, because they need a table of all steps.
@@ -25,9 +25,6 @@ TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
 # Smaller blocks of traces are padded to this size.
 FEWEST_TRACES = 128
 
-StepModel = ScoredTraceModel | StepBounds
-OwnStepModel = ScoredTraceModel | OwnStepBounds
-
 
 def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
     """For each user the first user of the same class (`ScoredTraceModel.user_classes`), who represents the class."""
@@ -36,12 +33,12 @@ def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " 
 
 
 def step_log_probabilities(
-    model: OwnStepModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
+    model: ScoredTraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
 ) -> Any:
     """Log-probability of each event of complete traces, each trace under its own user; shapes (traces, instants).
 
     The sum over instants is the log-likelihood of the trace. Fewer distinct users take less time: give the
-    `representatives` of the users. For `ScoredTraceModel.own_bounds`, the result is `Bounds`.
+    `representatives` of the users.
     """
     distinct, number = np.unique(users, return_inverse=True)
     order = np.argsort(number, kind="stable")
@@ -124,29 +121,28 @@ def distinct_steps(
     return Steps(distinct[0].astype(np.int32), stay_instant.astype(np.int32), stay_place.astype(np.int32), moves), rows
 
 
-def empty_step_table(model: StepModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
+def empty_step_table(model: ScoredTraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
     """An empty table with a row for each first place, stay and move of one batch.
 
-    Its rows are overwritten again and again, because allocating a large table takes longer than filling it. Bounds are
-    in half precision: reading them takes most of the time of a sum, and few sums need more digits.
+    Its rows are overwritten again and again, because allocating a large table takes longer than filling it.
     """
     n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
     first = jax.eval_shape(
         lambda users: _log_firsts(model, model.user_cache(users), steps), jnp.zeros(n_users, jnp.int32)
     )
-    return jnp.zeros((n_rows, n_users), jnp.float16 if isinstance(first, Bounds) else first.dtype)
+    return jnp.zeros((n_rows, n_users), first.dtype)
 
 
-def firsts_and_stays(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "row user"] | Bounds:
-    """Log-probabilities, or their bounds, of all first places and then of all stays under the users of the cache."""
+def firsts_and_stays(model: ScoredTraceModel, cache: Any, steps: Steps) -> Float[Array, "row user"]:
+    """Log-probabilities of all first places and then of all stays under the users of the cache."""
     of_both = _log_firsts(model, cache, steps), model.log_stays(cache, steps.stay_instant, steps.stay_place)
-    return jax.tree.map(lambda *each: jnp.concatenate(each), *of_both)
+    return jnp.concatenate(of_both)
 
 
 def write_moves(
-    model: StepModel, cache: Any, moves: Moves, table: Float[Array, "row user"], bound: str = "upper"
+    model: ScoredTraceModel, cache: Any, moves: Moves, table: Float[Array, "row user"]
 ) -> Float[Array, "row user"]:
-    """Write the log-probabilities of the moves of one batch, or bounds of them, at the end of the table."""
+    """Write the log-probabilities of the moves of one batch at the end of the table."""
     n_moves = len(moves.place)
     if not n_moves:
         return table
@@ -156,7 +152,7 @@ def write_moves(
 
     def write(number: Array, table: Array) -> Array:
         of_chunk = (jax.lax.dynamic_slice_in_dim(column, number * chunk, chunk) for column in moves)
-        rows = the_bound(model.log_moves(cache, *of_chunk), bound).astype(table.dtype)
+        rows = model.log_moves(cache, *of_chunk)
         return jax.lax.dynamic_update_slice_in_dim(table, rows, len(table) - n_moves + number * chunk, 0)
 
     # Padded steps are stays, and come last. Chunks that contain only padded steps are not computed.
@@ -164,18 +160,13 @@ def write_moves(
     return jax.lax.fori_loop(0, n_chunks, write, table)
 
 
-def the_bound(log_probability: Array | Bounds, bound: str = "upper") -> Array:
-    """One of the bounds of log-probabilities; exact log-probabilities are returned as they are."""
-    return getattr(log_probability, bound) if isinstance(log_probability, Bounds) else log_probability
-
-
-def _log_firsts(model: StepModel, cache: Any, steps: Steps) -> Float[Array, "step user"] | Bounds:
+def _log_firsts(model: ScoredTraceModel, cache: Any, steps: Steps) -> Float[Array, "step user"]:
     return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(cache, steps.first_place)
 
 
 def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
     """Log-likelihood of traces from the table of their steps, summed in the order of time."""
-    total = table[rows[:, 0]].astype(jnp.promote_types(table.dtype, jnp.float32))
+    total = table[rows[:, 0]]
     for instant in range(1, rows.shape[1]):
         total = total + table[rows[:, instant]]
     return total
@@ -206,11 +197,11 @@ def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: 
 
 @jax.jit
 def _own_steps(
-    model: OwnStepModel,
+    model: ScoredTraceModel,
     users: Int[Array, " user"],
     which: Int[Array, " trace"],
     places: Int[Array, "trace instant"],
-) -> Float[Array, "trace instant"] | Bounds:
+) -> Float[Array, "trace instant"]:
     cache = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.user_cache(users))
     return model.log_own_steps(cache, which, places)
 

@@ -8,7 +8,6 @@ transition matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
-from ppmtf_jax.trace_models.metropolis_hastings_bounds import BoundsOfOwnSteps, MetropolisHastingsBounds
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
@@ -113,18 +111,15 @@ class MetropolisHastings(ScoredTraceModel):
 
     def user_cache(self, users: Int[Array, " user"]) -> UserTables:
         """Row sums and targets; the cost is O(places^2 rank) for each user."""
-        return self.tables(users, self.row_sums(self.user[users].T)[0])
-
-    def tables(self, users: Int[Array, " user"], row_sum: Float[Array, "place user"]) -> UserTables:
-        """The tables of users whose row sums are known."""
+        rows = self.user[users].T
         visits = jnp.einsum("ur,sr,pr->spu", self.visit_user[users], self.slot, self.visit_place)
-        return UserTables(self.user[users].T, row_sum, self._floored_visits(visits))
+        return UserTables(rows, self._row_sums(rows), self._floored_visits(visits))
 
-    def row_sums(self, rows: Float[Array, "rank user"]) -> tuple[Float[Array, "place user"], int]:
-        """Sum of each row of the floored transitions, and the number of additions that may round a term."""
+    def _row_sums(self, rows: Float[Array, "rank user"]) -> Float[Array, "place user"]:
+        """Sum of each row of the floored transitions."""
         arrays = jnp.ones((len(self.place), 1), rows.dtype), self.next_place
         inside, factors = (in_blocks(array, rows, 2 * BLOCK) for array in arrays)
-        n_blocks, size, _ = inside.shape
+        size = inside.shape[1]
         parts, ones = size // PARTS, jnp.ones(size // PARTS, rows.dtype)
 
         def of_place(place_row: Array) -> Array:
@@ -137,7 +132,7 @@ class MetropolisHastings(ScoredTraceModel):
 
             return jax.lax.scan(add, jnp.zeros(rows.shape[1], rows.dtype), (inside, factors))[0]
 
-        return jax.lax.map(of_place, self.place), PARTS + parts + n_blocks
+        return jax.lax.map(of_place, self.place)
 
     def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[0]]
@@ -147,46 +142,31 @@ class MetropolisHastings(ScoredTraceModel):
         self, cache: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         tables, step = jax.tree.map(lambda leaf: leaf[None], (cache, (instant, place, next_place)))
-        return self._log_steps(tables, [(tables.row_sum,) * 2], jnp.zeros(1, jnp.int32), *step)[0][0]
+        return self._log_steps(tables, jnp.zeros(1, jnp.int32), *step)[0]
 
     def log_own_steps(
         self, cache: UserTables, which: Int[Array, " trace"], places: Int[Array, "trace instant"]
     ) -> Float[Array, "trace instant"]:
-        return self.own_steps_of(cache, [(cache.row_sum, cache.row_sum)], which, places)[0]
-
-    def own_steps_of(
-        self,
-        cache: UserTables,
-        row_sums: Sequence[tuple[Array, Array]],
-        which: Int[Array, " trace"],
-        places: Int[Array, "trace instant"],
-    ) -> list[Float[Array, "trace instant"]]:
-        """`log_own_steps` with other row sums in place of those of the cache.
-
-        The second row sums of a pair are for stays: for proposals from other places back to the place of the user. The
-        first are for all other proposals.
-        """
         n_traces, n_steps = len(places), places.shape[1] - 1
         target = cache.visits[:, self.slot_of_instant[0]]
         # XLA would compute a sum along the last axis again for each trace.
         total = target @ jnp.ones_like(target[0])
         first = jnp.log(target[which, places[:, 0]] / total[which])[:, None]
         if not n_steps:
-            return [first for _ in row_sums]
+            return first
         instants = jnp.tile(jnp.arange(1, n_steps + 1), n_traces)
         before, after = places[:, :-1].ravel(), places[:, 1:].ravel()
-        found = self._log_steps(cache, row_sums, jnp.repeat(which, n_steps), instants, before, after)
-        return [jnp.concatenate([first, steps.reshape(n_traces, n_steps)], axis=1) for steps in found]
+        steps = self._log_steps(cache, jnp.repeat(which, n_steps), instants, before, after)
+        return jnp.concatenate([first, steps.reshape(n_traces, n_steps)], axis=1)
 
     def _log_steps(
         self,
         cache: UserTables,
-        row_sums: Sequence[tuple[Array, Array]],
         which: Int[Array, " step"],
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
-    ) -> list[Float[Array, " step"]]:
+    ) -> Float[Array, " step"]:
         """Log-probabilities of steps, each of one user of the cache; the users are the first axis of the cache.
 
         A stay takes as long as many moves, because it is a sum over all places. So it is computed only where a step
@@ -196,36 +176,30 @@ class MetropolisHastings(ScoredTraceModel):
         stays = places == next_places
         order, size = jnp.argsort(~stays, stable=True), min(STAYS_AT_A_TIME, len(stays))
 
-        def of_stays(number: Array, found: list[Array]) -> list[Array]:
+        def of_stays(number: Array, found: Array) -> Array:
             # If fewer than `size` steps are left, JAX begins earlier, and some steps are computed twice.
             at = jax.lax.dynamic_slice_in_dim(order, number * size, size)
-            of_users = [tuple(each[which[at]] for each in pair) for pair in row_sums]
-            probabilities = self._stays(rows[at], of_users, cache.visits[which[at], slots[at]], places[at])
-            return [
-                known.at[at].set(jnp.where(stays[at], new, known[at]))
-                for known, new in zip(found, probabilities, strict=True)
-            ]
+            targets = cache.visits[which[at], slots[at]]
+            probabilities = self._stays(rows[at], cache.row_sum[which[at]], targets, places[at])
+            return found.at[at].set(jnp.where(stays[at], probabilities, found[at]))
 
         forth, back = (
             (self.place[a] * self.next_place[b] * rows).sum(axis=1)
             for a, b in ((places, next_places), (next_places, places))
         )
         ratio = cache.visits[which, slots, next_places] / cache.visits[which, slots, places]
-        moves = []
-        for row_sum, _ in row_sums:
-            there = self.mixed(self.floored(forth) / row_sum[which, places], (places, next_places))
-            here = self.mixed(self.floored(back) / row_sum[which, next_places], (next_places, places))
-            moves.append(jnp.minimum(there, here * ratio))
-        found = jax.lax.fori_loop(0, -(-jnp.sum(stays) // size), of_stays, moves)
-        return [jnp.log(each) for each in found]
+        there = self.mixed(self.floored(forth) / cache.row_sum[which, places], (places, next_places))
+        here = self.mixed(self.floored(back) / cache.row_sum[which, next_places], (next_places, places))
+        moves = jnp.minimum(there, here * ratio)
+        return jnp.log(jax.lax.fori_loop(0, -(-jnp.sum(stays) // size), of_stays, moves))
 
     def _stays(
         self,
         rows: Float[Array, "step rank"],
-        row_sums: Sequence[tuple[Array, Array]],
+        row_sum: Float[Array, "step place"],
         targets: Float[Array, "step place"],
         places: Int[Array, " step"],
-    ) -> list[Float[Array, " step"]]:
+    ) -> Float[Array, " step"]:
         """Probabilities of staying: the probability of proposing the same place, plus that of all rejections.
 
         The flow a -> b is target(a) proposal(a, b); its excess over the flow b -> a is rejected. Summing these
@@ -234,13 +208,11 @@ class MetropolisHastings(ScoredTraceModel):
         step = jnp.arange(len(places))
         forth = self.floored((rows * self.place[places]) @ self.next_place.T)
         back = self.floored((rows * self.next_place[places]) @ self.place.T)
-        ratio, found = targets / targets[step, places][:, None], []
-        for row_sum, back_sum in row_sums:
-            out = self.mixed(forth / row_sum[step, places][:, None], (places,))
-            returns = self.mixed(back / back_sum, (jnp.arange(len(self.place)), places[:, None]))
-            # A product with ones is vectorized; a sum along the last axis is not.
-            found.append(out[step, places] + jnp.maximum(out - returns * ratio, 0) @ jnp.ones_like(out[0]))
-        return found
+        ratio = targets / targets[step, places][:, None]
+        out = self.mixed(forth / row_sum[step, places][:, None], (places,))
+        returns = self.mixed(back / row_sum, (jnp.arange(len(self.place)), places[:, None]))
+        # A product with ones is vectorized; a sum along the last axis is not.
+        return out[step, places] + jnp.maximum(out - returns * ratio, 0) @ jnp.ones_like(out[0])
 
     def log_moves(
         self,
@@ -256,55 +228,38 @@ class MetropolisHastings(ScoredTraceModel):
     def log_stays(
         self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
-        return jnp.log(self._proposal(cache, places, places) + self.refused(cache, instants, places)[0])
+        return jnp.log(self._proposal(cache, places, places) + self._refused(cache, instants, places))
 
-    def refused(
-        self,
-        cache: UserTables,
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        rounding: float = 0,
-        row_error: Float[Array, "place user"] | None = None,
-    ) -> tuple[Float[Array, "step user"], Float[Array, "place user"]]:
-        """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stays`.
-
-        `row_error`: relative errors of the row sums. The second result is a part of the error of this probability at
-        each place. It comes from the sums, and from the proposals back to the place; see `metropolis_hastings_bounds`.
-        Without `row_error` it is 0.
-        """
+    def _refused(
+        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
+    ) -> Float[Array, "step user"]:
+        """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stays`."""
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
-        refused, error = jnp.zeros((len(places), n_users), rows.dtype), jnp.zeros_like(row_sum)
+        refused = jnp.zeros((len(places), n_users), rows.dtype)
         if not len(places):  # JAX cannot index an empty array
-            return refused, error
+            return refused
         slots = self.slot_of_instant[instants]
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
         n_distinct = jnp.sum(distinct < n_places)
         begin, end = (jnp.searchsorted(places, distinct, side=side) for side in ("left", "right"))
-        to_here, length = 1 / visits[slots, places], jnp.linalg.norm(rows, axis=0)
+        to_here = 1 / visits[slots, places]
         # The places are cut into blocks, so that the targets of a block stay in the cache of a core.
         inside, share = in_blocks(jnp.ones((n_places, 1), rows.dtype), rows), in_blocks(1 / row_sum, rows)
         leave, arrive = in_blocks(self.place, rows), in_blocks(self.next_place, rows)
-        share_error = None if row_error is None else in_blocks(row_error, rows)
         n_blocks, size, _ = leave.shape
         # Adding some parts before the product with ones is faster still.
         parts, ones = (PARTS, size // PARTS, n_users), jnp.ones(size // PARTS, rows.dtype)
         targets = jax.vmap(in_blocks, (0, None), 1)(visits, rows).reshape(n_blocks, len(visits), *parts)
 
-        def of_block(block: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
+        def of_block(block: Array, refused: Array) -> Array:
             others, of_slots = block * size + jnp.arange(size), targets[block]
 
-            def of_place(number: Array, result: tuple[Array, Array]) -> tuple[Array, Array]:
-                place, (refused, error) = distinct[number], result
-                back_design = leave[block] * self.next_place[place]
-                raw = back_design @ rows
-                forth, back = self.floored((self.place[place] * arrive[block]) @ rows), self.floored(raw)
+            def of_place(number: Array, refused: Array) -> Array:
+                place = distinct[number]
+                forth = self.floored((self.place[place] * arrive[block]) @ rows)
+                back = self.floored((leave[block] * self.next_place[place]) @ rows)
                 out = inside[block] * self.mixed(forth / row_sum[place], (place, others, None))
-                if share_error is not None:
-                    change = rounding * jnp.linalg.norm(back_design, axis=1)[:, None] * length
-                    relative = jnp.where(raw + change > self.floor, change / back, 0) + share_error[block]
-                    of_parts = jnp.sum((jnp.minimum(relative, 1) * out).reshape(parts), axis=0)
-                    error = jax.lax.dynamic_update_index_in_dim(error, error[place] + ones @ of_parts, place, 0)
                 back = self.mixed(back * share[block], (others, place, None)).reshape(parts)
                 # Without the barrier XLA computes both rows again for every step.
                 out, back = jax.lax.optimization_barrier((out.reshape(parts), back))
@@ -315,22 +270,11 @@ class MetropolisHastings(ScoredTraceModel):
                     some = sum(jnp.maximum(each, 0) for each in excess)
                     return jax.lax.dynamic_update_index_in_dim(refused, refused[step] + ones @ some, step, 0)
 
-                return jax.lax.fori_loop(begin[number], end[number], of_step, refused), error
+                return jax.lax.fori_loop(begin[number], end[number], of_step, refused)
 
-            return jax.lax.fori_loop(0, n_distinct, of_place, result)
+            return jax.lax.fori_loop(0, n_distinct, of_place, refused)
 
-        if row_error is not None:
-            # Each term is in this many sums: of the parts, of a block, and of the blocks.
-            error = error + jnp.finfo(rows.dtype).eps * (PARTS + size // PARTS + n_blocks)
-        return jax.lax.fori_loop(0, n_blocks, of_block, (refused, error))
-
-    def bounds(self) -> MetropolisHastingsBounds | None:
-        """Bounds in single precision, for a model in double precision."""
-        return MetropolisHastingsBounds.of(self) if self.user.dtype == jnp.float64 else None
-
-    def own_bounds(self) -> BoundsOfOwnSteps | None:
-        """Bounds by row sums in single precision, for a model in double precision."""
-        return None if (bounds := self.bounds()) is None else BoundsOfOwnSteps(bounds)
+        return jax.lax.fori_loop(0, n_blocks, of_block, refused)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All factors; factors of the visits that equal those of the transitions are left out."""

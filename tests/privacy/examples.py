@@ -31,9 +31,6 @@ def use_small_blocks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plausible_users, "CLASSES_IN_A_ROUND", 3)
     patch.setattr(plausible_users, "TRACES_AT_A_TIME", 8)
     patch.setattr(plausible_users, "TILES_OF_A_TABLE", 2)
-    patch.setattr(plausible_users, "PAIRS_OF_A_GROUP", 2)
-    patch.setattr(plausible_users, "GROUPS_AT_A_TIME", 3)
-    patch.setattr(plausible_users, "PAIRS_AT_A_TIME", 4)
 
 
 def random_factors() -> dict[str, np.ndarray]:
