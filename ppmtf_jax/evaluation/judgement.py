@@ -77,7 +77,7 @@ UNIFORM_IS_BETTER = Caveat(
 TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"
 TOO_FEW = "Too few people: chance alone changes this number as much as a serious error would"
 NEAR_AS_FAR_AS_KNOWN = (
-    "As near as equally many real people, and surely nearer than random places; with so few people, chance may hide a "
+    "As near as other real people, as far as so few can tell, and surely nearer than random places; chance may hide a "
     "serious error"
 )
 
@@ -126,9 +126,13 @@ class Judged(NamedTuple):
 
     @property
     def badness(self) -> tuple[int, float]:
-        """Worse is greater; numbers of unknown fitness are the least, because they decide nothing."""
-        order = (Fitness.NOT_KNOWN, Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
-        return order.index(self.fitness), self.error if math.isfinite(self.error) else 0.0
+        """Worse is greater. The least are numbers of unknown fitness, then those that chance leaves open.
+
+        Such numbers decide only where nothing else is known.
+        """
+        order = (Fitness.NOT_KNOWN, None, Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
+        is_open = self.reason and self.fitness is Fitness.WITH_CARE
+        return order.index(None if is_open else self.fitness), self.error if math.isfinite(self.error) else 0.0
 
 
 def judge(
@@ -188,7 +192,8 @@ def judge(
     if loss(quantity, synthetic) > best and error <= WITH_CARE < noise / yardstick:
         if loss(quantity, synthetic) + noise >= loss(quantity, uniform):
             return unknown(TOO_FEW)
-        return Judged(Fitness.WITH_CARE, error, real, noise, yardstick, NEAR_AS_FAR_AS_KNOWN, uniform)
+        reason = NEAR_AS_FAR_AS_KNOWN if error <= FIT else ""
+        return Judged(Fitness.WITH_CARE, error, real, noise, yardstick, reason, uniform)
     if error > WITH_CARE and excess <= FIT * length < math.inf:
         # The error is small, but the error of random places is small too.
         return unknown(TOO_SHORT)

@@ -72,6 +72,10 @@ def test_few_traces_are_compared_with_few_real_and_few_random_ones():
     found = judge(FLOWS, 0.7221, 0.6259, 0.7167, chance=few)
     assert (found.fitness, found.error, found.uniform) == (Fitness.WITH_CARE, 0.0, 0.8014)
     assert found.yardstick == pytest.approx(0.8014 - 0.7141)
+    # What chance leaves open decides only where nothing else is known.
+    fit = judge(FLOWS, 0.12, 0.1, 0.9)
+    unknown = judge(FLOWS, math.nan, 0.1, 0.9)
+    assert unknown.badness < found.badness < fit.badness
     # Nearer to random places than chance explains.
     assert judge(FLOWS, 0.8, 0.6259, 0.7167, chance=few).fitness is Fitness.NOT_FIT
     assert judge(FLOWS, 0.7407, 0.6259, 0.7167, chance=few._replace(few_uniform=0.76)).fitness is Fitness.NOT_KNOWN

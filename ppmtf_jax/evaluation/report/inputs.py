@@ -24,9 +24,8 @@ from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
 from ppmtf_jax.evaluation.registry import Undefined
-from ppmtf_jax.evaluation.report.blocks import Block, Text, percent
+from ppmtf_jax.evaluation.report.blocks import Block, Text
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
-from ppmtf_jax.privacy.model_statement import greatest_accuracy
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -200,13 +199,10 @@ class ReportData:
         statement = self.statement or {}
         if not statement.get("private"):
             return ""
-        right = percent(greatest_accuracy(statement["epsilon"], statement["delta"]), 1)
         return (
-            f"Proven instead: differential privacy with epsilon = {statement['epsilon']:g} holds for each person with "
-            "all their traces, against every attack. Nobody who sees all traces can be right in more than "
-            f"{right} of cases on whether a person's data was used (a coin: 50\u00a0%), and what is found about a "
-            "person could nearly as well be found without their data. This does not prove that no trace resembles a "
-            "real one, because many people do the same, and it does not protect facts about groups."
+            f"Proven instead: differential privacy with epsilon = {statement['epsilon']:g} bounds what any attack can "
+            "find about any one person; the guarantee says how. It does not prove that no trace resembles a real one, "
+            "because many people do the same, and it does not protect facts about groups."
         )
 
     @cached_property
