@@ -134,7 +134,8 @@ class PlaceTable:
         """Kilometres north and east of the middle of the places, on a plane, shape (places, 2).
 
         A degree of longitude has the same length everywhere, that at the mean latitude. Distances are right to about a
-        percent within 100 km; distances between continents are wrong. A region may lie across the 180th meridian.
+        percent within 100 km; distances between continents are wrong. A region may lie across the 180th meridian. If
+        no coordinates are known, all places are at one point.
 
         Examples
         --------
@@ -144,6 +145,8 @@ class PlaceTable:
         >>> PlaceTable.from_frame(frame).position_km().round(1).tolist()
         [[-55.6, -27.8], [55.6, 27.8]]
         """
+        if not np.isfinite(self.latitude + self.longitude).any():
+            return np.zeros((len(self), 2))
         longitude = np.exp(1j * np.radians(self.longitude))
         # Counted from the middle, so that a region across the 180th meridian is not torn apart.
         east = np.angle(longitude * np.nansum(longitude).conj())

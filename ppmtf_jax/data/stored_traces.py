@@ -360,7 +360,7 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
 
 
 def joined(parts: Iterable[Traces]) -> Traces:
-    """The parts of a set, as in `save_in_parts`, as one set in memory; only a single part keeps its friendships."""
+    """The parts of a set, as in `save_in_parts`, as one set in memory, with the friendships within each part."""
     one, *others = parts
     if not others:
         return one
@@ -368,7 +368,8 @@ def joined(parts: Iterable[Traces]) -> Traces:
     before = np.cumsum([0, *(part.n_users for part in parts)], dtype=np.int32)
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in (*EVENT_COLUMNS, "user_ids")}
     columns["user"] += np.repeat(before[:-1], [part.n_events for part in parts])
-    return replace(one, **columns, friendships=None)
+    pairs = [n + part.friendships for n, part in zip(before, parts, strict=False) if part.friendships is not None]
+    return replace(one, **columns, friendships=np.concatenate(pairs) if pairs else None)
 
 
 def parts_of_users(table: pd.DataFrame, user: str) -> list[pd.DataFrame]:

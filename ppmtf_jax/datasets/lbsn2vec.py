@@ -24,6 +24,7 @@ from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, whole_numbers
+from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Problem, quoted_error, raise_any, row_problems
 
@@ -111,7 +112,7 @@ def read_lbsn2vec(
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the file's user_index, place ids Foursquare's. All places are at 0, 0, so distances mean nothing.
+        User ids are the file's user_index, place ids Foursquare's. The coordinates of the places are not known (NaN).
 
     Notes
     -----
@@ -161,12 +162,16 @@ def read_lbsn2vec(
     )
     notes = [
         "all weeks are put into one: the data has the hour of the week alone",
-        "no coordinates: all places are at latitude 0, longitude 0, and what needs distances says nothing",
+        "no coordinates: they are not known, and what needs distances says nothing",
     ]
     # Rows of one trace have to be together, and stay in the order of the file.
     table = table.sort_values(["user", "trace"], kind="stable", ignore_index=True)
     friends = pd.DataFrame(friendships, columns=["user", "friend"])
-    return discretize(table, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
+    traces, report = discretize(table, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
+    # Check-ins have a position while they are read.
+    unknown = np.full(traces.n_places, np.nan)
+    places = replace(traces.places, latitude=unknown, longitude=unknown)
+    return replace(traces, places=places), report
 
 
 def read_lbsn2vec_table(
@@ -225,7 +230,8 @@ def read_lbsn2vec_table(
         columns={"venue_id": "place", "category_index": "category", "lat": "latitude", "lon": "longitude"}
     )
     table["category"] = _named(table["category"], category_names_file or settings.category_names)
-    table["local_time"] = table["utc_time"] = _time_of(numbers["hour_of_week"], numbers["week"])
+    times = parse_times(pd.Series(_time_of(numbers["hour_of_week"], numbers["week"])), options["time_zone"])
+    table["local_time"], table["utc_time"] = times.local, times.utc
     located = table[["latitude", "longitude"]].notna().all(axis=1).to_numpy()
     verified = numbers["week_verified"] == 1
     keep = located & (verified | (not settings.verified_only))
@@ -233,11 +239,12 @@ def read_lbsn2vec_table(
     notes = [
         f"{(~located).sum():,} check-ins left out: their venues have no coordinates",
         f"{(located & ~verified).sum():,} check-ins {what}: their week is a guess, but their hour of the week is known",
+        *times.notes,
     ]
     if not keep.any():
         raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])
-    table = table[keep].reset_index(drop=True)
-    traces, report = discretize(table, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
+    table, findings = table[keep].reset_index(drop=True), Findings(times.problems, notes)
+    traces, report = discretize(table, friendships=friends, subject=subject, findings=findings, **options)
     return traces, replace(report, n_rows=len(raw))
 
 

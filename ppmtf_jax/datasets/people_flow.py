@@ -16,7 +16,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.tables import whole_numbers
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, quoted_error, raise_any
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, quoted_error, raise_any, row_problems
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Settings
 
@@ -187,6 +187,9 @@ def _read_traces(path: Path, places: PlaceTable, grid: TimeGrid) -> Traces:
     table = _read_table(path, ("user_index", "poi_index", "hour", "min"))
     _check_whole_numbers(path, table[["hour", "min"]])
     minutes = (table["hour"] - FIRST_HOUR) * 60 + table["min"]
+    between = (60 * minutes % STEP_S != 0).to_numpy()
+    rows = np.array([f"row {2 + index}" for index in table.index], object)
+    raise_any(str(path), row_problems(between, f"times that are whole steps of {STEP_S // 60} minutes", values=rows))
     frame = pd.DataFrame({"user": table["user_index"], "place": table["poi_index"], "instant": minutes * 60 // STEP_S})
     return Traces.from_frame(frame, places, grid, subject=str(path))
 

@@ -15,9 +15,9 @@ from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data import stored_traces
 from ppmtf_jax.data.events import EVENT_COLUMNS
-from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
+from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces, TraceSet, friend_indices
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from tests.machine import with_gigabytes
@@ -50,6 +50,15 @@ def assert_same(one: Traces, other: Traces) -> None:
     for name in (*EVENT_COLUMNS, "user_ids"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert one.user_ids.dtype == other.user_ids.dtype
+
+
+def test_joined_parts_keep_the_friendships_within_them(whole):
+    pairs = pd.DataFrame({"user": whole.user_ids[[0, 1, -1]], "friend": whole.user_ids[[1, -1, -2]]})
+    friends = friend_indices(pairs, whole.user_ids)[0]
+    parts = parts_of(replace(whole, friendships=friends), 3)
+    # The pair of the first and the last part is in neither of them.
+    assert joined(parts).friendships.tolist() == [[0, 1], [N_USERS - 2, N_USERS - 1]]
+    assert joined(parts_of(replace(whole, friendships=None), 3)).friendships is None
 
 
 @pytest.mark.parametrize("n_parts", [1, 3, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.settings import build_settings
 from tests.support import every_place
 
@@ -82,7 +84,7 @@ def test_venue_ids_are_those_of_the_sorted_indices(tmp_path):
     # sorted the other way, "aa" would be first.
     assert traces.places.ids.tolist() == ["zz", "aa", "mm"]
     assert traces.places.category.tolist() == ["5", "6", "7"]
-    assert (traces.places.latitude == 0).all()
+    assert np.isnan([traces.places.latitude, traces.places.longitude]).all()
 
 
 def test_friendships_of_before_and_after(tmp_path):
@@ -156,6 +158,18 @@ def test_what_a_city_cannot_be_read_as(tmp_path):
 # New York with weeks and coordinates
 
 
+def test_local_times_are_not_taken_for_utc():
+    _, report = read_lbsn2vec_table(CHECKINS, FRIENDS)
+    assert "other-zones" not in [getattr(note, "code", "") for note in report.notes]
+
+
+def test_a_city_without_coordinates_can_be_measured(tmp_path):
+    traces, _ = read_lbsn2vec(city_file(tmp_path))
+    assert not traces.places.position_km().any()
+    others = replace(traces, user_ids=10 + traces.user_ids)
+    assert evaluate(traces, traces, others, EvaluationSettings(attacks=False))["tm_emd_y"] == 0
+
+
 def test_weeks_make_dates():
     traces, report = read_lbsn2vec_table(CHECKINS, FRIENDS, category_names_file=NAMES)
     # Hour 168 of week 0 is the last of 8 April, and the first instant of the grid is its midnight.
@@ -170,9 +184,6 @@ def test_weeks_make_dates():
     assert report.notes == (
         "1 check-ins left out: their venues have no coordinates",
         "1 check-ins kept: their week is a guess, but their hour of the week is known",
-        # Made up: somewhere else.
-        "5 of 5 check-ins are where the sun is over 4 h off the clocks of America/New_York: they are in other "
-        "time zones, where night falls in other slots",
         "1 of 3 friendship rows left out: a user has no event",
     )
     assert traces.places.category.tolist() == ["Bar", "6"]

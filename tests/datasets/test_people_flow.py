@@ -97,11 +97,16 @@ def test_hand_made_factors(tmp_path):
         ),
         (
             "traintraces_XX.csv",
-            "user_index,poi_index,hour,min\n0,1,8,59\n0,1,19,0\n0,1,9,0\n0,1,9,19\n",
+            "user_index,poi_index,hour,min\n0,1,8,40\n0,1,19,0\n0,1,9,0\n0,1,9,0\n",
             [
                 "instants 0 to 29 of the time grid; found others (2 rows), first: -1, 30",
                 "repeated ones (1 row), first: (0, 0, 0)",
             ],
+        ),
+        (
+            "traintraces_XX.csv",
+            "user_index,poi_index,hour,min\n0,1,9,0\n0,1,9,19\n",
+            ["times that are whole steps of 20 minutes; found others (1 row), first: row 3"],
         ),
         ("traintraces_XX.csv", "", ["a readable CSV file"]),
         (

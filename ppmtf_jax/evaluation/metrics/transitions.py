@@ -64,7 +64,8 @@ def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
     def indicator(value: np.ndarray, low: float, high: float) -> np.ndarray:
         # All places may be on one line; the greatest value belongs to the last bin.
         width = (high - low) / settings.n_bins or 1.0
-        which = np.clip(np.floor((value - low) / width), 0, settings.n_bins - 1).astype(np.int64)
+        # Where coordinates are not known, all places are in one bin.
+        which = np.clip(np.nan_to_num(np.floor((value - low) / width)), 0, settings.n_bins - 1).astype(np.int64)
         return np.eye(settings.n_bins)[which]
 
     longitude = longitude_near(places.longitude, (west + east) / 2)
