@@ -26,8 +26,9 @@ from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.rows import END_ROWS, Rows, loaded
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.table_files import Part, Source, parts_of, paths_of
+from ppmtf_jax.datasets.table_files import Part, Source, parts_of
 from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.text_files import paths_of
 from ppmtf_jax.datasets.times import TimeReader, parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, quoted, raise_any
@@ -252,14 +253,16 @@ def _rows(
     """
     types, notes = parts[0].types, list[str]()
     ends = _ends(types, told, stations is not None)
-    are_visits = not ends and not _is_start(parts[0]) and not {"end_time", "duration"}.isdisjoint(types)
+    has_end = any(name in types for name in END_COLUMNS if name != "end_time")
+    are_visits = not ends and not has_end and not _is_start(parts[0])
+    are_visits = are_visits and not {"end_time", "duration"}.isdisjoint(types)
     if ends:
         notes = ["each row is a trip: its start and its end are two check-ins"]
     elif are_visits and "end_time" in types:
         ends = {"end_time": "time"}
     elif any(name in types for name in (*END_COLUMNS, "duration")):
         for part in parts:
-            part.notes = [note for note in part.notes if " is taken for end_" not in note]
+            part.found = [note for note in part.found if " is taken for end_" not in note]
         ignored = ", ".join(
             quoted(parts[0].names.get(name, name)) for name in (*END_COLUMNS, "duration") if name in types
         )

@@ -143,15 +143,37 @@ def _visit_times(names: Sequence[object], simple: Sequence[str]) -> tuple[int, i
     return pairs[0] if pairs else (-1, -1)
 
 
+# What is not read: what is then missing, a name that tells the form, and what to do.
+ROWS_OF_POINTS = "write a row with user, time, latitude and longitude for each"
+TWO_COLUMNS = "Write the positions as two columns, latitude and longitude"
+OTHER_FORMS = (
+    ("user", "xml.*|gpx.*|kml.*", f"This is XML, such as GPX or KML: {ROWS_OF_POINTS}"),
+    ("user", ".*type(location|transition|waypoint).*", f"These are records of OwnTracks: {ROWS_OF_POINTS}"),
+    ("user", "features", "This is GeoJSON: read it with geopandas.read_file, and give its table to `read_checkins`"),
+    ("user", "semanticsegments|timelineobjects|locations", f"This is a timeline of one person: {ROWS_OF_POINTS}"),
+    ("user", "dynaid|geoid", "These are files of LibCity: add the coordinates of the .geo file to the .dyna file"),
+    ("latitude", "latitudee7|late7", "Write degrees: divide the numbers by 10,000,000"),
+    ("latitude", "geom|geometry|thegeom|wkt|point|latlon|latlng|lonlat|coordinates|coords|location", TWO_COLUMNS),
+    ("latitude", "polyline|linestring|path", f"Lines are not read: {ROWS_OF_POINTS} of their points"),
+    ("latitude", "geohash.*|h3.*|s2.*|quadkey", f"{TWO_COLUMNS}, of the middle of each cell, and take cells as places"),
+    ("time", "year", "Write date and time in one column, such as 2012-04-03T18:00:00"),
+)
+
+
 def _missing(
     names: Sequence[object], roles: Sequence[str], columns: Mapping[str, str | int], missing: Sequence[str]
 ) -> Problem:
     texts = [str(name) for name in names]
     header = f"columns {quoted_names(names)}" if texts else "no columns"
-    tell = f"Missing: {', '.join(missing)}. Tell which column is which, such as "
+    simple = [plain(text) for text in texts]
+    forms = [(form, advice) for role, form, advice in OTHER_FORMS if role in missing]
+    known = [advice for form, advice in forms if any(re.fullmatch(form, name) for name in simple)]
+    if missing == ["user"]:
+        known = ["Without a column that says whose each row is, nobody's traces can be made of it"]
+    tell = ". ".join([f"Missing: {', '.join(missing)}", *known[:1], "Tell which column is which, such as "])
     way_out = Message(tell, Setting("columns", {"user": "uid"}))
     if any(re.fullmatch(r"[+-]?\d+([.,]\d*)?", text) for text in texts):
         by_position = "; where the file has no header line, by position from 0, such as "
         way_out = Message(way_out, by_position, Setting("columns", {"user": 0}))
     needed = [str(columns.get(role, role)) for role in roles if role not in (*OPTIONAL_COLUMNS, *END_COLUMNS)]
-    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=way_out)
+    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=way_out, code="missing-columns")

@@ -68,7 +68,7 @@ class Rows:
     @property
     def notes(self) -> list[str]:
         """What was found out about the files."""
-        return list(dict.fromkeys(note for part in self.parts for note in part.notes))
+        return list(dict.fromkeys(note for part in self.parts for note in (*part.found, *part.notes)))
 
     def one(self, query: str) -> tuple:
         """The only row that a query gives."""

@@ -23,6 +23,7 @@ from ppmtf_jax.datasets.text_files import (
     HEAD_BYTES,
     NAMES_OF_DELIMITERS,
     UNREADABLE,
+    Files,
     ReadAgain,
     TextFile,
     blocks,
@@ -32,8 +33,9 @@ from ppmtf_jax.datasets.text_files import (
     look_at,
     opened,
     parse,
+    paths_of,
 )
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted, quoted_error, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, Finding, InputError, Problem, quoted, quoted_error, raise_any
 
 COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
 DECIMAL_COMMA = r"[+-]?\d+(,\d*)?"
@@ -57,7 +59,6 @@ class InterchangeTable(Protocol):
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any: ...
 
 
-Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 
 
@@ -73,6 +74,7 @@ class Part:
     types: dict[str, pa.DataType]
     pieces: Callable[[], Iterator[Piece]]
     label: Callable[[int], object] = lambda position: position + 1
+    found: list[str] = field(default_factory=list)  # notes before anything is read
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     mixed: dict[str, Problem] = field(default_factory=dict)  # of columns with values of several types
@@ -115,11 +117,16 @@ def parts_of(
     if not isinstance(source, (str, os.PathLike, Sequence)):
         table = _arrow_table(source, subject)
         return [_of_arrow(table.schema, lambda used: iter([table.select(used)]), wanted, subject)]
-    parts = []
-    for path in paths_of(source):
+    parts, paths = [], paths_of(source)
+    empty = [path for path in paths if path.is_file() and not path.stat().st_size] if len(paths) > 1 else []
+    for path in [path for path in paths if path not in empty] or paths[:1]:
         with readable(path):
             parts.append(_of_file(path, wanted))
         parts[-1].file = path.name
+    if empty:
+        names = ", ".join(path.name for path in empty[:N_EXAMPLES])
+        text = f"{len(empty):,} of {len(paths):,} files are empty: {names}"
+        parts[0].found.append(Finding(text, code="empty-files", n_rows=0))
     names = {frozenset(part.types) for part in parts}
     if len(names) > 1:
         some = ", ".join(sorted(frozenset.union(*names) - frozenset.intersection(*names)))
@@ -146,22 +153,6 @@ def readable(path: Path) -> Iterator[None]:
         expected = "a readable CSV, TSV, JSON, Excel or Parquet file, plain, gzipped or zipped"
         # Errors of parsers quote what they parsed.
         raise InputError(str(path), [Problem(expected, quoted_error(error))]) from None
-
-
-def paths_of(source: Files) -> list[Path]:
-    """The files of a source, at least one; for a folder, all files that are not hidden."""
-    given = [Path(source)] if isinstance(source, (str, os.PathLike)) else [Path(path) for path in source]
-    if not given:
-        raise InputError("check-ins", [Problem("at least one file", "none")])
-    paths = []
-    for path in given:
-        inside = [path]
-        if path.is_dir():
-            inside = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "_")))
-        if not inside:
-            raise InputError(str(path), [Problem("a file, or a folder of files", "a folder without files")])
-        paths += inside
-    return paths
 
 
 # Tables in memory
@@ -201,7 +192,7 @@ def _of_frame(frame: pd.DataFrame, wanted: _Wanted, subject: str) -> Part:
         mixed |= {} if problem is None else {name: problem}
     table = pa.table(arrays)
     types = dict(zip(table.column_names, table.schema.types, strict=True))
-    return Part(called, types, lambda: _cut(iter([table])), frame.index.__getitem__, notes, mixed=mixed)
+    return Part(called, types, lambda: _cut(iter([table])), frame.index.__getitem__, found=notes, mixed=mixed)
 
 
 def as_arrow(column: pd.Series, name: str) -> tuple[pa.Array | pa.ChunkedArray, Problem | None]:
@@ -242,7 +233,7 @@ def _of_arrow(
         for table in read(list(dict.fromkeys(used.values()))):
             yield pa.table({name: table.column(used[name]).cast(kind) for name, kind in types.items()})
 
-    return Part(called, types, lambda: _cut(tables()), notes=notes)
+    return Part(called, types, lambda: _cut(tables()), found=notes)
 
 
 def _cut(tables: Iterator[pa.Table]) -> Iterator[Piece]:
@@ -364,9 +355,9 @@ class _TextTable(Part):
 
     def __init__(self, text: TextFile, wanted: _Wanted):
         self.text, self.wanted = text, wanted
-        self.positions, names, self.found = wanted.positions(text.first_fields, str(text.path))
+        self.positions, names, found = wanted.positions(text.first_fields, str(text.path))
         types = {name: pa.float64() if name in COORDINATES else pa.string() for name in self.positions}
-        super().__init__(names, types, self.read, self.line_of, is_text=True)
+        super().__init__(names, types, self.read, self.line_of, found, is_text=True)
         self.n_skipped = text.n_blank + wanted.has_header
         self.continued: np.ndarray | None = None
         self.may_have_commas = True
@@ -429,7 +420,7 @@ class _TextTable(Part):
         if self.may_have_commas and commas & others:
             self.may_have_commas = False
             raise ReadAgain
-        self.problems, self.notes = [], list(self.found)
+        self.problems, self.notes = [], []
         if n_invalid:
             expected = f"{len(text.first_fields)} fields in every row of {text.path.name}"
             examples = tuple(f"{n} (row {self.line_of(position)})" for position, n in invalid)

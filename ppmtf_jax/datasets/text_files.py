@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import os
 import re
 import zipfile
 import zlib
@@ -48,6 +49,27 @@ ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
 OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
 # Files that the archives of Excel and of OpenDocument contain.
 SPREADSHEET_MEMBERS = {"[Content_Types].xml", "mimetype"}
+
+
+Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def paths_of(source: Files) -> list[Path]:
+    """The files of a source, at least one; for a folder, all files that are not hidden."""
+    given = [Path(source)] if isinstance(source, (str, os.PathLike)) else [Path(path) for path in source]
+    if not given:
+        raise InputError("check-ins", [Problem("at least one file", "none")])
+    paths = []
+    for path in given:
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "_")))
+        if not inside:
+            way_out = "Folders within it are not read: name their files, or put them into one folder"
+            way_out = way_out if any(each.is_dir() for each in path.iterdir()) else ""
+            raise InputError(str(path), [Problem("a folder of files", "a folder without files", way_out=way_out)])
+        paths += inside
+    return paths
 
 
 class TextFile(NamedTuple):

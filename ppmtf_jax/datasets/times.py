@@ -262,7 +262,7 @@ def _from_counts(rows: Rows, is_gps: bool) -> tuple[str, list[Problem], list[str
     if not is_gps:
         notes += rounded_times(rows, f"CASE WHEN {fits[unit]} THEN CAST(floor({number} / {units[unit]}) AS BIGINT) END")
     cases = " ".join(f"WHEN {fits[name]} THEN CAST(floor({number} / {units[name]}) AS BIGINT)" for name in good)
-    way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03"
+    way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03, and weekdays as dates"
     return f"CASE {cases} END", problems, notes, way_out
 
 

@@ -244,7 +244,7 @@ REFUSED = {
     ),
     "an empty file": (file(""), BERLIN, "a table with a header and rows; found an empty file"),
     "an empty archive": (file(zipped({}), "a.zip"), BERLIN, "one file in the archive; found an empty archive"),
-    "an empty folder": (files(), BERLIN, "a file, or a folder of files; found"),
+    "an empty folder": (files(), BERLIN, "a folder of files; found a folder without files"),
     "JSON that is cut off": (
         file(frame().to_json(orient="records", lines=True)[:-9]),
         BERLIN,

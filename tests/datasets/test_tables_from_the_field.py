@@ -209,6 +209,11 @@ READ: dict[str, tuple[Callable[[], pd.DataFrame], dict[str, Any], Expected]] = {
         {},
         (12, 6, N_PRESENCES * 11 // 12 + 8, {}, {"visits": N_USERS * 8}),
     ),
+    "trips whose end has half a position": (
+        lambda: visits("started_at", "ended_at", end_lat=41.8),
+        {},
+        (12, 6, N_USERS * 8, {}, {}),
+    ),
     "trips whose end has no position": (
         lambda: visits("started_at", "ended_at").rename(columns={"lat": "start_lat", "lon": "start_lng"}),
         {},
@@ -274,6 +279,17 @@ def test_a_city_at_zero_has_no_unknown_positions():
     assert report.n_without == {}
 
 
+def test_an_empty_file_among_others_is_named(tmp_path):
+    for name in ("a.csv", "c.csv"):
+        base().to_csv(tmp_path / name, index=False)
+    (tmp_path / "b.csv").touch()
+    columns = {"user": "who", "time": "when", "place": "spot"}
+    _, report = read_checkins(tmp_path, columns, **ZONE, min_users_per_place=1)
+    assert (report.n_rows, codes(report)) == (2 * N_ROWS, {"empty-files": 0})
+    with pytest.raises(InputError, match="an empty file"):
+        read_checkins([tmp_path / "b.csv", tmp_path / "b.csv"], columns)
+
+
 # The folder of files
 
 LEFT_OUT_USERS = (24, 8, 1920, {"user": 192}, {})
@@ -294,6 +310,27 @@ FOLDER: dict[str, tuple[dict[str, Any], Expected | str]] = {
     "c83_user_NULL.csv": ({}, LEFT_OUT_USERS),
     "c83_user_nan.csv": ({}, LEFT_OUT_USERS),
     "c88_two_devices.csv": ({}, (24, 8, 2000, {}, {})),
+    "c21_tdrive": (
+        {"columns": {"user": 0, "time": 1, "latitude": 3, "longitude": 2}, "grid": (52.4, 52.7, 13.2, 13.6, 10, 10)},
+        (24, 5, 1920, {}, {"empty-files": 0}),
+    ),
+    **dict.fromkeys(
+        [
+            "c04_positionfixes_wkt.csv",
+            "c06_Timeline.json",
+            "c07b_e7.csv",
+            "c10_track.gpx",
+            "c12_trajgan.csv",
+            "c13.dyna",
+            "c26_geohash.csv",
+            "c29_points.geojson",
+            "c31_porto.csv",
+            "c61_split_time.csv",
+            "c70_citibike_new.csv",
+            "c74_latlon_one_column.csv",
+        ],
+        ({}, "missing-columns"),
+    ),
 }
 
 
@@ -306,6 +343,7 @@ def test_files_of_the_folder(data_folder, name):
         with pytest.raises(InputError) as error:
             read_checkins(folder / name, time_zone="Europe/Berlin", **options)
         assert [problem.code for problem in error.value.problems] == [expected]
+        assert not [digits for digits in ("52.5", "13.4", "525", "134") if digits in str(error.value)]
         return
     traces, report = read_checkins(folder / name, time_zone="Europe/Berlin", **options)
     assert (traces.n_users, traces.n_places, report.n_rows, report.n_without, codes(report)) == expected
