@@ -63,24 +63,29 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
     return found
 
 
-def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int) -> dict[str, float]:
-    """Numbers of a sample of as many training windows as synthetic traces; empty if there are too few training windows.
+def few_real(train: Traces, synthetic: Traces, number: int = 0) -> tuple[Traces | None, Traces | None]:
+    """Random samples of training windows as long as synthetic traces; None where there are too few training windows.
 
-    Metrics that are measured for each trace number get a sample with as many events as one trace number has. All other
-    metrics get a sample with as many windows as there are synthetic traces.
+    The first has as many events as the traces of one trace number, for metrics that are measured for each. The second
+    has as many windows as there are synthetic traces. `number`: each number gives other samples.
     """
-    n_instants = synthetic.time_grid.n_instants
-    piece = train.periods(n_instants).piece
+    piece = train.periods(synthetic.time_grid.n_instants).piece
     n_of_piece = np.bincount(piece)
     shuffled = numpy_stream(SEED, Stage.METRICS, FEW, number).permutation(np.flatnonzero(n_of_piece > 1))
     part = part_of_trace(synthetic)
-    n_traces, n_parts = len(part), int(part.max()) + 1
-    n_enough = int(np.searchsorted(np.cumsum(n_of_piece[shuffled]), synthetic.n_events / n_parts)) + 1
-    real = Comparison(train, train, test, n_instants, pool_traces=True)
+    n_enough = int(np.searchsorted(np.cumsum(n_of_piece[shuffled]), synthetic.n_events / (int(part.max()) + 1))) + 1
+    events, windows = (
+        train.select_events(np.isin(piece, shuffled[:n])) if n < len(shuffled) else None for n in (n_enough, len(part))
+    )
+    return events, windows
+
+
+def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int) -> dict[str, float]:
+    """Numbers of the samples of `few_real`; empty if there are none."""
+    real = Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
     found: dict[str, float] = {}
-    for by_number, n in ((True, n_enough), (False, n_traces)):
-        if n < len(shuffled):
-            few = train.select_events(np.isin(piece, shuffled[:n]))
+    for by_number, few in zip((True, False), few_real(train, synthetic, number), strict=True):
+        if few is not None:
             found |= _numbers(real.of(few, pool_traces=True), by_number)
     return found
 

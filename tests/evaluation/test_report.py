@@ -658,9 +658,22 @@ def test_pictures_show_what_the_metrics_measure(material):
 
 
 def test_the_distance_of_the_slots_is_that_of_the_metric(material):
-    for name, column in ((SYNTHETIC, material.column), (TRAINING, "training"), (UNIFORM, "uniform")):
-        distance = distance_by_slot(material, name)
+    many = replace(material, synthetic=material.train)
+    for data, name, column in (
+        (material, SYNTHETIC, material.column),
+        (many, TRAINING, "training"),
+        (many, UNIFORM, "uniform"),
+    ):
+        distance = distance_by_slot(data, name)
         assert distance.mean() == pytest.approx(material.evaluation.value("tp_tv", column))
+
+
+def test_the_distance_of_the_slots_is_that_of_equally_few_traces(material):
+    """All three curves have as much chance as the numbers beside them."""
+    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)))
+    known = few.chance["tp_tv"]
+    assert distance_by_slot(few, TRAINING).mean() == pytest.approx(known.few)
+    assert distance_by_slot(few, UNIFORM).mean() == pytest.approx(known.few_uniform)
 
 
 def test_few_traces_are_held_against_equally_few_real_ones(material):

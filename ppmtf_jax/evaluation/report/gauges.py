@@ -21,7 +21,7 @@ UTILITY_RULE = (
     f"Good: at most {percent(FIT)} of the yardstick; fair: at most {percent(WITH_CARE)}; poor: more. The yardstick is "
     + ", ".join(f"{each.length:g} for {each.what}" for each in YARDSTICKS.values() if math.isfinite(each.length))
     + "; it is the error of random places where that is less, and for distances in space. The least good number "
-    "decides; numbers with a dagger (†) do not count."
+    "decides; numbers with a dagger (†) do not count, or only where no other is known."
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from ppmtf_jax.evaluation.chance import N_FEW, few_real
 from ppmtf_jax.evaluation.distributions import variation
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.plots import population_maps
@@ -48,11 +49,15 @@ def distance_by_slot(data: ReportData, name: str) -> np.ndarray:
     """Total variation of a set from the test users in each slot, shape (slots,); NaN where they have no event.
 
     It is averaged over trace numbers, so that its mean over the slots is TP-TV if test users have events in all slots.
-    For random places, it uses the expected population and not that of some traces.
+    If synthetic traces have fewer events than training users, it is that of equally few real traces and random places,
+    with which the gauges compare them. Otherwise, for random places, it uses the expected population.
     """
     test = data.test
     expected = population_by_slot(test)
-    if name == UNIFORM:
+    few = [few_real(data.train, data.synthetic, number)[0] for number in range(N_FEW)]
+    if name == TRAINING and few[0] is not None:
+        parts = [population_by_slot(each) for each in few if each is not None]
+    elif name == UNIFORM and few[0] is None:
         parts = [np.full_like(expected, 1 / test.n_places)]
     else:
         parts = [population_by_slot(part.traces) for part in data.comparison(name).parts()]
@@ -75,6 +80,7 @@ def _by_hour(data: ReportData) -> Picture:
     caption = (
         "Distance at each time: the share of people who would have to move to another place to match real "
         "people. The synthetic curve should be near that of the training users, who are real people too: two groups of "
-        "people are never quite alike."
+        "people are never quite alike. If there are fewer synthetic than training events, all curves are of equally "
+        "few, because fewer events are further off by chance."
     )
     return Picture(figure, alt, caption)
