@@ -721,7 +721,10 @@ def test_brackets_of_names_are_shown_as_they_are(here):
 
 
 def test_nothing_passed(copied):
+    # Every trace of this model passes with a k up to the number of its users, and fails with a larger one.
+    assert "passes the test by construction" in works("test", "model", "synthetic", "--k", 2, "--out", "all")
     text = works("test", "model", "synthetic", "--k", 999, "--out", "none")
+    assert "by construction" not in text
     assert "0 of 64 traces passed (k = 999, eta = 1, a factor of e^1 = 2.72); verdicts in none" in text
     assert "No trace may be released" in text
     assert "at least one trace that passed; found none" in refused(
@@ -891,3 +894,25 @@ def test_what_helps_where_no_trace_passed():
     assert "ask more verifiers" in releasing._way_out(PrivacyTestSettings(k=10, n_verifiers=8), 8)
     for settings in (PrivacyTestSettings(k=9), PrivacyTestSettings(k=10, noise_epsilon=1.0)):
         assert "learn a smoother model" in releasing._way_out(settings, 8)
+
+
+def test_sglt_is_tested_and_released_by_the_same_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    works("import", "toy-city", "--users", 40, "--places", 12, "--days", 1, "--seed", 0, "--out", "gaps")
+    works("fit", "gaps/train", "--system", "uniform", "--seed", 0, "--out", "whole", "--quiet")
+    # SGLT needs traces without gaps.
+    works("complete", "whole", "gaps/train", "--how", "random", "--seed", 0, "--out", "train", "--quiet")
+    works("fit", "train", "--system", "sglt", "--seed", 0, "--out", "model", "--quiet")
+    works("synthesize", "model", "--seed", 0, "--out", "synthetic", "--quiet")
+    said = works("test", "model", "synthetic", "--k", 2, "--max-intersection", 0.3, "--out", "verdicts")
+    assert "of 32 traces passed (k = 2, max_semantic_difference = 0.1" in said
+    assert "max_intersection = 0.3" in said
+    said = works("release", "synthetic", "verdicts", "--min-users-per-place", 1, "--out", "released", "--key", "key")
+    assert "can be handed to anyone" in said
+    page = Path("released/PRIVACY.txt").read_text()
+    assert page.index("is a copy") < page.index("WHAT THEY DO NOT PROTECT") < page.index("From whom a trace was made")
+    # Options of the other test are refused, in both directions.
+    assert "found 'eta'" in call("test", "model", "synthetic", "--eta", 2, "--out", "x").stderr
+    other = call("test", "whole", "synthetic", "--max-intersection", 0.3, "--out", "x")
+    assert "found 'max_intersection'" in other.stderr
+    works("evaluate", "released", "--key", "key", "--train", "train", "--test", "gaps/test")

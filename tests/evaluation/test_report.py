@@ -962,6 +962,15 @@ def test_much_noise_on_k_is_no_fair_test(material, noise_epsilon, status):
     assert ("1 person." in light.answer) == (status is Status.POOR)
 
 
+def test_a_light_on_what_cannot_fail_says_so(material):
+    for smallest, is_said in ((10, True), (9, False)):
+        settings = replace(material.verdicts.settings, k=10)
+        verdicts = replace(material.verdicts, settings=settings, smallest_class=smallest)
+        light = deniability.tested_finding(material, verdicts)
+        assert light.status is Status.GOOD
+        assert ("passes the test by construction: at least 10 users" in light.answer) == is_said
+
+
 def test_deniability_is_told_by_what_was_tested(material):
     verdicts = material.verdicts
     noisy = replace(verdicts, settings=replace(verdicts.settings, k=10, noise_epsilon=1.0))
