@@ -20,6 +20,7 @@ from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -316,7 +317,7 @@ def _show_points(found: Mapping[str, Any]) -> None:
     caption = f"Share of users whom this number of known points tells from all others{crowd}."
     headings = [f"{number} point{'s' if number > 1 else ''}" for number in range(1, len(found["unicity"]) + 1)]
     rows = [
-        [whose, *(f"{100 * share:.1f} %" for share in found[name])]
+        [whose, *(percent(share, 1) for share in found[name])]
         for whose, name in (("these", "unicity"), ("training", "training_unicity"))
         if name in found
     ]
@@ -328,7 +329,7 @@ def _show_copies(found: Mapping[str, Any]) -> None:
         of = found[name]
         tell(
             f"{what}: training users find {of['mean']:.1f} nats of their traces, and people whose data was not used "
-            f"{of['held_out_mean']:.1f}. {100 * of['share_far']:.1f} % of the training users are above 95 % of them."
+            f"{of['held_out_mean']:.1f}. {percent(of['share_far'], 1)} of the training users are above 95 % of them."
         )
     tell(
         f"{EXPOSED_TITLE}: {found['n_exposed']:,}, of {found['n_noticeable']:,} of {found['n_users']:,} people whose "
@@ -362,5 +363,5 @@ def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int
 
 def _cells(linkage: Linkage) -> list[str]:
     low, high = linkage.auc_interval
-    found = f"{100 * linkage.true_positive_rate[0.01]:.1f} %", str(linkage.n_exposed)
-    return [f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}", *found, f"{100 * linkage.accuracy:.1f} %"]
+    found = percent(linkage.true_positive_rate[0.01], 1), str(linkage.n_exposed)
+    return [f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}", *found, percent(linkage.accuracy, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import OtherPlaces
 from ppmtf_jax.errors import Message, Setting
@@ -98,7 +99,7 @@ class ImportReport:
         """How many of the rows are used and how many are not, in a sentence or three; the largest part comes first."""
         left_out = sorted(self.left_out().items(), key=lambda each: -each[1])
         n_used = self.n_rows - sum(n for _, n in left_out)
-        said = f"{n_used:,} of {self.n_rows:,} rows of the data are used ({100 * n_used / max(self.n_rows, 1):.0f} %)."
+        said = f"{n_used:,} of {self.n_rows:,} rows of the data are used ({percent(n_used / max(self.n_rows, 1))})."
         if left_out:
             said += f" Not used: {'; '.join(f'{n:,} ({reason})' for reason, n in left_out)}."
         return f"{said} Places of few users are often homes and offices." if self.n_few_users else said

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.runs import least_of_each
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -87,7 +88,7 @@ class TransitionMatrix(ScoredTraceModel):
         return jnp.log(self.transition[place, next_place])
 
     def summary(self) -> list[str]:
-        return [f"noise alone would make {100 * float(self.noise_share):.0f} % of the transitions that were learned"]
+        return [f"noise alone would make {percent(float(self.noise_share))} of the transitions that were learned"]
 
 
 def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, seed: Seed) -> FittedModel:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
@@ -45,7 +46,7 @@ class OwnPeriods(TraceModel):
         lines = ["these are the users' own traces, given away as they are: for comparison, never for release"]
         if self.carried > 0:
             lines.append(
-                f"{100 * float(self.carried):.1f} % of their events were not recorded and have the place of the "
+                f"{percent(float(self.carried), 1)} of their events were not recorded and have the place of the "
                 "last event, so people stay too often; to fill gaps in another way, complete the traces before the fit"
             )
         return lines

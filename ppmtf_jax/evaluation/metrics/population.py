@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.measurement import Comparison, Interpretation, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import pair_counts, total_variation
@@ -66,8 +67,7 @@ def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Inter
     test = comparison.test
     empty = 1 - len(np.unique(test.slot)) / test.time_grid.n_slots
     text = (
-        f"{100 * empty:.0f} % of the slots have no test event and count as uniform, "
-        "so scattered traces score well there"
+        f"{percent(empty)} of the slots have no test event and count as uniform, so scattered traces score well there"
     )
     return [Interpretation(caveats=caveat_if(empty > LARGE_PART, "empty_slots", text))] * 2
 

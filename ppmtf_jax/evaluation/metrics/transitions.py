@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, caveat_if
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
@@ -102,8 +103,7 @@ def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Inter
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
     text = (
-        f"{100 * empty:.0f} % of the places have no test step, so all users stay there; "
-        "traces that stay score well there"
+        f"{percent(empty)} of the places have no test step, so all users stay there; traces that stay score well there"
     )
     caveats = caveat_if(empty > LARGE_PART, "places_never_left", text)
     return [Interpretation({"never moving": value}, caveats) for value in never_moving]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.measurement import Comparison, Interpretation, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
@@ -90,7 +91,7 @@ def _n_instants_covered(traces: Traces) -> np.ndarray:
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
     covered = np.concatenate([_n_instants_covered(each) for each in (comparison.train, comparison.test)])
     longer = np.mean(covered > comparison.n_instants) if len(covered) else 0.0
-    share = f"{100 * longer:.0f} %"
+    share = percent(longer)
     text = f"{share} of the real users have longer traces than synthetic ones, so shares cannot be compared"
     return [Interpretation(caveats=caveat_if(longer > LARGE_PART, "longer_traces", text))]
 
