@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
 from matplotlib.figure import Figure
+from packaging.requirements import Requirement
 
 import ppmtf_jax
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
@@ -163,6 +166,22 @@ def test_workflow_runs_what_a_developer_runs():
     classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text_of(ROOT / "pyproject.toml"))
     assert job["strategy"]["matrix"]["python"] == classified
     assert workflow["jobs"]["newest"]["strategy"]["matrix"]["python"] == [classified[0], classified[-1]]
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_tested_versions_are_among_those_that_are_allowed(python):
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    allowed = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    tested = {}
+    for line in text_of(ROOT / "constraints.txt").splitlines():
+        if not line.lstrip().startswith("#"):
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"python_full_version": f"{python}.0"}):
+                (only,) = requirement.specifier
+                tested[requirement.name] = only.version
+    for each in map(Requirement, allowed):
+        if each.name != project["name"]:
+            assert each.specifier.contains(tested[each.name.replace("_", "-")]), each
 
 
 def pages_of(navigation: list) -> list[str]:
