@@ -1,6 +1,7 @@
 """Which lights do sets get that leak in known ways, and sets that do not leak?
 
     python benchmarks/leaky_sets.py ../shared --csv benchmarks/leaky_sets.csv
+    python benchmarks/leaky_sets.py ../shared --controls 40
 
 Half of the people are training users. A set has days, each of a person of its own:
 
@@ -15,7 +16,8 @@ Half of the people are training users. A set has days, each of a person of its o
 A row has the light of each number: `far` is the worse of both shares of copies, `people` the number of people copied,
 `copies` the light of the section, `guess` the light of what can be inferred, and `membership` that of the attacks that
 take seconds (likelihood ratio, density ratio, nearest trace). `exposed` is the number of people copied, and
-`noticeable` that of people of whom a copy would be noticed.
+`noticeable` that of people of whom a copy would be noticed. `--controls` makes so many sets of `others`, and has the
+shares of those in which one person and two people are counted.
 """
 
 from __future__ import annotations
@@ -59,8 +61,12 @@ def main() -> None:
     parser = command_line(__doc__, shared=True)
     parser.add_argument("--data", nargs="+", choices=DATA, default=tuple(DATA))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--controls", type=int, default=0, help="sets of other people, in place of sets that leak")
     arguments = parser.parse_args()
-    record(rows(arguments), arguments.csv, COLUMNS)
+    if arguments.controls:
+        record(controls(arguments))
+    else:
+        record(rows(arguments), arguments.csv, COLUMNS)
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
@@ -68,6 +74,17 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         everybody = DATA[name](arguments.shared)
         for what, released, train, test in leaky_sets(everybody, arguments.seed):
             yield {"data": name, "set": what, "users": train.n_users, **lights(released, train, test)}
+
+
+def controls(arguments: argparse.Namespace) -> Iterator[Row]:
+    for name in arguments.data:
+        everybody, found = DATA[name](arguments.shared), []
+        for number in range(arguments.controls):
+            rng = np.random.default_rng([arguments.seed, number])
+            train, test, others = thirds(everybody, rng)
+            found.append(check_copies(days(others), train, test).n_exposed)
+        shares = {at_least: float(np.mean(np.array(found) >= n)) for at_least, n in (("one", 1), ("two", 2))}
+        yield {"data": name, "sets": arguments.controls, **shares}
 
 
 def lights(released: Traces, train: Traces, test: Traces) -> Row:
@@ -99,8 +116,7 @@ def lights(released: Traces, train: Traces, test: Traces) -> Row:
 def leaky_sets(everybody: Traces, seed: int) -> Iterator[tuple[str, Traces, Traces, Traces]]:
     """Name, released, training and test traces of each set."""
     rng = np.random.default_rng(seed)
-    thirds = np.array_split(rng.permutation(everybody.n_users), 3)
-    train, test, others = (everybody.select_users(np.sort(users)) for users in thirds)
+    train, test, others = thirds(everybody, rng)
     yield "others", days(others), train, test
     halves = np.array_split(rng.permutation(everybody.n_users), 2)
     train, test = (everybody.select_users(np.sort(users)) for users in halves)
@@ -114,6 +130,12 @@ def leaky_sets(everybody: Traces, seed: int) -> Iterator[tuple[str, Traces, Trac
     yield "splices", spliced(train), train, test
     yield "rare places", with_rare_places(nobody, train), train, test
     yield "training", days(train), train, test
+
+
+def thirds(everybody: Traces, rng: np.random.Generator) -> list[Traces]:
+    """Three random thirds of the users."""
+    parts = np.array_split(rng.permutation(everybody.n_users), 3)
+    return [everybody.select_users(np.sort(users)) for users in parts]
 
 
 def days(traces: Traces, *, later: int = 0) -> Traces:

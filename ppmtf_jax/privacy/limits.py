@@ -34,9 +34,9 @@ EXPECTED_BY_CHANCE = 0.05
 """Number of people who count as exposed if nothing leaks, expected over all attacks of a light. By Markov's inequality,
 somebody is then found with a probability of at most 5 %, and two people are found with one of at most 2.5 %."""
 
-MIN_NOTICEABLE = 150
-"""Minimum number of people of whom an attack could notice a leak, if "nobody is exposed" is to be good. If none of 150
-people is found, at most 2 % of such people are exposed (rule of three)."""
+MIN_NOTICEABLE = 100
+"""Minimum number of people of whom an attack could notice a leak, if "nobody is exposed" is to be good. If none of 100
+people is found, at most 3 % of such people are exposed (rule of three)."""
 
 TAIL_SCORES, TAIL_SHARE = 10, 0.05
 """The tail of the scores by chance is learned from the 10 highest scores and from the highest 5 %; the higher bar

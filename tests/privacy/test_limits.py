@@ -55,8 +55,8 @@ crowds = st.floats(1, 1e5)
         (EXPOSED, 1, 10_000, FAIR),
         (EXPOSED, 2, 10_000, POOR),
         (EXPOSED, 2, 10, POOR),
-        (EXPOSED, 0, 149, UNKNOWN),
-        (EXPOSED, 0, 150, GOOD),
+        (EXPOSED, 0, 99, UNKNOWN),
+        (EXPOSED, 0, 100, GOOD),
         (MEMBERSHIP_AUC, 0.53, 1000, GOOD),
         # 500 members and 4 others tell as much as 7.9 of each.
         (MEMBERSHIP_AUC, 0.70, people_of_both(500, 4), UNKNOWN),
