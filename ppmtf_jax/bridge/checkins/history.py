@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.law import (
+    DISTANCE_CLASS,
     DISTANCE_FROM_KM,
     GAP_CLASS,
     GAP_FROM_H,
@@ -87,10 +88,12 @@ class History(NamedTuple):
         """Events count in part: no user weighs more than the second heaviest user, and u users weigh (u - 4) / u.
 
         Both rules hold among the events of one kind (stay, return, new place) after gaps of one bin, and among those
-        over distances of one bin after gaps of one class. `user`, `weight`: of each window.
+        over distances of one bin (or class, for returns) after gaps of one class. `user`, `weight`: of each window.
         """
         kind = np.where(self.is_new, 2, self.place != self.last_place)
         distance = distance_bin[cell[self.last_place], cell[self.place]].astype(np.int64)
+        # Returns depend only on the class of the distance.
+        distance = np.where(self.is_new, distance, DISTANCE_CLASS[distance])
         over_distance = (kind * N_GAP_CLASSES + GAP_CLASS[self.gap]) * N_BINS + distance
         own, part = weight[self.window], self.part
         for group in (kind * len(GAP_FROM_H) + self.gap, over_distance):

@@ -322,24 +322,21 @@ class _Step(NamedTuple):
         start: _Effects,
     ) -> _Step:
         weighted, users = windows.bounded(of_window)
-        cells, together = windows.cells, weighted.sum(axis=1)
+        of_user, cells = windows.of_user, windows.cells
 
-        def count(weight: Float[np.ndarray, " window"]) -> Float[np.ndarray, "2 column"]:
-            own = windows.of_user @ (windows.events * weight[:, None])
-            used, users = bounded_columns(own)
-            # Without a part of a user's events, the others stand for this user; so heavy users do not lower the rate.
-            usual = np.repeat(own[:, -1:], own.shape[1], axis=1)
-            usual[:, -1] = windows.of_user @ weight
-            kept = np.where(own > 0, used / np.maximum(own, TINY), 1)
-            return np.stack(
-                [used.sum(axis=0) * usual.sum(axis=0) / np.maximum((kept * usual).sum(axis=0), TINY), users]
-            )
+        def count(weight: Float[np.ndarray, " window"]) -> Float[np.ndarray, "user column"]:
+            return of_user @ (windows.events * weight[:, None])
 
-        of_pace = np.stack([count(weight) for weight in weighted.T], axis=-1)
-        events, with_events = map(_Effects.of_columns, count(together), of_pace)
-        all_users = bounded_columns(windows.of_user @ together[:, None])[1]
-        above = with_events._replace(pace=users)
+        # First no user weighs more than the second heaviest in all paces together, then in each pace.
+        everywhere = count(weighted.sum(axis=1))
+        used, with_events = bounded_columns(everywhere)
+        part = used / np.maximum(everywhere, TINY)
+        of_pace = [bounded_columns(count(weight) * part) for weight in weighted.T]
+        events = np.stack([_with_equal_totals(own.sum(axis=0)) for own, _ in of_pace], axis=1)
+        above = _Effects.of_columns(with_events, np.stack([who for _, who in of_pace], axis=1))._replace(pace=users)
+        all_users = bounded_columns(of_user @ weighted.sum(axis=1, keepdims=True))[1]
         below = start._make(map(np.broadcast_to, (users, *[all_users] * 4, users, users), (x.shape for x in start)))
+        events = _Effects.of_columns(events.sum(axis=1), events)
         precisions = (_Effects._make(map(_precision, PRECISIONS, each)) for each in (above, below))
         instants = (cells.instants.T @ weighted.astype(cells.events.dtype)).astype(np.float64)
         return cls(instants, weighted.sum(axis=0), cells.without, start, events, *precisions)
@@ -371,6 +368,19 @@ class _Step(NamedTuple):
         unseen = self.windows * odds.none / odds.any
         expected = _Effects.sums((self.instants + self.without[:, None] * unseen) * odds.happens)
         return value - 0.5 * pull @ apart, effects.like(self.events.flat() - expected.flat() - pull)
+
+
+def _with_equal_totals(events: Float[np.ndarray, " column"]) -> Float[np.ndarray, " column"]:
+    """The columns, such that each group of `COLUMN_ENDS` has as many events as the last column.
+
+    The bounds take more events from one group than from another. Without equal totals, no finite effects would be the
+    likeliest.
+    """
+    hour, weekday, since, habit, (total,) = np.split(events + TINY, COLUMN_ENDS)
+    weekday, since, habit = (total * each / each.sum() for each in (weekday, since, habit))
+    of_days, hour = np.bincount(IS_WEEKEND, weekday), hour.reshape(2, HOURS_A_DAY)
+    hour = of_days[:, None] * hour / hour.sum(axis=1, keepdims=True)
+    return np.concatenate([hour.ravel(), weekday, since, habit, [total]])
 
 
 def _precision(precision: float, users: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
