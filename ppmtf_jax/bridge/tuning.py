@@ -112,9 +112,13 @@ def choose(
     min_users: int,
     n_clusters: int | None,
     random: np.random.Generator,
+    of_moves: bool = True,
     progress: bool = False,
 ) -> BridgeChoice:
-    """Choose all settings with at most 2,000 random users; a given `n_clusters` is kept."""
+    """Choose all settings with at most 2,000 random users; a given `n_clusters` is kept.
+
+    `of_moves`: whether to choose the smoothing of moves, too, which models of check-ins do not use.
+    """
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     some, grid = train.select_users(users), train.time_grid
     visits, steps = VisitCounts.of(some), Transitions.of(some)
@@ -123,7 +127,7 @@ def choose(
     n_steps = n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)
     with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
         of_population = choose_population(visits, grid, random)
-        of_moves = choose_moves(steps, visits, of_population, space, grid, random)
+        moves = choose_moves(steps, visits, of_population, space, grid, random) if of_moves else MOVE_START
         # Root mean square distance of people from their centre.
         position, share = train.places.position_km(), population(visits, of_population, grid).mean(axis=0)
         spread_km = float(np.sqrt(share @ ((position - share @ position) ** 2).sum(axis=1)))
@@ -138,7 +142,7 @@ def choose(
             random=random,
             advance=advance,
         )
-    return BridgeChoice(of_population, of_moves, of_clusters, gains).of_first_process()
+    return BridgeChoice(of_population, moves, of_clusters, gains).of_first_process()
 
 
 def choose_population(visits: VisitCounts, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:

@@ -118,9 +118,19 @@ def fit_trace_model(
 def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -> Model:
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
     space, visits, grid = space_of(train.places), train.blocks.map(VisitCounts.of), train.time_grid
+    may_have_gaps = settings.gaps == settings.memory == "auto" and grid.has_whole_day()
+    facts = Sparsity.of(train) if may_have_gaps else None
+    has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
     if settings.chosen is None:
-        random = numpy_stream(seed, Stage.TUNING)
-        choice = choose(train, space, min_users=min_users, n_clusters=n_clusters, random=random, progress=progress)
+        choice = choose(
+            train,
+            space,
+            min_users=min_users,
+            n_clusters=n_clusters,
+            random=numpy_stream(seed, Stage.TUNING),
+            of_moves=not has_gaps,
+            progress=progress,
+        )
     else:
         choice = BridgeChoice.of_numbers(settings.chosen[: len(CHOSEN)], {})
         smoothing = choice.clusters._replace(n_clusters=n_clusters or choice.clusters.n_clusters)
@@ -136,9 +146,7 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    may_have_gaps = settings.gaps == settings.memory == "auto" and grid.has_whole_day()
-    facts = Sparsity.of(train) if may_have_gaps else None
-    if settings.gaps == "as-observed" or (facts is not None and facts.is_sparse):
+    if has_gaps:
         # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
         first = train.blocks.map(first_visits).map(VisitCounts.of)
         if settings.chosen is None:

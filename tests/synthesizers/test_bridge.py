@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.bridge import chains
+from ppmtf_jax.bridge import chains, tuning
 from ppmtf_jax.bridge.checkins import calibration, when
 from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.bridge.people.calibration import QUICK
@@ -227,6 +227,8 @@ def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch
     monkeypatch.setattr(calibration, "N_REPEATS", ())
     days = TimeGrid("2024-01-01T00:00:00", 21600, np.arange(24) % 4, period=4)
     train = traces_of(np.tile(wandering(5), 2), np.tile(np.arange(24) % 3 > 0, (30, 1)), place_table(7), days)
+    # Nothing in a model of check-ins uses the smoothing of moves, so nobody searches for it.
+    monkeypatch.setattr(tuning, "choose_moves", None)
     first = fit(train, "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
     for name in ("choose", "choose_population"):
         monkeypatch.setattr(bridge, name, None)

@@ -35,6 +35,7 @@ STEP, MOST_CHANGE = 0.7, 1.0
 DISTANCE_POWER, MOST_FACTOR = 0.6, 2.0
 # Number of pseudo-events, distributed like all events; share that is added to each bin of distance.
 MASS, LEAST_SHARE = 10.0, 0.01
+LEAST = 1e-9
 
 
 class Moments(NamedTuple):
@@ -74,6 +75,12 @@ class Moments(NamedTuple):
         return cls(count(gap, everything, n_gaps), count(gap, ~moved, n_gaps), count(gap, returned, n_gaps), moves)
 
     @property
+    def means(self) -> tuple[float, float]:
+        """Share of stays among events, and of returns among other events; pseudo-counts keep them off 0 and 1."""
+        stays, events = self.stays.sum(), self.events.sum()
+        return (stays + 1) / (events + 2), (self.returns.sum() + 1) / (events - stays + 2)
+
+    @property
     def of_distance(self) -> Float[np.ndarray, "gap_class bin"]:
         """Share of the moves in each bin of distance, plus `LEAST_SHARE`, so that it is positive."""
         return self.moves / np.maximum(self.moves.sum(axis=1, keepdims=True), 1) + LEAST_SHARE
@@ -99,21 +106,47 @@ def calibrate(
 ) -> CheckinBridge:
     """Change weights in rounds, each of which compares simulated people with the observed people.
 
+    After the last round, one more simulation gives the `residual` of the model.
+
     Simulated people have events at the times of the windows. `weight`, `cluster`, `pace`: weight of each window,
     cluster of its person, and probabilities of its paces.
     """
     observed = Moments.of(windows, weight, model)
-    with progress_bar("check-ins of simulated people", sum(N_REPEATS), show=progress) as advance:
-        for number, n_repeats in enumerate(N_REPEATS):
+    with progress_bar("check-ins of simulated people", sum(N_REPEATS) + 1, show=progress) as advance:
+
+        def simulated(number: int, n_repeats: int) -> Moments:
             found = []
             for repeat in range(n_repeats):
                 own_key = jax.random.fold_in(jax.random.fold_in(key, number), repeat)
                 found.append(Moments.of(simulate_places(model, windows, cluster, pace, own_key), weight, model))
                 advance(1)
-            model = _corrected(
-                model, observed, Moments._make(sum(parts) / n_repeats for parts in zip(*found, strict=True))
-            )
-    return model
+            return Moments._make(sum(parts) / n_repeats for parts in zip(*found, strict=True))
+
+        for number, n_repeats in enumerate(N_REPEATS):
+            model = _corrected(model, observed, simulated(number, n_repeats))
+        apart = residual(observed, simulated(len(N_REPEATS), 1))
+    return replace(model, residual=jnp.asarray(of_first_process(apart), jnp.float32))
+
+
+def residual(observed: Moments, simulated: Moments) -> Float[np.ndarray, " 3"]:
+    """Mean difference between shares of stays and of returns over gaps; total variation between distances of moves.
+
+    Examples
+    --------
+    >>> gaps, moves = np.array([100.0, 0.0]), np.array([[60.0, 30.0]])
+    >>> seen = Moments(gaps, 0.1 * gaps, 0.3 * gaps, moves)
+    >>> residual(seen, seen).tolist()
+    [0.0, 0.0, 0.0]
+    >>> residual(seen, Moments(gaps, 0.2 * gaps, 0.3 * gaps, moves[:, ::-1])).round(2).tolist()
+    [0.09, 0.04, 0.33]
+    """
+    mean_stay, mean_return = observed.means
+    stays = observed.stay_shares(mean_stay) - simulated.stay_shares(mean_stay)
+    returns = observed.shares_of_returns(mean_return) - simulated.shares_of_returns(mean_return)
+    distances = np.abs(observed.of_distance - simulated.of_distance).sum(axis=1) / 2
+    of_gap = np.abs(stays), np.abs(returns), distances
+    weights = observed.events, observed.events - observed.stays, observed.moves.sum(axis=1)
+    return np.array([np.average(each, weights=np.maximum(w, LEAST)) for each, w in zip(of_gap, weights, strict=True)])
 
 
 def simulate_places(
@@ -175,9 +208,7 @@ def _simulate_tile(
 
 def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> CheckinBridge:
     """The model with other weights of staying, of new places and of distances from the last place."""
-    # Pseudo-counts keep the means off 0 and 1, so that the log-odds are finite.
-    stays, events = observed.stays.sum(), observed.events.sum()
-    mean_stay, mean_return = (stays + 1) / (events + 2), (observed.returns.sum() + 1) / (events - stays + 2)
+    mean_stay, mean_return = observed.means
     wanted = observed.shares_of_returns(mean_return)
     more_stays = _step(observed.stay_shares(mean_stay), simulated.stay_shares(mean_stay))
     more_returns = _step(wanted, simulated.shares_of_returns(mean_return))

@@ -133,6 +133,9 @@ class CheckinLaw(PersonModel):
     # Logarithm of a factor of each place, for the first event of a window. At some places, such as airports, windows
     # begin more often than `visits` says.
     first_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
+    # How far people whom the calibrated model simulates are from the training users, see `calibration.residual`; None
+    # for a law that was not calibrated.
+    residual: Float[Array, " 3"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
     # Facts of the training traces, in the order of `sparsity.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
     # The settings of `ClusterBridge.chosen` (in `synthesizers.bridge_model`), then the smoothing of the population of

@@ -84,8 +84,17 @@ class CheckinBridge(CheckinLaw):
                 f"of its instants), and {100 * steps:.2g} % of the events follow an event at the instant before "
                 "(the first event of each trace is not counted)"
             )
+        calibrated = []
+        if self.residual is not None:
+            stays, returns, distances = 100 * np.asarray(self.residual)
+            calibrated.append(
+                f"After calibration, the shares of stays and of returns are {stays:.2g} and {returns:.2g} percentage "
+                f"points from where they should be (mean over gaps), and {distances:.2g} % of the moves are over other "
+                "distances than they should be"
+            )
         return [
             *cluster_sentences(np.asarray(self.n_present)),
+            *calibrated,
             f"A trace has the check-ins of a synthetic person in {days}, with gaps, {why}. It does not tell where she "
             "is between two check-ins",
         ]

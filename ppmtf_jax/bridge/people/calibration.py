@@ -106,6 +106,8 @@ def calibrate(
 ) -> tuple[Law, Int[np.ndarray, "person instant"]]:
     """Set pulls, log-odds of staying, factors of distance and strength; also gives the places of the simulated people.
 
+    The `residual` of the law is what the last round leaves.
+
     `law`: has all arrays; its weights of new places have no factors of distance yet. The arrays in `SET` have their
     start values: pulls of 1 and log-odds of 0. The caller cannot use these arrays afterwards, since their memory is
     used again. `clusters`: the cluster of each simulated person. `share_of_returns`: measures, on the places of the
@@ -129,15 +131,16 @@ def calibrate(
         times, found = _sweep(law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), own_key)
         returning = found.returning
         advance_bar(1)
+        in_bin, seen = np.asarray(found.in_bin, np.float64).sum(axis=0), share_of_returns(np.asarray(found.place).T)
+        distances, wanted = in_bin / max(in_bin.sum(), TINY), np.asarray(targets.distances)
         if number < n_rounds - 1:
-            in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
-            factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
+            factor *= _bounded_ratio(wanted, distances)
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
-            factor /= max(np.asarray(targets.distances) @ factor, TINY)
-            seen = share_of_returns(np.asarray(found.place).T)
-            odds, wanted = seen / (1 - seen), targets.returns / (1 - targets.returns)
-            law = replace(law, strength=law.strength * np.float32(_bounded_ratio(odds, wanted, STRENGTH_POWER)))
-    return replace(law, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
+            factor /= max(wanted @ factor, TINY)
+            odds = seen / (1 - seen), targets.returns / (1 - targets.returns)
+            law = replace(law, strength=law.strength * np.float32(_bounded_ratio(*odds, STRENGTH_POWER)))
+    residual = jnp.array([abs(seen - targets.returns), np.abs(distances - wanted).sum() / 2], jnp.float32)
+    return replace(law, residual=residual, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
 
 
 def simulated_clusters(n_clusters: int, n_rounded: int, n_people: int) -> Int[np.ndarray, " person"]:

@@ -141,6 +141,9 @@ class PersonLaw(StepFormulas, PersonModel):
     home_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     second_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     anchor_between: Float[Array, "cell cell"] | None = stored(lambda n: _anchored("cells", "cells"), default=None)
+    # How far the simulated people of the last round of calibration are from the targets: difference between the shares
+    # of returns, and total variation between the distances of moves; None for a law that was not calibrated.
+    residual: Float[Array, " 2"] | None = stored(lambda n: StoredArray((2,), low=0, optional=True), default=None)
     # As in `synthesizers.bridge_model.ClusterBridge`.
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None

@@ -92,4 +92,10 @@ class RememberingBridge(PersonLaw):
         if self.home is not None:
             share = 100 * float(np.average(np.asarray(self.second_share), weights=np.maximum(self.n_present, 1)))
             lines.append(f"{share:.0f} % of the people have a second place")
+        if self.residual is not None:
+            returns, distances = 100 * np.asarray(self.residual)
+            lines.append(
+                f"After calibration, the share of returns is {returns:.2g} percentage points from where it should be, "
+                f"and {distances:.2g} % of the moves are over other distances than they should be"
+            )
         return lines

@@ -181,6 +181,9 @@ def test_calibration_takes_a_planted_error_away(windows, true):
     wanted = observed.stays.sum() / observed.events.sum()
     right = calibration.calibrate(wrong, windows, windows.weights(), cluster, pace, jax.random.key(0))
     # About 2,500 events, of which 0.7 are stays: a difference has a standard error of 0.013.
+    # What is left is told: of the planted error, some points in the first share.
+    assert np.asarray(right.residual).shape == (3,)
+    assert float(right.residual[0]) < 0.1
     assert share(wrong) < wanted - 0.13
     assert abs(share(right) - wanted) < 5 * 0.013
 

@@ -96,6 +96,16 @@ def test_people_go_back_and_stay_as_often_as_users(traces, plain, places):
     assert (places[:, 1:] == places[:, :-1]).mean() == pytest.approx((real[:, 1:] == real[:, :-1]).mean(), abs=0.04)
 
 
+def test_what_the_last_round_leaves_is_told(plain):
+    """The share of returns, and distances: 800 people make about 2,800 moves, in up to 17 bins of distance.
+
+    By chance, the total variation of the distances is about sqrt(2 / pi) / 2 x sqrt(17 / 2,800) = 0.031; twice that.
+    """
+    returns, distances = np.asarray(plain.residual)
+    assert 0 < returns < 5 * 0.5 / np.sqrt(2800)
+    assert 0 < distances < 2 * 0.031
+
+
 def test_the_same_seed_gives_the_same_people(traces, plain):
     again = fit_people(traces, clusters_of(traces), CHOICE, anchors=False, seed=0)
     other = fit_people(traces, clusters_of(traces), CHOICE, anchors=False, seed=1)
