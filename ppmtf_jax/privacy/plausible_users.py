@@ -107,7 +107,8 @@ def count_plausible_users(
     """Count the plausible users of each trace, eqs. (6)-(7).
 
     Verifiers of the input user's class count without a comparison: equal likelihoods lie in one bin, and rounding must
-    not separate them. For every other class, one user is compared for all its verifiers.
+    not separate them. For every other class, one user is compared for all its verifiers. A verifier at the edge of the
+    bin, up to rounding, does not count; see `SLACK`.
 
     `own`: log-likelihood of each trace under its input user. `stop_at`: number of plausible users at which counting
     stops; by default all verifiers are compared. Returns two arrays. (1) The number of plausible users, the input user
@@ -198,7 +199,7 @@ class _TracesUnderTest:
         n_tiles = padded_size(-(-n_traces // (n_batches * size)), least=1)
         n_batches = -(-n_traces // (n_tiles * size))
         steps, rows = distinct_steps(model, places, n_tiles * size)
-        columns = places, rows, own_class, own_bin
+        columns = rows, own_class, own_bin
         shape = n_batches, n_tiles, size
         # The last tile and the last batch are padded with traces whose counts are left out.
         tiles = (
@@ -241,7 +242,6 @@ class _TracesUnderTest:
 class _Tiles(NamedTuple):
     """Traces in tiles."""
 
-    places: Int[Array, "*tile trace instant"]
     rows: Int[Array, "*tile trace instant"]
     own_class: Int[Array, "*tile trace"]
     own_bin: Float[Array, "*tile trace"]
@@ -305,11 +305,11 @@ def in_bin(
     >>> in_bin(np.array([-2.5, -2.0, -3.0, -np.inf]), np.full(4, 2.0), eta=1.0)
     array([ True, False, False, False])
     """
-    floor = np.floor if isinstance(log_likelihood, np.ndarray) else jnp.floor
+    xp = np if isinstance(log_likelihood, np.ndarray) else jnp
     slack = SLACK[log_likelihood.dtype.name] * (1 + abs(log_likelihood))
     with np.errstate(invalid="ignore"):  # a trace that is impossible for a user is in no bin
-        edges = ((-log_likelihood - slack) / eta, (-log_likelihood + slack) / eta)
-    return (floor(edges[0]) == own_bin) & (floor(edges[1]) == own_bin)
+        least = xp.maximum(-log_likelihood - slack, 0)  # no probability is above 1, so bin 0 has no such edge
+        return (xp.floor(least / eta) == own_bin) & (xp.floor((slack - log_likelihood) / eta) == own_bin)
 
 
 def own_log_likelihoods(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.privacy import plausible_users as tested
-from ppmtf_jax.privacy.plausible_users import SLACK, Verifiers, count_plausible_users, own_log_likelihoods
+from ppmtf_jax.privacy.plausible_users import SLACK, Verifiers, count_plausible_users, in_bin, own_log_likelihoods
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.privacy.examples import use_small_blocks
@@ -107,6 +107,10 @@ def test_all_others_count(model, drawn, exact, eta, monkeypatch):
     least, most = least_and_most(exact, drawn[0], eta, 2 * SLACK["float64"])
     assert ((least <= found) & (found <= most)).all()
     assert (least == most).mean() > 0.9
+
+
+def test_who_makes_a_trace_for_certain_is_at_no_edge():
+    assert in_bin(np.array([0.0, -1e-12]), np.zeros(2), 1.0).all()
 
 
 def test_programs_of_other_sizes_differ_by_less_than_a_hundredth_of_the_slack(model, drawn, exact):
