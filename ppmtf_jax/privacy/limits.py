@@ -226,10 +226,7 @@ class Limit:
         some of them look like a leak, so the lower end leaves out a smaller tail (Bonferroni).
         """
         guess = self.guess if guess is None else guess
-        if isinstance(people, tuple):
-            n = people_of_both(*people) if all(people) else 0
-        else:
-            n = people
+        n = (people_of_both(*people) if all(people) else 0) if isinstance(people, tuple) else people
         if not (math.isfinite(value) and n > 0):
             return Judgement(self, Status.UNKNOWN, value, 0.0, 1.0, guess, people)
         low, high = self.interval(value, n, TAIL / n_attacks)[0], self.interval(value, n)[1]

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
-from ppmtf_jax.evaluation.judgement import FIT, FLOOR, WITH_CARE, YARDSTICKS, Chance, judge, loss
+from ppmtf_jax.evaluation.judgement import FIT, FLOOR, WITH_CARE, Chance, judge, loss
 from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM
 from ppmtf_jax.evaluation.tables import references_text
 
 UTILITY_RULE = (
-    "The error of a number is how much worse it is than that of Training (real people), beyond what chance explains. "
-    f"Good: at most {percent(FIT)} of the yardstick; fair: at most {percent(WITH_CARE)}; poor: more. The yardstick is "
-    + ", ".join(f"{each.length:g} for {each.what}" for each in YARDSTICKS.values() if math.isfinite(each.length))
-    + "; it is the error of random places where that is less, and for distances in space. The least good number "
-    "decides; numbers with a dagger (†) do not count, or only where no other is known."
+    "The error of a number is how much worse it is than that of the training users, who are real people too, beyond "
+    f"the two standard errors that chance explains. Good, or fit: at most {percent(FIT)} of the yardstick; fair, or "
+    f"with care: at most {percent(WITH_CARE)}; poor, or not fit: more. Where chance alone is larger than that, the light is "
+    "fair if the traces are surely nearer than random places, otherwise not known. The yardsticks are listed in the "
+    "verdict. The worst number decides; numbers with a dagger (†) do not, unless no other is known."
 )
 
 

@@ -7,18 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ppmtf_jax.evaluation.judgement import (
-    ENOUGH_PASSED,
-    FIT,
-    WITH_CARE,
-    YARDSTICKS,
-    Fitness,
-    Judged,
-    JudgedUse,
-    judge_uses,
-    loss,
-)
+from ppmtf_jax.evaluation.judgement import ENOUGH_PASSED, YARDSTICKS, Fitness, Judged, JudgedUse, judge_uses, loss
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
+from ppmtf_jax.evaluation.report.gauges import UTILITY_RULE
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import RESERVED, Row
 from ppmtf_jax.privacy.verdicts import Verdicts
@@ -29,13 +20,6 @@ N_RISKS = 3
 BETTER = "Would something else serve better?"
 ORDER = (Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
 COLUMN_TITLES = {"released": "the released traces", "all": "all traces, tested or not"}
-RULE = (
-    "Every number is compared with that of the training users, who are real people too. Chance explains a difference "
-    "of up to two standard errors. The rest of the difference is the error. "
-    f"Fit: the error is at most {percent(FIT)} of the yardstick. "
-    f"With care: at most {percent(WITH_CARE)}. Not fit: more. Where chance alone is larger than that: with care if the "
-    "traces are surely nearer than random places, otherwise not known. The worst number of a use decides."
-)
 
 
 def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
@@ -55,7 +39,8 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
     if len(judged) > 1:
         blocks.append(_systems_table(data, judged))
     numbers = Details("The numbers behind this verdict", (_numbers_table(data, uses),))
-    return Verdict(uses, [*blocks, numbers, Details("The rule, and the yardsticks", (Text((RULE,)), _yardsticks()))])
+    rule = Details("The rule, and the yardsticks", (Text((UTILITY_RULE,)), _yardsticks()))
+    return Verdict(uses, [*blocks, numbers, rule])
 
 
 def _in_a_sentence(uses: Sequence[JudgedUse]) -> str:
