@@ -97,7 +97,7 @@ def shares_work(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_settings(
-    *kinds: type, without: tuple[str, ...] = (), into: str = "settings"
+    kind: type, *others: type, without: tuple[str, ...] = (), into: str = "settings"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a command's parameter `into` by the options of settings; the fields `without` get no option.
 
@@ -105,18 +105,18 @@ def with_settings(
     command finds out which kind it needs. If kinds have a field of the same name, the help is that of the first.
     """
     hints, texts, chosen = {}, {}, {}
-    for kind in reversed(kinds):
-        hints, texts = hints | accepted_types(kind), texts | help_of_fields(kind)
-        chosen |= {field.name: field for field in fields(kind) if field.name not in without}
+    for each in (kind, *others):
+        hints, texts = accepted_types(each) | hints, help_of_fields(each) | texts
+        chosen |= {field.name: field for field in fields(each) if field.name not in {*without, *chosen}}
     parameters = [_parameter(field, hints[name], texts.get(name, "")) for name, field in chosen.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def build(**values: Any) -> Any:
             given = {name: _parsed(value, hints[name], chosen[name]) for name, value in values.items()}
             given = {name: value for name, value in given.items() if value is not None}
-            if len(kinds) > 1:
+            if others:
                 return {name: value for name, value in given.items() if value != chosen[name].default}
-            return build_settings(kinds[0], given, command.__name__.replace("_", " "))
+            return build_settings(kind, given, command.__name__.replace("_", " "))
 
         return _in_place_of(into, command, parameters, build, first=True)
 

@@ -294,7 +294,7 @@ def plausible_deniability_test(
         settings=chosen,
         seed=own_seed,
         n_verifiers=n_verifiers,
-        smallest_class=_smallest_class(model),
+        smallest_class=_smallest_class(trace_model, model.n_users),
         table=pd.DataFrame(columns),
         is_share=is_share,
     )
@@ -313,13 +313,15 @@ def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
     >>> [all_pass(model, PrivacyTestSettings(k=k)) for k in (20, 21)]
     [True, False]
     """
-    is_plain = settings.n_verifiers is None and settings.noise_epsilon is None
-    return is_plain and not model.of_nobody and _smallest_class(model) >= settings.k
+    trace_model, is_plain = model.trace_model, settings.n_verifiers is None and settings.noise_epsilon is None
+    if not isinstance(trace_model, LikelihoodModel) or model.of_nobody or not is_plain:
+        return False
+    return _smallest_class(trace_model, model.n_users) >= settings.k
 
 
-def _smallest_class(model: FittedModel) -> int:
+def _smallest_class(model: LikelihoodModel, n_users: int) -> int:
     """Number of users of the smallest class of users who make every trace with the same probability."""
-    return int(np.unique(model.trace_model.user_classes(model.n_users), return_counts=True)[1].min())
+    return int(np.unique(model.user_classes(n_users), return_counts=True)[1].min())
 
 
 def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:

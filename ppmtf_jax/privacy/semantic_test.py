@@ -37,12 +37,13 @@ class SemanticTestSettings(Settings, subject="semantic test"):
     k : int
         Number of users to whom a trace must be about equally similar in meaning; the input user counts.
     max_semantic_difference : float
-        Largest difference between the similarity to another user and the similarity to the input user (delta_d). A
-        smaller value protects better.
+        For sglt: largest difference between the similarity to another user and the similarity to the input user
+        (delta_d). A smaller value protects better.
     max_geographic_similarity : float
-        Largest share of time at the same places as the input user, not necessarily at the same time (delta_s), 0 to 1.
+        For sglt: largest share of time at the same places as the input user, not necessarily at the same time
+        (delta_s), 0 to 1.
     max_intersection : float
-        Largest share of instants at which the input user is at the same place (delta_i).
+        For sglt: largest share of instants at which the input user is at the same place (delta_i).
     """
 
     k: Count = 10

@@ -14,7 +14,7 @@ from threading import Event, Thread, current_thread, main_thread
 
 from ppmtf_jax.runtime.files import remove_unfinished
 
-GRACE_S = 2.0
+GRACE_S = 1.5
 """Time to stop in order. Python sees Ctrl-C only between two steps of its main thread, and ends only when all threads
 have ended, so a running program of XLA would hold it up for as long as it runs."""
 STOPPED = 128 + signal.SIGINT

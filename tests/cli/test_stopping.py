@@ -114,6 +114,7 @@ def test_a_fit_with_checkpoints_keeps_its_sweeps(folder):
     assert leftovers(folder) == []
 
 
+@pytest.mark.slow
 def test_a_synthesis_keeps_nothing(folder):
     """Enough traces for minutes; the unfinished folder is removed."""
     words = ["-m", "ppmtf_jax.cli.app", "synthesize", "model", "--traces-per-user", "200000", "--out", "s", "--quiet"]
@@ -123,6 +124,7 @@ def test_a_synthesis_keeps_nothing(folder):
     assert leftovers(folder) == []
 
 
+@pytest.mark.slow
 def test_a_job_keeps_its_finished_steps(folder):
     job = "[import]\nsource = 'toy-city'\nn_users = 60\nn_places = 12\nn_days = 1\n"
     job += "[fit]\nsystem = 'ppmtf'\nn_sweeps = 1000000\nrank = 2\nzeros = 'weighted'\nn_zeros = 50\n"
