@@ -73,7 +73,7 @@ class Finding(Message):
     n_rows: int
 
     def __new__(cls, *parts: str | Setting, code: str = "", n_rows: int = 0) -> Finding:
-        finding = super().__new__(cls, *parts)
+        finding: Any = super().__new__(cls, *parts)
         finding.code, finding.n_rows = code, n_rows
         return finding
 

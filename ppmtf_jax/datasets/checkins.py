@@ -285,8 +285,8 @@ def _rows(
             try:
                 start = pa.concat_tables([start, end.select(start.column_names)], promote_options="permissive")
             except pa.ArrowException:
-                found = f"{types['time']} and {types['end_time']}"
-                raise InputError("columns", [Problem("beginnings and ends of one type", found)]) from None
+                kinds = f"{types['time']} and {types['end_time']}"
+                raise InputError("columns", [Problem("beginnings and ends of one type", kinds)]) from None
         if stations is not None:
             place = _station_ids(start["place"].to_pandas(integer_object_nulls=True))
             at = pd.Index(stations["place"]).get_indexer(place)
@@ -356,7 +356,7 @@ def _stations(source: Source, checkins: Part) -> pd.DataFrame:
 
 def _station_ids(column: pd.Series) -> pd.Series:
     """Ids as texts that can be compared: 7.0 of one table is 7 of the other."""
-    return column.astype("str").str.strip().str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
+    return column.astype("str").str.strip().str.normalize("NFC").str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
 
 
 def _name(source: Source) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import is_integer_dtype
 from pyarrow import parquet as arrow_parquet
 
 from ppmtf_jax.datasets.column_names import choose_columns
@@ -296,7 +297,10 @@ def _of_spreadsheet(path: Path, wanted: _Wanted) -> Part:
     except (getattr(module, "CalamineError", KeyError), KeyError) as error:
         raise ValueError(str(error)) from error
     name, sheet = next(iter(sheets.items()))
-    part = _of_object_frame(path, sheet.convert_dtypes(), wanted)
+    sheet = sheet.convert_dtypes()
+    # All numbers of a spreadsheet are of 64 bits with a decimal mark, however they are shown.
+    large = [k for k in sheet if is_integer_dtype(sheet[k].dtype) and (sheet[k].abs() >= 2**53).any()]
+    part = _of_object_frame(path, sheet.astype(dict.fromkeys(large, "Float64")), wanted)
     part.notes += [f"the first of {len(sheets)} sheets is read: {name!r}"] if len(sheets) > 1 else []
     part.label = lambda position: position + 1 + wanted.has_header
     return part

@@ -16,7 +16,7 @@ import pytest
 
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.errors import Finding, InputError
+from ppmtf_jax.errors import Finding, InputError, Problem
 from tests.support import every_place
 
 ZONE = {"time_zone": "Europe/Rome"}
@@ -39,6 +39,10 @@ def base() -> pd.DataFrame:
 
 def codes(report: ImportReport) -> dict[str, int]:
     return {note.code: note.n_rows for note in report.notes if isinstance(note, Finding)}
+
+
+def codes_of(error: InputError) -> list[str]:
+    return [problem.code for problem in error.problems if isinstance(problem, Problem)]
 
 
 def every(n: int, value: object) -> Callable[[pd.Series], pd.Series]:
@@ -252,7 +256,7 @@ def test_what_is_refused(tmp_path, case, form):
     make, code = REFUSED[case]
     with pytest.raises(InputError) as error:
         read_checkins(_source(make(), form, tmp_path), **ZONE, discretization=every_place())
-    assert code in [problem.code for problem in error.value.problems]
+    assert code in codes_of(error.value)
 
 
 def test_numbers_that_cannot_hold_all_digits_are_refused(tmp_path):
@@ -260,7 +264,20 @@ def test_numbers_that_cannot_hold_all_digits_are_refused(tmp_path):
     for source in (table, _source(table, "parquet", tmp_path), table.astype({"who": "float32"})):
         with pytest.raises(InputError) as error:
             read_checkins(source, **ZONE, discretization=every_place())
-        assert [problem.code for problem in error.value.problems] == ["lost-digits"]
+        assert codes_of(error.value) == ["lost-digits"]
+
+
+def test_spreadsheets_hold_fifteen_digits(tmp_path):
+    table = base().rename(columns={"when": "time", "spot": "place"})
+    for first, has_lost in ((906_000_000_000_000_000, True), (906_000_000, False)):
+        table.assign(who=first + table["who"].str[1:].astype(int)).to_excel(tmp_path / "table.xlsx", index=False)
+        if has_lost:
+            with pytest.raises(InputError) as error:
+                read_checkins(tmp_path / "table.xlsx", **ZONE, min_users_per_place=1)
+            assert codes_of(error.value) == ["lost-digits"]
+        else:
+            traces, report = read_checkins(tmp_path / "table.xlsx", **ZONE, min_users_per_place=1)
+            assert (traces.user_ids[:2].tolist(), codes(report)) == ([first, first + 1], {})
 
 
 def test_stations_are_found_by_ids_with_and_without_decimals(tmp_path):
@@ -337,12 +354,12 @@ FOLDER: dict[str, tuple[dict[str, Any], Expected | str]] = {
 @pytest.mark.parametrize("name", FOLDER)
 def test_files_of_the_folder(data_folder, name):
     folder = data_folder("tables-from-the-field")
-    options, expected = FOLDER[name]
-    options = {key: folder / value if key == "stations" else value for key, value in options.items()}
+    given, expected = FOLDER[name]
+    options: dict[str, Any] = {key: folder / value if key == "stations" else value for key, value in given.items()}
     if isinstance(expected, str):
         with pytest.raises(InputError) as error:
             read_checkins(folder / name, time_zone="Europe/Berlin", **options)
-        assert [problem.code for problem in error.value.problems] == [expected]
+        assert codes_of(error.value) == [expected]
         assert not [digits for digits in ("52.5", "13.4", "525", "134") if digits in str(error.value)]
         return
     traces, report = read_checkins(folder / name, time_zone="Europe/Berlin", **options)
@@ -358,6 +375,6 @@ def _source(table: pd.DataFrame, form: str, folder: Any) -> Any:
         table.to_csv(folder / "table.csv", index=False)
     else:
         # A column of several types is none in Parquet.
-        texts = {name: table[name].astype(str) for name in table if table[name].dtype == object}
+        texts = {str(name): table[name].astype(str) for name in table if table[name].dtype == object}
         table.assign(**texts).to_parquet(folder / "table.parquet")
     return folder / f"table.{form}"
