@@ -19,7 +19,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.checks import tidied_ids
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, plain
+from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, UNITS_S, plain
 from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
@@ -321,10 +321,9 @@ def _is_start(part: Part) -> bool:
 
 def _seconds(column: pa.ChunkedArray, name: str) -> pa.Array:
     """Durations in seconds, from a column whose name says the unit."""
-    unit = re.search("h|min|dwell$", plain(name).removeprefix("minimum"))
-    factor = 1 if unit is None else 3600 if unit.group() == "h" else 60
+    unit = max((unit for unit in UNITS_S if plain(name).endswith(unit)), key=len, default="s")
     number = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    return pa.array(factor * number, from_pandas=True)
+    return pa.array(UNITS_S[unit] * number, from_pandas=True)
 
 
 def _ends(types: Mapping[str, Any], told: Mapping[str, str | int], has_stations: bool) -> dict[str, str]:

@@ -86,7 +86,10 @@ def _lost_digits(name: str, values: pa.Array) -> Problem | None:
     """A problem with ids such as 9.06E+17, or with numbers so large that not each whole number has its own."""
     if is_text(values.type):
         lost = values.filter(arrow.call_function("match_substring_regex", [values], _regex(SCIENTIFIC))).to_pylist()
-        lost = [text for text in lost if text is not None and abs(float(text.replace(",", "."))) >= 10**11]
+        # R writes round numbers so, such as 1e+05, where that is shorter.
+        numbers = [int(abs(float(text.replace(",", ".")))) for text in lost]
+        pairs = zip(lost, numbers, strict=True)
+        lost = [text for text, number in pairs if number >= 10**11 or len(text) >= len(str(number))]
     elif values.type in MAX_EXACT:
         numbers = values.drop_null().to_numpy().astype(np.float64)
         lost = numbers[np.abs(numbers) >= MAX_EXACT[values.type]].tolist()

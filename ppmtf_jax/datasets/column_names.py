@@ -46,8 +46,6 @@ COMMON_NAMES = {
         "trace": "trace traceid trajectory trajectoryid trajid trip tripid fahrt fahrtid trajet trajetid viaje "
         "viajeid viaggio viagem viagemid",
         "date": "date day localdate utcdate datum tag jour fecha día giorno data dia 日付 年月日",
-        "duration": "durations durationsec durationsecs durationseconds stayseconds dwellseconds durationmin "
-        "durationmins durationminutes stayminutes dwellminutes minimumdwell durationh durationhour durationhours",
         "weight": "weight weights gewicht poids peso 重み",
         "end_time": "endtime endedat enddatetime dropofftime dropoffdatetime tpepdropoffdatetime stoptime "
         "arrivaltime finishedat departuretime departedat leavetime leftat checkouttime endzeit heurefin horafin "
@@ -57,6 +55,14 @@ COMMON_NAMES = {
         "end_place": "endplace endstationid endstation dolocationid",
     }.items()
 }
+# The unit of a duration in its name, in seconds.
+UNITS_S = {
+    name: seconds
+    for names, seconds in (("s sec secs second seconds", 1), ("m min mins minute minutes", 60), ("h hour hours", 3600))
+    for name in names.split()
+}
+NO_UNIT = ("duration", "dwelltime", "dwell", "staytime", "stayduration", "visitduration")
+COMMON_NAMES["duration"] = [what + unit for what in (*NO_UNIT, "stay", "visit") for unit in UNITS_S]
 # The beginning and the end of a visit, where a row has one position.
 VISIT_TIMES = (
     ("arrivaltime", "departuretime"), ("arrival", "departure"), ("arrivedat", "departedat"), ("arrivedat", "leftat"),
@@ -66,8 +72,6 @@ VISIT_TIMES = (
     ("entertime", "leavetime"), ("timein", "timeout"), ("beginn", "ende"), ("startzeit", "endzeit"), ("von", "bis"),
     ("ankunft", "abfahrt"), ("heuredebut", "heurefin"), ("debut", "fin"), ("inicio", "fin"), ("inizio", "fine"),
 )  # fmt: skip
-# Columns that say how long something lasted, and not in which unit.
-NO_UNIT = ("duration", "dwelltime", "dwell", "staytime", "stayduration", "visitduration")
 # If several columns can have one of these roles, the user must choose: they may show the times of different clocks.
 CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 

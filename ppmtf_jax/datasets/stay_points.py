@@ -10,6 +10,7 @@ import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
 from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.datasets.database import Connection
 from ppmtf_jax.datasets.rows import END_ROWS, IS_BEGINNING
 from ppmtf_jax.datasets.times import local_times
@@ -17,6 +18,8 @@ from ppmtf_jax.errors import Finding, InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Positive, Settings
 
 N_AT_A_TIME = 256
+# Longer visits are told: an end may be wrong.
+LONG_DAYS = 31
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,8 @@ def visits_as_checkins(connection: Connection, time_zone: str, repeat_s: int | N
         f"FROM (SELECT * FROM checkins WHERE {IS_BEGINNING}) LEFT JOIN ({ends}) USING (row) ORDER BY row"
     ).df()
     arrival = visits["utc_s"].to_numpy(np.int64)
-    departure = visits.pop("end_s").fillna(visits["utc_s"]).to_numpy(np.int64)
+    end_s = visits.pop("end_s")
+    departure, n_open = end_s.fillna(visits["utc_s"]).to_numpy(np.int64), int(end_s.isna().sum())
     is_backward = departure < arrival
     n_backward = int(is_backward.sum())
     if 2 * n_backward > len(visits):
@@ -149,8 +153,13 @@ def visits_as_checkins(connection: Connection, time_zone: str, repeat_s: int | N
         raise InputError(subject, [problem])
     departure = np.where(is_backward, arrival, departure)
     n_presences = _put_presences(connection, visits, arrival, departure, time_zone, repeat_s)
-    backward = f"; {n_backward:,} end before they begin, and count at their beginning" if n_backward else ""
-    text = f"each row is a visit: {len(visits):,} visits are {n_presences:,} check-ins, at each instant{backward}"
+    odd = {
+        "have no end, and count at their beginning": n_open,
+        "end before they begin, and count at their beginning": n_backward,
+        f"last longer than {LONG_DAYS} days": int((departure - arrival > LONG_DAYS * DAY_S).sum()),
+    }
+    text = f"each row is a visit: {len(visits):,} visits are {n_presences:,} check-ins, at each instant"
+    text += "".join(f"; {n:,} {what}" for what, n in odd.items() if n)
     return Finding(text, code="visits", n_rows=len(visits))
 
 

@@ -198,6 +198,21 @@ READ: dict[str, tuple[Callable[[], pd.DataFrame], dict[str, Any], Expected]] = {
         {},
         (12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}),
     ),
+    **{
+        f"visits with {name}": (
+            lambda name=name, unit=unit: minutes(visits("time", "left")).assign(
+                **{name: lambda t: t.pop("duration_min") * 60 / unit}
+            ),
+            {},
+            (12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}),
+        )
+        for name, unit in (("duration_s", 1), ("dwell_seconds", 1), ("StayHours", 3600), ("visit_duration_m", 60))
+    },
+    "a duration without a unit": (
+        lambda: minutes(visits("time", "left")).rename(columns={"duration_min": "duration"}),
+        {},
+        (12, 6, N_USERS * 8, {}, {}),
+    ),
     "visits that are told": (
         lambda: visits("came", "went"),
         {"columns": {"time": "came", "end_time": "went"}},
@@ -228,6 +243,10 @@ READ: dict[str, tuple[Callable[[], pd.DataFrame], dict[str, Any], Expected]] = {
 SCIENTIFIC = with_column("who", lambda ids: [f"9.06{u[1:]}E+17" for u in ids])
 REFUSED: dict[str, tuple[Callable[[], pd.DataFrame], str]] = {
     "ids in scientific notation": (SCIENTIFIC, "lost-digits"),
+    "few digits in scientific notation": (
+        with_column("who", lambda ids: [f"1.{u[1:]}E+05" for u in ids]),
+        "lost-digits",
+    ),
     "with a decimal comma": (with_column("who", lambda ids: [f"9,06{u[1:]}e+17" for u in ids]), "lost-digits"),
     "a place in scientific notation": (with_column("spot", every(50, "1.2E+15")), "lost-digits"),
     "visits the other way round": (
@@ -265,6 +284,16 @@ def test_numbers_that_cannot_hold_all_digits_are_refused(tmp_path):
         with pytest.raises(InputError) as error:
             read_checkins(source, **ZONE, discretization=every_place())
         assert codes_of(error.value) == ["lost-digits"]
+
+
+def test_visits_with_odd_ends_are_told():
+    table = visits("begin", "end")
+    table.loc[0, "end"] = table.loc[0, "begin"] - pd.Timedelta(hours=2)
+    table.loc[1, "end"] += pd.Timedelta(days=40)
+    table.loc[2:3, "end"] = pd.NaT
+    _, report = read_checkins(table, **ZONE, min_users_per_place=1)
+    (note,) = [note for note in report.notes if getattr(note, "code", "") == "visits"]
+    assert [int(part.split()[0]) for part in note.split("; ")[1:]] == [2, 1, 1]
 
 
 def test_spreadsheets_hold_fifteen_digits(tmp_path):
