@@ -79,10 +79,9 @@ class HeldOutComparison:
         """
         far, expected = float(np.quantile(test, FAR_QUANTILE, method="higher")), EXPECTED_BY_CHANCE / len(COPY_TITLES)
         bar = max(bar_of_chance(test, len(training), expected), math.log(n_pairs / expected))
-        shares = (float(np.mean(numbers > far)) for numbers in (training, most))
-        share, possible = shares
+        share, possible = (float(np.mean(numbers > far)) for numbers in (training, most))
         is_saturated = COPIED.judge(possible, min(len(training), len(test))).status is not Status.POOR
-        return cls(training, test, most, share, is_saturated, training > bar, most > bar)
+        return cls(training, test, most, share, is_saturated, exposed=training > bar, noticeable=most > bar)
 
     @property
     def n_users(self) -> int:
@@ -187,24 +186,28 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
         comparison.statistic(windows_of_some, each, length, seed).arrivals()
         for each in (comparison.train, comparison.test)
     )
-    return CopyCheck(
-        unicity(thinned, n_users=crowd, seed=seed),
-        comparison.statistic(_unicity_of_real, comparison.train, length, crowd, seed),
-        *_compared(windows, some_train, some_test),
-        crowd,
-    )
+    unique = unicity(thinned, n_users=crowd, seed=seed)
+    unique_real = comparison.statistic(_unicity_of_real, comparison.train, length, crowd, seed)
+    whole, run = _compared(windows, some_train, some_test)
+    return CopyCheck(unique, unique_real, whole, run, crowd)
 
 
-def _compared(released: Windows, train: Windows, test: Windows) -> list[HeldOutComparison]:
+def _compared(released: Windows, train: Windows, test: Windows) -> tuple[HeldOutComparison, HeldOutComparison]:
     """What users find as a whole, and in runs; `train` and `test` have only arrivals."""
-    real, is_test = joined(train, test), np.arange(train.n_windows + test.n_windows) >= train.n_windows
+    real = joined(train, test)
     weight = surprise(real)
-    most, n_pairs = np.bincount(real.window, weight, real.n_windows), train.n_windows * released.n_windows
-    found = nearest(real, released, weight).weight, heaviest_copied_runs(real, released.arrivals(), weight)
-    return [
-        HeldOutComparison.of(*(_most_of_users(real.user[of], number[of]) for of, number in parts), n_pairs)
-        for parts in (((~is_test, each), (is_test, each), (~is_test, most)) for each in found)
-    ]
+    users, user = np.unique(real.user, return_inverse=True)
+    is_test = users > train.user.max()
+
+    def compared(found: Float[np.ndarray, " window"]) -> HeldOutComparison:
+        greatest, most = np.zeros(len(users)), np.zeros(len(users))
+        np.maximum.at(greatest, user, found)
+        np.maximum.at(most, user, np.bincount(real.window, weight, real.n_windows))
+        n_pairs = train.n_windows * released.n_windows
+        return HeldOutComparison.of(greatest[~is_test], greatest[is_test], most[~is_test], n_pairs)
+
+    whole = nearest(real, released, weight).weight
+    return compared(whole), compared(heaviest_copied_runs(real, released.arrivals(), weight))
 
 
 def surprise(windows: Windows) -> Float[np.ndarray, " event"]:
@@ -253,17 +256,9 @@ def nearest(windows: Windows, released: Windows, weight: Float[np.ndarray, " eve
     points.data[:] = 1
     found = Nearest(np.zeros(windows.n_windows), np.zeros(windows.n_windows, np.int64))
     for rows, product in products_in_blocks(events_by_point(windows, weight), points.T.tocsr()):
-        found.released[rows] = product.argmax(axis=1).ravel()
+        found.released[rows] = np.ravel(product.argmax(axis=1))
         found.weight[rows] = product.max(axis=1).toarray().ravel()
     return found
-
-
-def _most_of_users(user: np.ndarray, number: np.ndarray) -> Float[np.ndarray, " user"]:
-    """The greatest number of each user's windows."""
-    users, index = np.unique(user, return_inverse=True)
-    most = np.zeros(len(users))
-    np.maximum.at(most, index, number)
-    return most
 
 
 def _windows(traces: Traces, length: int) -> Windows:

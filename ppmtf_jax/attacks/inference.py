@@ -43,15 +43,14 @@ class Guessed:
     test: Float[np.ndarray, " other"]
 
     @property
-    def people(self) -> float:
-        """Two sets of so many people are as informative; 0 if one of the sets has nobody."""
-        sizes = len(self.training), len(self.test)
-        return people_of_both(*sizes) if all(sizes) else 0.0
+    def people(self) -> tuple[int, int]:
+        """Number of training users and of test users."""
+        return len(self.training), len(self.test)
 
     @property
     def difference(self) -> float:
         """How much more often a guess is right about training users; NaN if one of the sets has nobody."""
-        return float(self.training.mean() - self.test.mean()) if self.people else math.nan
+        return float(self.training.mean() - self.test.mean()) if all(self.people) else math.nan
 
     def judgement(self) -> Judgement:
         """Judge the difference; the worst of three guesses counts."""
@@ -152,7 +151,11 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     people = {name: each.people for name, each in (_infer(comparison, SEED) or {}).items()}
-    return [Interpretation(alarm=INFERRED.alarm(people[name]) if people.get(name) else math.inf) for name in GUESSES]
+    readings = []
+    for name in GUESSES:
+        both = people.get(name, (0, 0))
+        readings.append(Interpretation(alarm=INFERRED.alarm(people_of_both(*both)) if all(both) else math.inf))
+    return readings
 
 
 register_attack(

@@ -180,12 +180,14 @@ def membership(
     for name, (entry, settings) in chosen.items():
         say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")
         found[name] = infer_membership(released, training, testing, entry.name, settings, seed=seed, progress=progress)
-    # Finished shadow models lie here until all is done, and the same command continues from them.
+    # Finished shadow models lie in these files until all is done, and the same command continues from them.
     checkpoints = []
-    for people in PEOPLE_OF_SHADOWS if how_made is not None else ():
-        checkpoint = None if json_file is None else json_file.with_name(f".{json_file.name}.shadows.{people}.npz")
-        checkpoints.append(checkpoint)
-        how = {"seed": seed, "checkpoint": checkpoint, "progress": progress, "say": say}
+    for people in PEOPLE_OF_SHADOWS:
+        if how_made is None:
+            break
+        if json_file is not None:
+            checkpoints.append(json_file.with_name(f".{json_file.name}.shadows.{people}.npz"))
+        how = {"seed": seed, "checkpoint": (checkpoints or [None])[-1], "progress": progress, "say": say}
         try:
             scores = infer_by_shadow_models(released, training, testing, replace(how_made, people=people), **how)
             found[f"shadow_models system={how_made.system} people={people}"] = scores
@@ -198,8 +200,7 @@ def membership(
     attacks = {name: summary.to_dict() for name, summary in summaries.items()}
     _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, **sampled, "attacks": attacks})
     for checkpoint in checkpoints:
-        if checkpoint is not None:
-            remove(checkpoint)
+        remove(checkpoint)
     if plot is not None:
         _draw({name: scores.roc for name, scores in ordered.items()}, "Membership inference", plot, logarithmic=True)
 

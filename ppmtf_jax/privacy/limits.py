@@ -220,10 +220,10 @@ class Limit:
 
         `value`: from 0 to 1, or a number of people, or NaN if it is not known. `people`: number of people from whom it
         was computed, not of traces, because traces of one person are not independent; two numbers if training users are
-        told from others. `interval`: a 95 % interval from
-        another method, such as a bootstrap; at each end, the wider interval counts. `guess`: the result of one, if it
-        depends on the data. `n_attacks`: the result is one of so many, and the worst of them counts. By chance alone,
-        some of them look like a leak, so the lower end leaves out a smaller tail (Bonferroni).
+        told from others. `interval`: a 95 % interval from another method, such as a bootstrap; at each end, the wider
+        interval counts. `guess`: the result of one, if it depends on the data. `n_attacks`: the result is one of so
+        many, and the worst of them counts. By chance alone, some of them look like a leak, so the lower end leaves out
+        a smaller tail (Bonferroni).
         """
         guess = self.guess if guess is None else guess
         n = (people_of_both(*people) if all(people) else 0) if isinstance(people, tuple) else people
