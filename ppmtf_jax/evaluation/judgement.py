@@ -189,11 +189,14 @@ def judge(
         return unknown(TOO_SHORT)
     excess = max(loss(quantity, synthetic) - best - noise, 0.0)
     error = excess / yardstick
-    if loss(quantity, synthetic) > best and error <= WITH_CARE < noise / yardstick:
-        if loss(quantity, synthetic) + noise >= loss(quantity, uniform):
+    is_worse = loss(quantity, synthetic) > best
+    is_surely_nearer = loss(quantity, synthetic) + noise < loss(quantity, uniform)
+    if error <= WITH_CARE < noise / yardstick and (is_worse or not is_own_measure):
+        if not is_surely_nearer:
             return unknown(TOO_FEW)
-        reason = NEAR_AS_FAR_AS_KNOWN if error <= FIT else ""
-        return Judged(Fitness.WITH_CARE, error, real, noise, yardstick, reason, uniform)
+        if is_worse:
+            reason = NEAR_AS_FAR_AS_KNOWN if error <= FIT else ""
+            return Judged(Fitness.WITH_CARE, error, real, noise, yardstick, reason, uniform)
     if error > WITH_CARE and excess <= FIT * length < math.inf:
         # The error is small, but the error of random places is small too.
         return unknown(TOO_SHORT)

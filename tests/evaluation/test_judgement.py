@@ -79,6 +79,9 @@ def test_few_traces_are_compared_with_few_real_and_few_random_ones():
     # Nearer to random places than chance explains.
     assert judge(FLOWS, 0.8, 0.6259, 0.7167, chance=few).fitness is Fitness.NOT_FIT
     assert judge(FLOWS, 0.7407, 0.6259, 0.7167, chance=few._replace(few_uniform=0.76)).fitness is Fitness.NOT_KNOWN
+    # As good as real people, but random places are as near, too: the 50 busiest places of New York.
+    busiest = Chance(0.0118, 0.2440, 0.2629)
+    assert judge(FLOWS, 0.2401, 0.2193, 0.2607, chance=busiest).fitness is Fitness.NOT_KNOWN
     # If Training is worse than equally few real traces, all are compared with Uniform itself.
     assert judge(FLOWS, 0.72, 0.715, 0.9, chance=few).uniform == 0.9
 

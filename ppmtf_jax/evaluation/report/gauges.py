@@ -19,8 +19,8 @@ from ppmtf_jax.evaluation.tables import references_text
 UTILITY_RULE = (
     "The error of a number is how much worse it is than that of the training users, who are real people too, beyond "
     f"the two standard errors that chance explains. Good, or fit: at most {percent(FIT)} of the yardstick; fair, or "
-    f"with care: at most {percent(WITH_CARE)}; poor, or not fit: more. Where chance alone is larger than that, the light is "
-    "fair if the traces are surely nearer than random places, otherwise not known. The yardsticks are listed in the "
+    f"with care: at most {percent(WITH_CARE)}; poor, or not fit: more. Where chance alone is larger, the light "
+    "is fair if the traces are surely nearer than random places, otherwise not known. The yardsticks are listed in the "
     "verdict. The worst number decides; numbers with a dagger (†) do not, unless no other is known."
 )
 
