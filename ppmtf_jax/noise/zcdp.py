@@ -38,7 +38,7 @@ class ZCDPAccountant(Ledger[Rho]):
     Parameters
     ----------
     relation : str
-        The neighbour relation in words, such as "one user with all her traces is added or removed".
+        The neighbour relation in words, such as "one user with all their traces is added or removed".
     epsilon, delta : number
         What all mechanisms together may cost. Both are above 0, and delta is below 1.
     noise : NoiseSource

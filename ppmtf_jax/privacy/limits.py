@@ -431,7 +431,7 @@ SURE = Limit(
 
 EPSILON = Limit(
     "Epsilon",
-    "The differential privacy of each person with all her traces has epsilon {value}",
+    "The differential privacy of each person with all their traces has epsilon {value}",
     1.0,
     10.0,
     "Ponomareva et al. 2023 (Journal of Artificial Intelligence Research 77) call an epsilon up to 1 strong, and one "

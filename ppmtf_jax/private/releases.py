@@ -44,7 +44,7 @@ from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import marked, output_folder
 
 KIND, SUMS_FILE, LEDGER_FILE = "releases", "sums.npz", "ledger.json"
-RELATION = "one user with all her traces is added or removed"
+RELATION = "one user with all their traces is added or removed"
 
 POPULATION_PARTS = 75
 """Parts of the budget, of 100, for the tables of where people are; `SHARES_OF_POPULATION` divides these parts."""
@@ -175,7 +175,7 @@ def release(traces: Traces, domain: Domain, accountant: ZCDPAccountant) -> Relea
     """Add up the summaries of all users, and add noise to each sum; this spends the whole remaining budget.
 
     The summaries are computed for one block of users at a time, so that the memory does not grow with users x places.
-    The domain must be public: see `Domain`. The accountant is one for the relation "one user with all her traces is
+    The domain must be public: see `Domain`. The accountant is one for the relation "one user with all their traces is
     added or removed". Raises `InputError`: the traces have other places or slots than the domain, or their events are
     not in the order of users.
     """

@@ -147,9 +147,9 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
         return Claims(not_protected=(shared,), settings=in_words)
     factors = (
         "the factors of single users. Traces move, in part, by the transitions of all training users together. These "
-        f"transitions are {settings.population_epsilon:g}-differentially private by discrete Laplace noise. Neighbours "
-        "are two data sets that differ by one additional user with all her traces; places are public. Each trace also "
-        "moves by the factors, which are not differentially private"
+        f"transitions are {settings.population_epsilon:g}-differentially private by discrete Laplace noise. "
+        "Neighbours are two data sets that differ by one additional user with all their traces; places are public. "
+        "Each trace also moves by the factors, which are not differentially private"
     )
     return Claims(not_protected=(factors,), settings=in_words)
 

@@ -194,7 +194,7 @@ def claims(model: SharedChain, settings: SGDSettings) -> Claims:
     events = "event" if settings.n_copied == 1 else f"{settings.n_copied} events"
     return Claims(
         not_protected=(
-            f"the first {events} of each trace, copied from the input user where she had any at these instants",
+            f"the first {events} of each trace, copied from the user it was made from, where they had any then",
         )
     )
 

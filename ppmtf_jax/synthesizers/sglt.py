@@ -191,10 +191,14 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
 
 def claims(model: SGLT, settings: SGLTSettings) -> Claims:
     """Claims of a release of these traces."""
-    notes = ["when the input user goes from one kind of place to another: a trace does so at about the same instants"]
+    notes = [
+        "when the user behind a trace goes from one kind of place to another: it does so at about the same instants"
+    ]
     if settings.remove_true_prob < 1:
         share = 1 - settings.remove_true_prob
-        notes.append(f"where the input user was: at each instant their own place is allowed with probability {share:g}")
+        notes.append(
+            f"where the user behind a trace was: at each instant, this place is allowed with probability {share:g}"
+        )
     return Claims(not_protected=tuple(notes), settings={"n_clusters": str(len(model.n_kept))})
 
 

@@ -112,7 +112,7 @@ def fit_trace_model(
     -----
     The model is epsilon-differentially private at the level of users, and so is everything computed from it.
 
-    Neighbours: two data sets that differ by one additional user with all her traces; places and time grid are public.
+    Neighbours: two data sets that differ by one additional user with all their traces; places and time grid are public.
 
     Mechanism: discrete Laplace noise of scale max_transitions / epsilon on each of the places x places counts, from
     `SecureNoise`, which has no seed: the same seed does not give the same model. Everything else is computed from the

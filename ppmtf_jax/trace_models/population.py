@@ -33,7 +33,7 @@ def population_transitions(
     -----
     With `epsilon` the matrix is epsilon-differentially private at the level of users.
 
-    Neighbours: two data sets that differ by one additional user with all her traces; places are public.
+    Neighbours: two data sets that differ by one additional user with all their traces; places are public.
 
     Mechanism: discrete Laplace noise of scale max_transitions * max_count / epsilon on each of the places x places
     counts N, see `add_laplace`, which has no seed. Noisy counts that noise alone could have produced are then set to

@@ -143,7 +143,7 @@ def test_seeded_noise_says_not_private():
     assert first.ledger["private"] is False
     assert "NOT PRIVATE" in repr(first)
     private = release(traces, domain, ZCDPAccountant(RELATION, 1, 1e-6))
-    assert repr(private).startswith("Releases: epsilon 1 and delta 1e-06, if one user with all her traces is added")
+    assert repr(private).startswith("Releases: epsilon 1 and delta 1e-06, if one user with all their traces is added")
 
 
 def test_whether_users_are_dense_is_decided_by_noisy_numbers():

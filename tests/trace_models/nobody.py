@@ -23,7 +23,7 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 
 NOBODY = "nobody"
-RELATION = "one user with all her traces is added or removed"
+RELATION = "one user with all their traces is added or removed"
 
 
 @jax.tree_util.register_dataclass
