@@ -341,7 +341,7 @@ def rule(limits: Sequence[Limit]) -> str:
 
 EXPOSED = Limit(
     "People exposed",
-    "Exposed people, found by more than chance explains: {value}",
+    "People who are exposed beyond chance: {value}",
     0.0,
     1.0,
     "An average over all people hides a few who are exposed for certain. If nothing leaks, 0.05 people count as "

@@ -130,7 +130,7 @@ def _infer(
         found = f"none in {', '.join(still)}"
         raise InputError("likelihood-ratio attack", [Problem("two events at consecutive instants in each set", found)])
     scores = membership_scores(released, train, test, pool_traces=settings.pool_traces)
-    return MembershipScores(*scores, train.user_ids, test.user_ids, "likelihood_ratio")
+    return MembershipScores(*scores, train.user_ids, test.user_ids, "likelihood_ratio", one_tail=False)
 
 
 MEMBERSHIP_ATTACKS.register(

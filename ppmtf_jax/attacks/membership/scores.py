@@ -80,6 +80,9 @@ class MembershipSummary:
 class MembershipScores:
     """Scores of an attack: the higher, the more likely the user is a training user.
 
+    `one_tail`: whether the highest scores of the other users tell what chance gives a training user. The likelihood
+    ratio of a single person who repeats a move that nobody else makes is far above all others, in any release.
+
     Examples
     --------
     >>> scores = MembershipScores(np.array([[3.0, 1.0]]), np.array([[2.0, 0.0]]), np.array([7, 8]), np.array([5, 6]))
@@ -92,6 +95,7 @@ class MembershipScores:
     member_ids: np.ndarray = field(repr=False)
     other_ids: np.ndarray = field(repr=False)
     attack: str = ""
+    one_tail: bool = True
 
     @cached_property
     def roc(self) -> Roc:
@@ -136,8 +140,10 @@ class MembershipScores:
     def exposed(self, n_attacks: int = 1) -> tuple[Any, ...]:
         """Ids of the training users who score higher than chance explains, the highest first; see `bar_of_chance`.
 
-        `n_attacks` share the people found by chance.
+        `n_attacks` share the people found by chance. Nobody, if the scores do not have `one_tail`.
         """
+        if not self.one_tail:
+            return ()
         members, others = (scores.max(axis=0) for scores in (self.members, self.others))
         falling = np.argsort(-members, kind="stable")
         bar = bar_of_chance(others, len(members), EXPECTED_BY_CHANCE / n_attacks)

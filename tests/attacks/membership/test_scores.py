@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,8 @@ def test_the_exposed_users_score_above_all_that_chance_explains() -> None:
     members[0, 3], members[1, 3] = bar * 1.001, 0
     assert scores_of(members, others).exposed() == (7, 3)
     assert scores_of(members, others).exposed(n_attacks=4) == (7,)
+    # Where one odd person is far above all others in any release, a single high score says nothing.
+    assert replace(scores_of(members, others), one_tail=False).exposed() == ()
 
 
 def test_intervals_of_rates_hold_what_is_true_as_often_as_they_say() -> None:
