@@ -24,7 +24,7 @@ from common import Row, command_line, measured, people_flow, record
 from ppmtf_jax import Traces, fit, synthesize, toy_city
 from ppmtf_jax.attacks.audit import reidentification_attacks
 from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
+from ppmtf_jax.attacks.membership.shadow_models import PEOPLE_OF_SHADOWS, ShadowModelSettings
 from ppmtf_jax.runtime.devices import use_all_cores
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -32,7 +32,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 CHAINS = "bridge memory=none"
 SYSTEMS = ("training", "ppmtf", "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", CHAINS, "tpm", "uniform")
 ESTIMATORS = ("ml", "ml floor=1e-3", "tf", "gstf beta=0.3")
-MEMBERSHIP = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+MEMBERSHIP = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel", "nearest")
 COLUMNS = ["data", "system", "attack", "auc", "low", "high", "found_at_1_percent", "right_user", "seconds", "advantage"]
 COLUMNS += ["chance"]
 SHADOWED, N_SHADOWS = ("sgd", CHAINS, "uniform"), 8
@@ -78,7 +78,9 @@ def attacked(system: str, synthetic: Traces, train: Traces, test: Traces, seed: 
     attacks: dict[str, Any] = {name: parse_choice(name, MEMBERSHIP_ATTACKS)[1] for name in MEMBERSHIP}
     if system in SHADOWED:
         entry, chosen = parse_choice(system, SYNTHESIZERS)
-        attacks["shadow_models"] = ShadowModelSettings(entry.name, asdict(chosen), n_shadows=N_SHADOWS)
+        for people in PEOPLE_OF_SHADOWS:
+            how = {"n_shadows": N_SHADOWS, "people": people}
+            attacks[f"shadow_models people={people}"] = ShadowModelSettings(entry.name, asdict(chosen), **how)
     for name, settings in attacks.items():
         attack = name.split()[0]
         scores, took = measured(infer_membership, synthetic, train, test, attack, settings, seed=seed)

@@ -132,8 +132,7 @@ def bar_of_chance(others: Float[np.ndarray, " other"], n_people: int, expected: 
     if rank > TAIL_SCORES:
         return float(falling[rank - 1])
     bar = -math.inf
-    for k in (TAIL_SCORES, math.ceil(TAIL_SHARE * min(n_others, n_people))):
-        k = max(k, TAIL_SCORES)
+    for k in (TAIL_SCORES, max(math.ceil(TAIL_SHARE * min(n_others, n_people)), TAIL_SCORES)):
         spread = float(np.mean(falling[:k] - falling[k])) if n_others > k else 0.0
         # Tied scores have no tail.
         if spread <= 0:
@@ -146,8 +145,7 @@ def bar_of_chance(others: Float[np.ndarray, " other"], n_people: int, expected: 
 def people_interval(found: Number, noticeable: Number, tail: float = TAIL) -> tuple[float, float]:
     """Interval of the number of exposed people, of `noticeable` people whose exposure would be found.
 
-    At most one of the people found is found by chance, see `EXPECTED_BY_CHANCE`, which also fixes the tail. If too few
-    people could be found at all, any number of people may be exposed.
+    At most one is found by chance, see `EXPECTED_BY_CHANCE`. If too few people could be found, anybody may be exposed.
     """
     return max(found - 1.0, 0.0), float(found) if noticeable >= MIN_NOTICEABLE else math.inf
 
@@ -405,8 +403,7 @@ COPIED = Limit(
     "{value} of the training users find more of a trace in a synthetic trace than 95\u00a0% of other people do",
     0.10,
     0.15,
-    "Two and three times the share of people whose data was not used. It shows what happens to many people; those who "
-    "are exposed for certain are counted.",
+    "Two and three times the share of people whose data was not used. Exposed people are counted beside it.",
     guess=0.05,
 )
 COPY_LIMITS = (COPIED, EXPOSED)
