@@ -198,5 +198,5 @@ def test_no_memory_can_be_asked_for_in_words(text):
 def test_a_release_states_the_rules_of_the_model_that_made_it():
     for model, rules in ((random_law(), PEOPLE_RULES), (CheckinBridge.from_arrays(ARRAYS), CHECKIN_RULES)):
         stated = claims(model, BridgeSettings())
-        assert stated.protected == (*RULES, *rules)
+        assert stated.rules == (*RULES, *rules)
         assert "the smallest has" in stated.not_protected[0]
