@@ -110,7 +110,7 @@ class _Observed(NamedTuple):
         cluster: Int[np.ndarray, " window"],
         n_clusters: int,
     ) -> _Observed:
-        events = (cells.events @ _effects_of_codes()).toarray()
+        events = cells.events @ _effects_of_codes()
         size = np.bincount(windows.window, minlength=windows.n_windows)
         return cls(cells, events, size, windows.user, weight, cluster, n_clusters, windows.grid)
 
@@ -203,13 +203,15 @@ def _levels(
     return level, np.bincount(level, np.sqrt(edges[:-1] * edges[1:])[own]) / np.bincount(level)
 
 
-def _effects_of_codes() -> csr_array:
+def _effects_of_codes() -> Float[np.ndarray, "code column"]:
     """Table of zeros and ones: the columns of each code; see `COLUMN_ENDS`."""
     codes = np.arange(N_CODES)
     weekday, hour, since, habit = np.unravel_index(codes, (DAYS_A_WEEK, HOURS_A_DAY, N_SINCE, N_HABITS))
     of_code = (IS_WEEKEND[weekday] * HOURS_A_DAY + hour, weekday, since, habit, 0 * codes)
     column = np.stack([own + begin for own, begin in zip(of_code, (0, *COLUMN_ENDS), strict=True)], axis=1)
-    return csr_array((np.ones(column.size), (np.repeat(codes, column.shape[1]), column.ravel())))
+    table = np.zeros((N_CODES, COLUMN_ENDS[-1] + 1))
+    np.put_along_axis(table, column, 1, axis=1)
+    return table
 
 
 class _Effects(NamedTuple):

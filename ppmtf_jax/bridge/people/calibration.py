@@ -123,6 +123,8 @@ def calibrate(
     times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
     law = replace(law, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
     base_seen, base_between = law.seen, law.between
+    wanted = np.asarray(targets.distances)
+    seen, distances = targets.returns, wanted
     for number in range(n_rounds):
         by_distance = jnp.asarray(factor, jnp.float32)
         law = replace(law, seen=base_seen * by_distance[bin_of_move], between=base_between * by_distance[targets.bin])
@@ -132,7 +134,7 @@ def calibrate(
         returning = found.returning
         advance_bar(1)
         in_bin, seen = np.asarray(found.in_bin, np.float64).sum(axis=0), share_of_returns(np.asarray(found.place).T)
-        distances, wanted = in_bin / max(in_bin.sum(), TINY), np.asarray(targets.distances)
+        distances = in_bin / max(in_bin.sum(), TINY)
         if number < n_rounds - 1:
             factor *= _bounded_ratio(wanted, distances)
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
