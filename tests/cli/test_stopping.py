@@ -19,7 +19,7 @@ from ppmtf_jax.synthesizers.synthesis import fit
 MOST_S = 3.0
 # Between two commands that wait for a file. The first import of JAX alone takes several seconds.
 LONGEST_WAIT_S = 120
-# A system whose fit is one program of XLA that runs for minutes, which Python cannot interrupt.
+# A system whose fit is one program of XLA that never ends, which Python cannot interrupt.
 ENDLESS = """
 import sys
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class NoSettings(Settings):
     pass
 
 def fit(train, settings, seed, progress=False, checkpoints=None):
-    forever = jax.jit(lambda x: jax.lax.while_loop(lambda x: x < 2e38, lambda x: x * 1.0000001, x))
+    forever = jax.jit(lambda x: jax.lax.while_loop(lambda x: x < 2, lambda x: 1 - x, x))
     compiled = forever.lower(1.0).compile()
     Path("begun").touch()
     compiled(1.0).block_until_ready()
