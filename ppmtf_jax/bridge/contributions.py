@@ -71,7 +71,8 @@ CHECKIN_RULES = (
     "people who check in more or less often form classes. The range of the most active class ends where the most "
     "active window of the second most active user is. In the number of windows of each class, in all clusters and in "
     "each, no user weighs more than the user who has the second most. What this takes from a class counts for the next "
-    "less active class, or for all clusters",
+    "less active class, or for all clusters. The model multiplies the number of windows of u users by "
+    f"(u-{STEP_USERS - 1})/u; what this takes counts half for the next less and half for the next more active class",
     "in the numbers of check-ins at each hour of the day, on each day of the week, after each time since the last one "
     "and for each strength of habit, of all classes and of each class, no user weighs more than the user who has the "
     f"second most. A class with fewer than {STEP_USERS} users has no share, rate, hours, times or returns of its own. "

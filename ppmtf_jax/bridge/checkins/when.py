@@ -394,17 +394,23 @@ def _precision(precision: float, users: Float[np.ndarray, "..."]) -> Float[np.nd
 def _shares(windows: _Observed, of_window: Float[np.ndarray, "window pace"]) -> Float[np.ndarray, "cluster pace"]:
     """Shares of the paces in each cluster, shrunk to the shares of all windows.
 
-    The windows that the rules take from a pace count for the next slower pace. In the number of windows of a pace in a
-    cluster, no user weighs more than the second heaviest user there. The windows that this bound removes are spread
-    over all clusters. Otherwise paces with few users would lose most of their windows.
+    The windows that the rules take from a pace count for the next slower pace, and some for the next faster. In the
+    number of windows of a pace in a cluster, no user weighs more than the second heaviest user there. The windows that
+    this bound removes are spread over all clusters. Otherwise paces with few users would lose most of their windows.
     """
     n_paces, n_clusters, cluster = of_window.shape[1], windows.n_clusters, windows.cluster
     weighted, users = windows.bounded(of_window)
+    used = used_share(users, STEP_USERS)
+    beyond = np.maximum(windows.weight @ of_window - weighted.sum(axis=0), 0)
+    few = weighted.sum(axis=0) * (1 - used)
     # A probability can be rounded to 0.
-    weighted = np.maximum(weighted * used_share(users, STEP_USERS), TINY)
-    taken = np.maximum(windows.weight @ of_window - weighted.sum(axis=0), 0)
-    total = weighted.sum(axis=0) + np.append(taken[1:], 0)
-    total[0] += taken[0]
+    weighted = np.maximum(weighted * used, TINY)
+    # Half of what few users have counts as faster, so that people do not check in more rarely on average. What is
+    # beyond the second heaviest user never does.
+    faster = np.append(few[:-1] / 2 * (used[1:] > 0), 0)
+    slower = beyond + few - faster
+    total = weighted.sum(axis=0) + np.append(slower[1:], 0) + np.append(0, faster[:-1])
+    total[0] += slower[0]
     group = cluster[:, None] * n_paces + np.arange(n_paces)
     weight = bounded(np.repeat(windows.user, n_paces), group.ravel(), n_clusters * n_paces, weighted.ravel())[0]
     counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)

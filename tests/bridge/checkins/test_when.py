@@ -190,7 +190,7 @@ def test_the_clock_of_one_user_is_no_effect_of_a_pace(bug, monkeypatch):
     assert (expit(paces.log_odds[:, PER_DAY::PER_DAY, a_day, 5]).max() > 0.3) == bug
 
 
-def test_what_the_bounds_take_counts_for_the_next_slower_pace_and_for_all_clusters():
+def test_what_the_rules_take_counts_for_the_next_paces_and_for_all_clusters():
     # User 0 has 50 windows of pace 1 in cluster 0. 60 others have one window of pace 0 each, 10 of them in cluster 0;
     # ten others have one window of pace 1 each, in cluster 1.
     user = np.append(np.zeros(50, int), np.arange(1, 71))
@@ -200,11 +200,11 @@ def test_what_the_bounds_take_counts_for_the_next_slower_pace_and_for_all_cluste
     of_window = np.zeros((120, 2))
     of_window[:50, 1] = of_window[50:110, 0] = of_window[110:, 1] = 1
     observed = observed_of(replace(windows_of(happens), user=user), cluster)._replace(weight=np.ones(120))
-    # In pace 1, she weighs one window, and 7 of 11 users count. In pace 0, 56 of 60 users count. The other windows are
-    # of pace 0.
-    total = np.array([120 - 7, 7])
+    # In pace 1, user 0 weighs one window, and 7 of 11 users count. In pace 0, 56 of 60 users count; half of the other
+    # 4 windows are of pace 1. All others are of pace 0.
+    total = np.array([120 - 9, 9])
     counts = np.array([[10 * 56 / 60, 0], [50 * 56 / 60, 10 * 7 / 11]])
-    # She is alone in pace 1 of cluster 0.
+    # User 0 is alone in pace 1 of cluster 0.
     of_cluster = counts.sum(axis=1) + np.array([7 / 11, 0])
     counts += of_cluster[:, None] / 63 * (total - counts.sum(axis=0))
     counts += when.PACE_MASS * total / 120
