@@ -31,7 +31,7 @@ def nearest_traces(
     scores = np.zeros(train.n_users + test.n_users)
     np.maximum.at(scores, real.user, nearest(real, synthetic, surprise(real)).weight)
     members, others = np.split(scores[None], [train.n_users], axis=1)
-    return MembershipScores(members, others, train.user_ids, test.user_ids, "nearest")
+    return MembershipScores(members, others, train.user_ids, test.user_ids, "nearest", one_tail=False)
 
 
 MEMBERSHIP_ATTACKS.register(

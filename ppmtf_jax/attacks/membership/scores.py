@@ -81,7 +81,8 @@ class MembershipScores:
     """Scores of an attack: the higher, the more likely the user is a training user.
 
     `one_tail`: whether the highest scores of the other users tell what chance gives a training user. The likelihood
-    ratio of a single person who repeats a move that nobody else makes is far above all others, in any release.
+    ratio and the nearest trace of a single person who repeats a move that nobody else makes are far above all others,
+    in any release.
 
     Examples
     --------
