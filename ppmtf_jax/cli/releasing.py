@@ -72,8 +72,7 @@ def check_deniability(
 ) -> None:
     """Test synthetic traces for plausible deniability, or those of sglt for semantic similarity.
 
-    Writes verdicts.parquet into the folder: user, trace, plausible_users, passed, and for each test more columns. For
-    ppmtf and itf, log_likelihood has an error of at most 0.01, but always lies in the same bin as the exact value. The
+    Writes verdicts.parquet into the folder: user, trace, plausible_users, passed, and for each test more columns. The
     verdicts say which traces were withheld: they are secret, and only you can read them. Release the traces that passed
     with `ppmtf release`. Traces of sglt have no likelihood: its own test takes --k and the options --max-..., and does
     not bound how sure somebody can be from whom a trace was made.

@@ -203,7 +203,7 @@ class _Job:
             return
         if found.split()[:2] == [code, fingerprint]:
             self.say(f"{name} was done before, but its output was changed")
-        elif found and found.split()[0] != code:
+        elif found and not found.startswith(code):
             self.say(f"{name} was done before, but the code of the library has changed")
         self.say(f"{name} ...")
         begin = time.perf_counter()
