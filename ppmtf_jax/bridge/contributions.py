@@ -43,10 +43,10 @@ CHECKIN_RETURNS = 5
 """Maximum weight of a user, in returns to a place, in the rate of returns to this place."""
 
 RULES = (
-    "no user weighs more than the second most active user. The model counts each user's events at a place, her stays "
-    "at it, her steps away from it and her moves from it to another place. Each of these numbers is limited to the "
-    "number of the user who has the second most, over all times and again in each stretch of "
-    f"{STRETCH_S // 3600} hours. Her stays and moves at each time of the day, and her moves over each range of "
+    "no user weighs more than the second most active user. The model counts each user's events at a place, their "
+    "stays at it, their steps away from it and their moves from it to another place. Each of these numbers is limited "
+    "to the number of the user who has the second most, over all times and again in each stretch of "
+    f"{STRETCH_S // 3600} hours. Their stays and moves at each time of the day, and their moves over each range of "
     "distances, are limited in the same way",
     f"events at a place count only if at least {PLACE_USERS} users have events there. Stays at a place, steps away "
     f"from it and moves from it to another place count only if at least {STEP_USERS} users made them. Both limits hold "
@@ -286,7 +286,7 @@ def _added(rows: Rows) -> tuple[tuple[int, ...], Int[np.ndarray, " cell"], Float
 
 
 def _weigh(rows: Rows) -> tuple[_Weights, Groups, Bool[np.ndarray, " row"]]:
-    """Weights of rows, their groups, and which rows belong to a user heavier than the second heaviest of her group."""
+    """Weights of rows, their groups, and which rows are of a user heavier than the second heaviest of the group."""
     weight = np.ones(len(rows.user)) if rows.weight is None else rows.weight.astype(np.float64)
     n_groups = int(rows.group.max(initial=-1)) + 1
     pair, found = pd.factorize(rows.user.astype(np.int64) * n_groups + rows.group)
