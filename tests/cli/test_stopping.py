@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,14 @@ app()
 """
 
 
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell that starts tests in the background has them ignore Ctrl-C, and the programs that they start, too."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """Training traces of 40 users and a model of them."""
@@ -70,7 +78,10 @@ def stopped(folder: Path, words: list[str], begun: Callable[[], bool], n_signals
     for _ in range(n_signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3 if n_signals > 1 else 0)
-    process.wait(LONGEST_WAIT_S)
+    try:
+        process.wait(LONGEST_WAIT_S)
+    finally:
+        process.kill()
     return time.monotonic() - begin, process.returncode, (folder / "stderr").read_text().splitlines()[-1]
 
 
