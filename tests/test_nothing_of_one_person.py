@@ -5,11 +5,12 @@ person is like counts in 4,000 traces of each model. A rank test compares the te
 statistic. The probability of a false alarm for one kind of model and one odd person is at most `FALSE_ALARM` (an exact
 permutation test of ranks, divided among the statistics by Bonferroni's inequality).
 
-Which kinds promise this: the bridge, with and without memory and with the gaps of check-ins, by its rules, and `tpm` by
-its noise. The rules let one more user of a rare move double its count, so in chains of a small town somebody shows who
-goes to and fro all day (`OPEN`). `sgd` copies the first events of its users and their moves, and makes no such promise:
-four of five odd people show, and all of their traces pass the privacy test, because the test compares users and not
-what a release shows. `ppmtf` and `itf` do not promise it either, since each user has factors of their own.
+Which kinds promise this: the bridge, with and without memory and with the gaps of check-ins, by its rules, and `tpm`
+and `private` by their noise. The rules let one more user of a rare move double its count, so in chains of a small town
+somebody shows who goes to and fro all day (`OPEN`). `sgd` copies the first events of its users and their moves, and
+makes no such promise: four of five odd people show, and all of their traces pass the privacy test, because the test
+compares users and not what a release shows. `ppmtf` and `itf` do not promise it either, since each user has factors of
+their own.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ def copies(train: Traces, seed: int) -> Traces:
 
 DENSE_KINDS = {"chains": bridge("none"), "places": bridge("places"), "anchors": bridge("anchors")}
 DENSE_KINDS["tpm"] = lambda train, seed: fit(train, "tpm", seed=seed).sample(N_TRACES, seed=seed)
+DENSE_KINDS["private"] = lambda train, seed: fit(train, "private", public_places=True, seed=seed).sample(
+    N_TRACES, seed=seed
+)
 WORLDS = {"dense": (residents, 2, DENSE), "sparse": (check_ins, 56, SPARSE)}
 
 
