@@ -251,7 +251,7 @@ class _Effects(NamedTuple):
 
     @classmethod
     def of_columns(cls, shared: Float[np.ndarray, " column"], of_pace: Float[np.ndarray, "column pace"]) -> _Effects:
-        """Numbers of the effects from the columns of `EFFECT_OF_CODE`: of all paces together, and of each pace."""
+        """Numbers of the effects from the columns of `COLUMN_ENDS`: of all paces together, and of each pace."""
         hour, weekday, since, habit, _ = np.split(shared, COLUMN_ENDS)
         hour_of_pace, _, since_of_pace, _, pace = np.split(of_pace, COLUMN_ENDS)
         hours = (2, HOURS_A_DAY)
