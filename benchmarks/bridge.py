@@ -49,12 +49,10 @@ from common import Clock, Row, command_line, in_a_process, machine, measured, ne
 from scipy.special import logsumexp
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize
-from ppmtf_jax.bridge import clusters, tuning
-from ppmtf_jax.bridge.clusters import Clusters, fit_clusters, log_likelihoods
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
-from ppmtf_jax.bridge.moves import MoveSmoothing
+from ppmtf_jax.bridge import clusters, selection
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoother, ClusterSmoothing, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -67,7 +65,7 @@ from ppmtf_jax.runtime.devices import use_all_cores
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers import bridge
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_to_clusters
+from ppmtf_jax.synthesizers.bridge import BridgeSettings, chains_and_clusters
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
@@ -192,17 +190,10 @@ def models(data: str, train: Traces, seed: int) -> Iterator[tuple[str, FittedMod
     yield "PPMTF", fit(train, "ppmtf", PPMTF.get(data, PPMTFSettings()), seed=seed)
     model = fit(train, "bridge", CHAINS, seed=seed)
     yield "bridge", model
-    of_user, choice = np.asarray(model.trace_model.cluster), choice_of(model.trace_model)
+    of_user, choice = np.asarray(model.trace_model.cluster), Selection.of_numbers(np.asarray(model.trace_model.chosen))
     shuffled = np.random.default_rng(seed).permutation(of_user)
     for name, other in (("bridge, shuffled", shuffled), ("bridge, one cluster", np.zeros_like(of_user))):
-        yield name, replace(model, trace_model=fit_to_clusters(train, other, choice))
-
-
-def choice_of(chains: ClusterBridge) -> BridgeChoice:
-    """The settings that a bridge was fitted with."""
-    values = iter(np.asarray(chains.chosen).tolist())
-    kinds = (PopulationSmoothing, MoveSmoothing, ClusterSmoothing)
-    return BridgeChoice(*(kind(*(next(values) for _ in kind._fields)) for kind in kinds), {})
+        yield name, replace(model, trace_model=chains_and_clusters(train, other, choice)[0])
 
 
 def print_table(rows: list[Row]) -> None:
@@ -234,15 +225,15 @@ def tuning_rows(shared: Path) -> Iterator[Row]:
         for seed in SEEDS:
             train, test = split(data, shared, 0)
             visits, space, others = VisitCounts.of(train), space_of(train.places), VisitCounts.of(test)
-            with cpu_seconds(tuning, "choose_population", "choose_moves", "choose_clusters") as taken:
+            with cpu_seconds(selection, "choose_population", "choose_moves", "choose_clusters") as taken:
                 given = {"min_users": CHAINS.min_cluster_users, "n_clusters": None}
-                choice = tuning.choose(train, space, **given, random=numpy_stream(seed, Stage.TUNING))
+                choice = selection.select(train, space, **given, random=numpy_stream(seed, Stage.TUNING))
             shares = population(visits, choice.population, train.time_grid)
-            options = {"time_grid": train.time_grid, "min_users": CHAINS.min_cluster_users}
+            smoother = ClusterSmoother(shares, space, choice.clusters, train.time_grid)
             gains = []
             for start in SEEDS:
                 random = np.random.default_rng(start)
-                found = fit_clusters(visits, shares, space, choice.clusters, random=random, **options)
+                found = fit_clusters(visits, smoother, random=random, min_users=CHAINS.min_cluster_users)
                 gains.append(gain_of(others, found, shares))
             yield (
                 {"data": data, "seed": seed}
@@ -289,11 +280,11 @@ def cell_rows(shared: Path) -> Iterator[Row]:
     for data, (train, test) in sets.items():
         model = fit(train, "bridge", CHAINS, seed=0)
         exact: ClusterBridge = model.trace_model
-        of_user, choice = np.asarray(exact.cluster), choice_of(exact)
+        of_user, choice = np.asarray(exact.cluster), Selection.of_numbers(np.asarray(exact.chosen))
         for max_cells in MAX_CELLS:
             begin = time.process_time()
             with patch.object(bridge, "space_of", partial(space_of, max_cells=max_cells)):
-                chains = fit_to_clusters(train, of_user, choice)
+                chains = chains_and_clusters(train, of_user, choice)[0]
             taken = time.process_time() - begin
             made = synthesize(replace(model, trace_model=chains), traces_per_user=2, seed=0)
             found = evaluate(made, train, test, EvaluationSettings(attacks=False))
@@ -360,7 +351,7 @@ def measure_city(data: str) -> list[Row]:
     use_all_cores()
     traces = read(data, Path())
     rows: list[Row] = []
-    parts = {"choose": "settings", "find_clusters": "clusters", "fit_to_clusters": "moves and chains"}
+    parts = {"select": "settings", "find_clusters": "clusters", "chains_and_clusters": "moves and chains"}
     timed = {name: adding_a_row(stage, getattr(bridge, name), rows) for name, stage in parts.items()}
     clock = Clock()
     with patch.multiple(bridge, **timed):
@@ -428,9 +419,10 @@ def held_out(case: Row, visits: VisitCounts, space: Space, grid: TimeGrid, seed:
     n = min(visits.n_users // 4, MAX_HELD_OUT)
     others, own = visits.of_users(np.sort(users[:n])), visits.of_users(np.sort(users[n:]))
     shares = population(own, POPULATION[case["data"].removeprefix("wide ")], grid)
-    options = {"time_grid": grid, "min_users": 10, "random": np.random.default_rng(seed), "n_sweeps": case["n_sweeps"]}
+    smoother = ClusterSmoother(shares, space, ClusterSmoothing(*case["smoothing"]), grid)
+    options = {"min_users": 10, "random": np.random.default_rng(seed), "n_sweeps": case["n_sweeps"]}
     clock = Clock()
-    found = fit_clusters(own, shares, space, ClusterSmoothing(*case["smoothing"]), **options)
+    found = fit_clusters(own, smoother, **options)
     taken = clock.both()
     return len(found.share), gain_of(others, found, shares), *taken
 

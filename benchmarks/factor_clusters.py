@@ -5,8 +5,8 @@
 
 Each user is described by some numbers: her row of a factor, or her visits as a factorization predicts them. K-means on
 these numbers makes as many clusters as EM starts with. Small clusters are dissolved (`bridge.clusters.assign`). Chains
-are fitted to the clusters with the same smoothing as for the clusters of EM (`fit_to_clusters`). Group-TV is measured
-on ten traces per user. So only the clusters of the users differ.
+are fitted to the clusters with the same smoothing as for the clusters of EM. Group-TV is measured on ten traces per
+user. So only the clusters of the users differ.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from common import Clock, Row, command_line, new_york, people_flow, record
 from sklearn.cluster import KMeans
 from sklearn.decomposition import NMF
 
-from ppmtf_jax.bridge.clusters import assign, fit_clusters
+from ppmtf_jax.bridge.clusters import ClusterSmoother, assign, fit_clusters
+from ppmtf_jax.bridge.selection import Selection, select
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.tuning import BridgeChoice, choose
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.tensors import count_tensors
@@ -36,7 +36,7 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, rows_of_factors
 from ppmtf_jax.gibbs.run import keep_every, run_gibbs
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
-from ppmtf_jax.synthesizers.bridge import fit_to_clusters
+from ppmtf_jax.synthesizers.bridge import chains_and_clusters
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.itf import UNSHARED
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     train: Traces
     visits: VisitCounts
     space: Space
-    choice: BridgeChoice
+    choice: Selection
     groups: Groups
     seed: int
 
@@ -203,7 +203,7 @@ def main() -> None:
 def problem_of(shared: Path, data: str, seed: int) -> Problem:
     train = people_flow(shared)[0] if data == "people-flow" else new_york(shared).split_users(0.8, 0)[0]
     visits, space = VisitCounts.of(train), space_of(train.places)
-    choice = choose(train, space, min_users=MIN_USERS, n_clusters=None, random=numpy_stream(seed, Stage.TUNING))
+    choice = select(train, space, min_users=MIN_USERS, n_clusters=None, random=numpy_stream(seed, Stage.TUNING))
     return Problem(train, visits, space, choice, Groups.of(train, GroupSettings()), seed)
 
 
@@ -228,15 +228,9 @@ def rows(problem: Problem, data: str, cases: list[str]) -> Iterator[Row]:
 
 def clusters_of_em(problem: Problem) -> np.ndarray:
     shares = population(problem.visits, problem.choice.population, problem.train.time_grid)
-    return fit_clusters(
-        problem.visits,
-        shares,
-        problem.space,
-        problem.choice.clusters,
-        time_grid=problem.train.time_grid,
-        min_users=MIN_USERS,
-        random=np.random.default_rng(problem.seed),
-    ).of_user
+    smoother = ClusterSmoother(shares, problem.space, problem.choice.clusters, problem.train.time_grid)
+    random = np.random.default_rng(problem.seed)
+    return fit_clusters(problem.visits, smoother, min_users=MIN_USERS, random=random).of_user
 
 
 def by_k_means(problem: Problem, features: np.ndarray) -> np.ndarray:
@@ -247,7 +241,7 @@ def by_k_means(problem: Problem, features: np.ndarray) -> np.ndarray:
 
 def group_tv(problem: Problem, of_user: np.ndarray) -> float:
     train, groups = problem.train, problem.groups
-    chains = fit_to_clusters(train, of_user, problem.choice)
+    chains = chains_and_clusters(train, of_user, problem.choice)[0]
     grid = train.time_grid.one_period()
     model = FittedModel("bridge", {}, problem.seed, train.user_ids, train.places, grid, chains)
     traces = synthesize(model, traces_per_user=TRACES_PER_USER, seed=problem.seed)

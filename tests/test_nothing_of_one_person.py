@@ -25,8 +25,8 @@ from scipy.stats import rankdata
 
 from ppmtf_jax import fit, plausible_deniability_test, synthesize
 from ppmtf_jax.bridge.checkins import when
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
-from ppmtf_jax.bridge.tuning import MOVE_START, POPULATION_START
+from ppmtf_jax.bridge.clusters import ClusterSmoothing
+from ppmtf_jax.bridge.selection import POPULATION_START, Selection
 from ppmtf_jax.data.traces import Traces
 from tests.odd_people import DENSE, SPARSE, check_ins, residents, statistics, traces_of, with_odd
 
@@ -34,21 +34,20 @@ N_FITS, N_TRACES = 10, 4000
 FALSE_ALARM = 0.01
 N_USERS = {"dense": 200, "sparse": 150}
 # The smoothing is given, since its choice would take most of the time of a fit.
-SMOOTHING = tuple(map(float, (*POPULATION_START, *MOVE_START, *ClusterSmoothing(2, 0.0, 3.0, 1.0))))
-N_PACES = 8
+SMOOTHING = Selection(clusters=ClusterSmoothing(2, 0.0, 3.0, 1.0))
+OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_paces=8).by_name()
 
 
 def bridge(memory: str) -> Callable[[Traces, int], Traces]:
     def drawn(train: Traces, seed: int) -> Traces:
-        model = fit(train, "bridge", memory=memory, gaps="none", chosen=SMOOTHING, n_clusters=2, seed=seed)
+        model = fit(train, "bridge", memory=memory, gaps="none", chosen=SMOOTHING.by_name(), n_clusters=2, seed=seed)
         return model.sample(N_TRACES, seed=seed)
 
     return drawn
 
 
 def checkins(train: Traces, seed: int) -> Traces:
-    chosen = (*SMOOTHING, *map(float, POPULATION_START), float(N_PACES))
-    model = fit(train, "bridge", gaps="as-observed", chosen=chosen, n_clusters=2, seed=seed)
+    model = fit(train, "bridge", gaps="as-observed", chosen=OF_CHECKINS, n_clusters=2, seed=seed)
     return model.sample(N_TRACES, seed=seed)
 
 

@@ -146,8 +146,8 @@ def test_numbers_are_uniform_and_use_53_bits(kind):
     assert np.abs(z).max() < stats.norm.isf(FALSE_ALARM / 53 / 2)
 
 
-# Cities of the generator have streams of their own; the tuning gives one seed of its stream to all candidates.
-WITHOUT_STAGE = {"streams.py", "datasets/toy_city.py", "bridge/tuning.py"}
+# Cities of the generator have streams of their own; the selection gives one seed of its stream to all candidates.
+WITHOUT_STAGE = {"streams.py", "datasets/toy_city.py", "bridge/selection.py"}
 
 
 def test_all_that_draws_has_a_stage():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppmtf_jax.bridge.clusters import EM_USERS
-from ppmtf_jax.bridge.tuning import CLUSTER_NUMBERS
+from ppmtf_jax.bridge.selection import CLUSTER_NUMBERS
 from ppmtf_jax.data.blocks import BLOCK_USERS
 from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.errors import InputError, Message, Problem, Setting

@@ -13,11 +13,11 @@ A trace is equally probable for all users of a cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -25,20 +25,20 @@ from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.sparsity import Sparsity
-from ppmtf_jax.bridge.clusters import Clusters, clusters_of_users, find_clusters
-from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoother, find_clusters, population_and_clusters
+from ppmtf_jax.bridge.contributions import NO_RULE
 from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.calibration import QUICK
-from ppmtf_jax.bridge.people.choice import Memory
 from ppmtf_jax.bridge.people.fit import fit_people
+from ppmtf_jax.bridge.people.law import MOST_REMEMBERED
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.bridge.people.trails import table_of
+from ppmtf_jax.bridge.selection import Memory, Selection, choose_memory, choose_population, select, some_users
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import MOST_USERS, POPULATION_START, BridgeChoice, choose, choose_population, with_numbers
-from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
+from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
@@ -46,16 +46,14 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
-from ppmtf_jax.synthesizers.bridge_choice import chain_log_likelihood, choose_memory, table_of
-from ppmtf_jax.synthesizers.bridge_model import CHOSEN, ClusterBridge
+from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
+from ppmtf_jax.synthesizers.bridge_model import held_out as chain_held_out
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
 TITLE = "People of clusters of users, with the cluster's population, realistic moves, and a memory"
 # Maximum number of last Sinkhorn iterations for chains that are only compared. They need not be fitted to the end: if
 # the number of people at a place changes by 1 %, the likelihood of held-out users hardly changes.
 QUICK_SCALINGS = 50
-# For traces with gaps: the smoothing of the population of first visits, and the number of paces.
-N_CHOSEN_OF_CHECKINS = len(PopulationSmoothing._fields) + 1
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
@@ -80,23 +78,27 @@ class BridgeSettings(Settings):
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
         ("none"). By default, traces have gaps if three conditions hold: the time grid has a whole day from midnight on,
         the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`), and `memory` is not given.
-    chosen : list of numbers, optional
-        What another fit chose by held-out likelihood, see `FittedModel.settings_found`: the smoothing, the number of
+    chosen : table of numbers, optional
+        What another fit selected by held-out likelihood, see `FittedModel.settings_found`: the smoothing, the number of
         clusters and, for traces with gaps, the number of paces. With these numbers, a fit takes less time. By default,
-        the fit makes these choices itself.
+        the fit selects them itself.
     """
 
     min_cluster_users: Count = 20
     n_clusters: Count | None = None
     memory: Literal["auto", "none", "places", "anchors"] = "auto"
     gaps: Literal["auto", "as-observed", "none"] = "auto"
-    chosen: tuple[float, ...] | None = None
+    chosen: dict | None = None
 
     def problems(self) -> list[Problem | str]:
         """Problems of `chosen`, and of a `memory` for traces with gaps, whose model has a memory of its own."""
-        n_chosen = len(CHOSEN) + (N_CHOSEN_OF_CHECKINS if self.gaps == "as-observed" else 0)
-        if self.chosen is not None and (self.gaps == "auto" or len(self.chosen) != n_chosen):
-            return [Problem("memory, gaps and chosen as another model of the bridge found them", "others")]
+        if self.chosen is not None:
+            try:
+                found = Selection.of(self.chosen)
+            except (TypeError, ValueError):
+                found = None
+            if found is None or self.gaps == "auto" or (found.first_visits is None) != (self.gaps == "none"):
+                return [Problem("memory, gaps and chosen as another model of the bridge found them", "others")]
         if self.gaps == "as-observed" and self.memory != "auto":
             way_out = 'Leave memory out, or set gaps to "none"'
             return [Problem('memory only with gaps = "none"', f"memory = {self.memory!r}", way_out=way_out)]
@@ -106,7 +108,7 @@ class BridgeSettings(Settings):
 def fit_trace_model(
     train: TraceSet, settings: BridgeSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> Model:
-    """Choose the smoothing, find the clusters, and learn how the people of each cluster move."""
+    """Select the smoothing, find the clusters, and learn how the people of each cluster move."""
     del checkpoints
     _require_users(train, settings.min_cluster_users)
     require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
@@ -116,62 +118,78 @@ def fit_trace_model(
 
 
 def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -> Model:
-    min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
-    space, visits, grid = space_of(train.places), train.blocks.map(VisitCounts.of), train.time_grid
-    may_have_gaps = settings.gaps == settings.memory == "auto" and grid.has_whole_day()
+    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
     facts = Sparsity.of(train) if may_have_gaps else None
     has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
-    if settings.chosen is None:
-        choice = choose(
-            train,
-            space,
-            min_users=min_users,
-            n_clusters=n_clusters,
-            random=numpy_stream(seed, Stage.TUNING),
-            of_moves=not has_gaps,
-            progress=progress,
-        )
-    else:
-        choice = BridgeChoice.of_numbers(settings.chosen[: len(CHOSEN)], {})
-        smoothing = choice.clusters._replace(n_clusters=n_clusters or choice.clusters.n_clusters)
-        choice = choice._replace(clusters=smoothing)
-    of_user = find_clusters(
+    selection = _select(train, settings, has_gaps, seed, progress)
+    of_user = _find_clusters(train, selection, settings.min_cluster_users, seed, progress)
+    if has_gaps:
+        return _fit_checkins(train, of_user, selection, facts, seed, progress)
+    memory, gain = settings.memory, None
+    if memory == "auto":
+        score, random = partial(_score, selection=selection, seed=seed), numpy_stream(seed, Stage.MEMORY)
+        memory, gain = choose_memory(train, of_user, score, MOST_REMEMBERED, random, progress)
+    why = {} if gain is None else {"memory_gain": gain}
+    if memory == "none":
+        return chains_and_clusters(train, of_user, selection, why, progress=progress)[0]
+    why["chosen"] = selection.numbers
+    return fit_people(
+        train, of_user, selection, anchors=memory == "anchors", seed=seed, selected=why, progress=progress
+    )
+
+
+def _select(train: TraceSet, settings: BridgeSettings, has_gaps: bool, seed: int, progress: bool) -> Selection:
+    """The smoothing and the number of clusters: by held-out likelihood, or as the settings say."""
+    n_clusters = settings.n_clusters
+    if settings.chosen is not None:
+        given = Selection.of(settings.chosen)
+        clusters = given.clusters._replace(n_clusters=n_clusters or given.clusters.n_clusters)
+        return given._replace(clusters=clusters)
+    found = select(
+        train,
+        space_of(train.places),
+        min_users=settings.min_cluster_users,
+        n_clusters=n_clusters,
+        random=numpy_stream(seed, Stage.TUNING),
+        of_moves=not has_gaps,
+        progress=progress,
+    )
+    if not has_gaps:
+        return found
+    random = numpy_stream(seed, Stage.TUNING, 1)
+    first = VisitCounts.of(first_visits(some_users(train, random)))
+    return found._replace(first_visits=choose_population(first, train.time_grid, random))
+
+
+def _find_clusters(
+    train: TraceSet, selection: Selection, min_users: int, seed: int, progress: bool
+) -> Int[np.ndarray, " user"]:
+    visits, space, grid = train.blocks.map(VisitCounts.of), space_of(train.places), train.time_grid
+    return find_clusters(
         visits,
         lambda users: VisitCounts.of(train.select_users(users)),
-        ClusterSmoother(population(visits, choice.population, grid), space, choice.clusters, grid),
-        space,
-        choice.clusters,
+        ClusterSmoother(population(visits, selection.population, grid), space, selection.clusters, grid),
         n_users=train.n_users,
         min_users=min_users,
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    if has_gaps:
-        # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
-        first = train.blocks.map(first_visits).map(VisitCounts.of)
-        if settings.chosen is None:
-            random = numpy_stream(seed, Stage.TUNING, 1)
-            some = train.select_users(np.sort(random.permutation(train.n_users)[:MOST_USERS]))
-            of_first, n_paces = choose_population(VisitCounts.of(first_visits(some)), grid, random), None
-        else:
-            *numbers, n_paces = settings.chosen[len(CHOSEN) :]
-            of_first, n_paces = with_numbers(POPULATION_START, numbers), int(n_paces)
-        smoother = ClusterSmoother(population(first, of_first, grid), space, choice.clusters, grid)
-        clusters = clusters_of_users(first, smoother, of_user)
-        model = fit_checkins(train, clusters, n_paces=n_paces, seed=seed, progress=progress)
-        model = replace(model, chosen=jnp.asarray([*choice.numbers, *of_first], jnp.float32))
-        return model if facts is None else replace(model, facts=jnp.asarray(facts, jnp.float32))
-    memory, gain = settings.memory, None
-    if memory == "auto":
-        score = partial(_score, choice=choice, seed=seed)
-        memory, gain = choose_memory(train, of_user, score, numpy_stream(seed, Stage.MEMORY), progress)
-    if memory == "none":
-        model = fit_to_clusters(train, of_user, choice, progress)
-    else:
-        anchors = memory == "anchors"
-        model = fit_people(train, of_user, choice, anchors=anchors, seed=seed, progress=progress)
-        model = replace(model, chosen=jnp.asarray(choice.numbers, jnp.float32))
-    return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
+
+
+def _fit_checkins(
+    train: TraceSet,
+    of_user: Int[np.ndarray, " user"],
+    selection: Selection,
+    facts: Sparsity | None,
+    seed: int,
+    progress: bool,
+) -> CheckinBridge:
+    # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
+    visits, space = train.blocks.map(first_visits).map(VisitCounts.of), space_of(train.places)
+    smoothing = selection.first_visits or selection.population, selection.clusters
+    clusters = population_and_clusters(visits, of_user, *smoothing, space, train.time_grid)[1]
+    why = {"chosen": selection.numbers} | ({} if facts is None else {"facts": np.array(facts)})
+    return fit_checkins(train, clusters, n_paces=selection.n_paces, seed=seed, selected=why, progress=progress)
 
 
 def _score(
@@ -180,16 +198,15 @@ def _score(
     of_learned: Int[np.ndarray, " user"],
     held_out: Traces,
     *,
-    choice: BridgeChoice,
+    selection: Selection,
     seed: int,
 ) -> Float[np.ndarray, " held_out"]:
     """Log-likelihood of each held-out user under a model that is quickly fitted to other users."""
-    if memory != "none":
-        anchors = memory == "anchors"
-        people = fit_people(learned, of_learned, choice, anchors=anchors, seed=seed, effort=QUICK)
-        return people_held_out(people, *table_of(held_out))
-    chain, clusters = _chains_and_clusters(learned, of_learned, choice, most_last_scalings=QUICK_SCALINGS)
-    return chain_log_likelihood(chain, clusters, held_out)
+    if memory == "none":
+        chain, clusters = chains_and_clusters(learned, of_learned, selection, most_last_scalings=QUICK_SCALINGS)
+        return chain_held_out(chain, clusters, held_out)
+    people = fit_people(learned, of_learned, selection, anchors=memory == "anchors", seed=seed, effort=QUICK)
+    return people_held_out(people, *table_of(held_out))
 
 
 def _require_users(train: TraceSet, min_cluster_users: int) -> None:
@@ -203,30 +220,27 @@ def _require_users(train: TraceSet, min_cluster_users: int) -> None:
         raise InputError("fit", [Problem(expected, str(n_users), way_out=way_out)])
 
 
-def fit_to_clusters(
-    train: TraceSet, of_user: Int[np.ndarray, " user"], choice: BridgeChoice, progress: bool = False
-) -> ClusterBridge:
-    """Fit the Markov chains of the given clusters, numbered 0, 1, ... without gaps."""
-    return _chains_and_clusters(train, of_user, choice, progress)[0]
-
-
-def _chains_and_clusters(
+def chains_and_clusters(
     train: TraceSet,
     of_user: Int[np.ndarray, " user"],
-    choice: BridgeChoice,
-    progress: bool = False,
+    selection: Selection,
+    selected: Mapping[str, np.ndarray] | None = None,
+    *,
     most_last_scalings: int | None = None,
+    progress: bool = False,
 ) -> tuple[ClusterBridge, Clusters]:
-    """The chains and the smoothed clusters; `most_last_scalings` as in `fit_chains`."""
+    """Markov chains of given clusters, numbered 0, 1, ... without gaps; and the smoothed clusters.
+
+    `selected`: arrays of the model that say why it was selected. `most_last_scalings`: as in `fit_chains`.
+    """
     grid, space, visits = train.time_grid, space_of(train.places), train.blocks.map(VisitCounts.of)
-    shares = population(visits, choice.population, grid)
-    clusters = clusters_of_users(visits, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
-    movement = Movement.of(MoveCounts.of(train.blocks.map(Transitions.of), shares, space, grid), choice.moves)
+    shares, clusters = population_and_clusters(visits, of_user, selection.population, selection.clusters, space, grid)
+    movement = Movement.of(MoveCounts.of(train.blocks.map(Transitions.of), shares, space, grid), selection.moves)
     slots = grid.one_period().slot_of_instant
     given = (clusters.visits, clusters.share, movement, slots)
     chains = fit_chains(*given, most_last_scalings=most_last_scalings, progress=progress)
     present = np.bincount(of_user[train.has_events], minlength=len(clusters.share))
-    return ClusterBridge.of(clusters, present, chains, movement.counts, slots, choice), clusters
+    return ClusterBridge.of(clusters, present, chains, movement.counts, slots, selection, selected or {}), clusters
 
 
 def claims(model: Model, settings: BridgeSettings) -> Claims:
@@ -237,16 +251,11 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
         "law of traces, and the privacy test compares users. So the test passes every trace once its cluster has k "
         "users, and it says nothing about what the cluster as a whole gives away"
     )
-    held_out, found = "by the likelihood of held-out users", settings_found(model)
-    in_words = {"memory": found.get("memory", "that of people who check in"), "gaps": found["gaps"]}
+    held_out = "by the likelihood of held-out users"
+    in_words = {"memory": "that of people who check in", **model.kind_found}
     in_words["chosen"] = "as another fit chose" if settings.chosen else held_out
     in_words |= {} if settings.n_clusters else {"n_clusters": f"chosen {held_out}"}
-    rules = RULES
-    if isinstance(model, RememberingBridge):
-        rules += PEOPLE_RULES
-    elif isinstance(model, CheckinBridge):
-        rules += CHECKIN_RULES
-    return Claims(not_protected=(cluster, NO_RULE), rules=rules, settings=in_words)
+    return Claims(not_protected=(cluster, NO_RULE), rules=model.rules, settings=in_words)
 
 
 def settings_found(model: Model) -> dict[str, Any]:
@@ -255,14 +264,8 @@ def settings_found(model: Model) -> dict[str, Any]:
     The choices are at most twenty numbers. Most of them come from coarse grids, and they hardly depend on a single
     user.
     """
-    chosen = () if model.chosen is None else tuple(np.asarray(model.chosen).tolist())
-    if isinstance(model, CheckinBridge):
-        n_paces = model.pace_share.shape[1]
-        return {"gaps": "as-observed", "chosen": (*chosen, n_paces) if chosen else None}
-    memory = "none"
-    if isinstance(model, RememberingBridge):
-        memory = "places" if model.home is None else "anchors"
-    return {"memory": memory, "gaps": "none", "chosen": chosen or None}
+    selection = None if model.chosen is None else Selection.of_numbers(np.asarray(model.chosen), n_paces=model.n_paces)
+    return {**model.kind_found, "chosen": selection and selection.by_name()}
 
 
 OTHER_MODELS = (RememberingBridge, CheckinBridge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -9,24 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.chains import TOLERANCE, Chains
 from ppmtf_jax.bridge.clusters import Clusters, cluster_sentences
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
-from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
-from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
-from ppmtf_jax.bridge.tuning import BridgeChoice
-from ppmtf_jax.bridge.visits import PopulationSmoothing
+from ppmtf_jax.bridge.contributions import RULES
+from ppmtf_jax.bridge.moves import MoveCounts
+from ppmtf_jax.bridge.selection import MEMORIES, Selection, memory_sentence
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row, longest_row
 
-CHOSEN = tuple(
-    f"{part} {name}".replace("_", " ")
-    for part, kind in (("population", PopulationSmoothing), ("moves", MoveSmoothing), ("clusters", ClusterSmoothing))
-    for name in kind._fields
-)
-"""Names of the entries of `ClusterBridge.chosen`."""
+STEPS_AT_A_TIME = 4096
+# In single precision, a probability of staying may be rounded to 1.
+ROUNDING = 1e-6
 
 
 def _weights(*shape: str) -> StoredArray:
@@ -43,6 +41,9 @@ class ClusterBridge(ScoredTraceModel):
     """
 
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
+    rules: ClassVar[tuple[str, ...]] = RULES
+    kind_found: ClassVar[dict[str, str]] = {"memory": "none", "gaps": "none"}
+    n_paces: ClassVar[None] = None
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
     # Number of users with events in each cluster.
@@ -67,13 +68,13 @@ class ClusterBridge(ScoredTraceModel):
     leaving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
     arriving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
     between: Float[Array, "cell cell"] = stored(lambda n: _weights("cells", "cells"))
-    # The chosen settings, see `CHOSEN`.
-    chosen: Float[Array, " setting"] = stored(lambda n: StoredArray((len(CHOSEN),)))
-    # `tried`, `gain`: see `bridge.tuning.BridgeChoice`.
+    # The selected settings, see `bridge.selection.Selection.numbers`.
+    chosen: Float[Array, " setting"] = stored(lambda n: StoredArray((len(Selection().numbers),)))
+    # `tried`, `gain`: the gains of `Selection`.
     tried: Int[Array, " number"] = stored(lambda n: StoredArray(("numbers",), "int", 1))
     gain: Float[Array, " number"] = stored(lambda n: StoredArray(("numbers",)))
     marginal_error: Float[Array, ""] = stored(lambda n: StoredArray((), low=0))
-    # For each of `bridge.people.choice.MEMORIES`: gain in log-probability (nats) of an event of a held-out training
+    # For each of `bridge.selection.MEMORIES`: gain in log-probability (nats) of an event of a held-out training
     # user over people who remember nothing; None if nothing was compared.
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
@@ -88,9 +89,10 @@ class ClusterBridge(ScoredTraceModel):
         chains: Chains,
         counts: MoveCounts,
         slots: Int[np.ndarray, " instant"],
-        choice: BridgeChoice,
+        selection: Selection,
+        selected: Mapping[str, np.ndarray],
     ) -> ClusterBridge:
-        """Assemble the model; `slots` are those of one period."""
+        """Assemble the model; `slots` are those of one period, `selected` has further arrays."""
         pairs = [tuple(pair) for pair in chains.slots.tolist()]
         before = np.concatenate([slots[:1], slots[:-1]])
         # No step leads to the first instant, so its pair is never used.
@@ -108,10 +110,11 @@ class ClusterBridge(ScoredTraceModel):
             "next_place": np.append(counts.seen.next_place, n_places).astype(np.int32),
             "seen": np.pad(chains.seen, [(0, 0), (0, 1)]),
             "pull": chains.scaling,
-            "tried": np.array(list(choice.gains), np.int32),
-            "gain": np.array(list(choice.gains.values()), np.float32),
+            "tried": np.array(list(selection.gains), np.int32),
+            "gain": np.array(list(selection.gains.values()), np.float32),
             "marginal_error": np.array(chains.marginal_error, np.float32),
-            "chosen": np.array(choice.numbers, np.float32),
+            "chosen": selection.numbers.astype(np.float32),
+            **selected,
         }
         same = {name: getattr(chains, name) for name in ("stay", "log_total", "leaving", "arriving", "between")}
         return cls.from_arrays(arrays | same)
@@ -199,7 +202,7 @@ class ClusterBridge(ScoredTraceModel):
         lines = cluster_sentences(np.asarray(self.n_present))
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)
         if len(tried):
-            chosen = int(np.asarray(self.chosen)[CHOSEN.index("clusters n clusters")])
+            chosen = Selection.of_numbers(np.asarray(self.chosen)).clusters.n_clusters
             ratio = np.exp(gain[tried == chosen][0])
             lines.append(
                 f"The number of clusters was tested on held-out training users: their visits were {ratio:.1f} times as "
@@ -213,3 +216,39 @@ class ClusterBridge(ScoredTraceModel):
                 "synthesized at other places than they should be"
             )
         return lines
+
+
+def held_out(chain: ClusterBridge, clusters: Clusters, traces: Traces) -> Float[np.ndarray, " user"]:
+    """Log-likelihood of each user's events under the mixture of clusters.
+
+    The probability of the first event of a trace is the share of its place in the cluster's visits in its slot. After a
+    gap, a person is still at the place before the gap with the probability of staying there at each instant of the gap.
+    Otherwise, the probability of her place is again this share.
+    """
+    slot, place, phase = traces.slot, traces.place, traces.instant % traces.time_grid.period
+    is_step, is_first = traces.is_step(), np.zeros(traces.n_events, bool)
+    is_first[traces.periods().first] = True
+    first_user = np.unique(clusters.of_user, return_index=True)[1]
+    cache, score = chain.user_cache(jnp.asarray(first_user)), jax.jit(chain.log_moves)
+
+    def log_moves(*columns: Int[np.ndarray, " step"]) -> Float[np.ndarray, "step cluster"]:
+        """Log-probabilities of steps, by phase, place and next place."""
+        found = np.empty((len(columns[0]), len(first_user)))
+        for begin in range(0, len(found), STEPS_AT_A_TIME):
+            rows = slice(begin, begin + STEPS_AT_A_TIME)
+            padded = (jnp.asarray(np.resize(column[rows], STEPS_AT_A_TIME)) for column in columns)
+            found[rows] = np.asarray(score(cache, *padded))[: len(found[rows])]
+        return found
+
+    log = np.log(clusters.visits[:, slot, place]).T
+    step, gap = np.flatnonzero(is_step), np.flatnonzero(~is_step & ~is_first)
+    log[step] = log_moves(phase[step], place[step - 1], place[step])
+    last, length = place[gap - 1], phase[gap] - phase[gap - 1]
+    log_stay = np.zeros((len(gap), len(first_user)))
+    for before in range(length.max(initial=0)):
+        rows = np.flatnonzero(before < length)
+        log_stay[rows] += log_moves(phase[gap[rows]] - before, last[rows], last[rows])
+    stays = np.minimum(np.exp(log_stay), 1 - ROUNDING)
+    log[gap] = np.log(np.where((last == place[gap])[:, None], stays, 0) + (1 - stays) * np.exp(log[gap]))
+    of_user = np.stack([np.bincount(traces.user, column, traces.n_users) for column in log.T], axis=1)
+    return np.asarray(logsumexp(of_user + np.log(clusters.share), axis=1))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge import tuning
+from ppmtf_jax.bridge import selection
 from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
@@ -49,10 +49,10 @@ def people(n_users: int = N_USERS, seed: int = 0) -> Traces:
 
 def try_few_settings(patch: pytest.MonkeyPatch) -> None:
     """Fits of the bridge choose among few settings: for tests of what is fitted, and not of what is chosen."""
-    patch.setattr(tuning, "POPULATION_GRID", PopulationSmoothing((1.0,), (2,), (0.0, 1.0), (1.0, 3.0), (0.3,)))
-    patch.setattr(tuning, "MOVE_GRID", MoveSmoothing((20.0, 50.0), (200.0,), (200.0,), (0.0, 1.0)))
+    patch.setattr(selection, "POPULATION_GRID", PopulationSmoothing((1.0,), (2,), (0.0, 1.0), (1.0, 3.0), (0.3,)))
+    patch.setattr(selection, "MOVE_GRID", MoveSmoothing((20.0, 50.0), (200.0,), (200.0,), (0.0, 1.0)))
     for name, values in {"BLURS": (0.0, 0.2), "CLUSTER_MASSES": (1.0, 3.0), "BANDWIDTHS": (0.0, 1.0)}.items():
-        patch.setattr(tuning, name, values)
+        patch.setattr(selection, name, values)
 
 
 def movement_of(train: Traces, space: Space | None = None, moves: MoveSmoothing = MOVES) -> Movement:

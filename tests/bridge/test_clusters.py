@@ -10,26 +10,23 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score
 
 from ppmtf_jax.bridge import clusters as module
-from ppmtf_jax.bridge import contributions, kmeans, products, raking
-from ppmtf_jax.bridge import expectation_maximization as em
+from ppmtf_jax.bridge import contributions, fitting
 from ppmtf_jax.bridge.clusters import (
-    Clusters,
-    assign,
-    clusters_of_users,
-    counts_of_clusters,
-    fit_clusters,
-    log_likelihoods,
-)
-from ppmtf_jax.bridge.expectation_maximization import (
     PRIOR_VISITS,
     START_SPREAD,
+    Clusters,
     ClusterSmoother,
     ClusterSmoothing,
     Entries,
+    assign,
+    clusters_of_users,
+    counts_of_clusters,
     expectation_maximization,
+    fit_clusters,
+    log_likelihoods,
+    starting_clusters,
 )
-from ppmtf_jax.bridge.kmeans import starting_clusters
-from ppmtf_jax.bridge.raking import rake
+from ppmtf_jax.bridge.fitting import rake
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import VisitCounts, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -100,8 +97,8 @@ def fitted(
 ) -> Clusters:
     """Clusters of visits at places in line."""
     space, grid, rng = in_line(visits.n_places), minutes(visits.n_slots), np.random.default_rng(seed)
-    options = {"time_grid": grid, "min_users": min_users, "random": rng, "n_sweeps": n_sweeps}
-    return fit_clusters(visits, shares(visits), space, smoothing, **options)
+    options = {"min_users": min_users, "random": rng, "n_sweeps": n_sweeps}
+    return fit_clusters(visits, ClusterSmoother(shares(visits), space, smoothing, grid), **options)
 
 
 # One step against plain loops
@@ -196,9 +193,8 @@ def test_a_cell_whose_places_are_far_apart_tells_of_itself():
     """Places of one cell, 80 km from each other and from all others: no weight of the Gaussian is left."""
     far = Space(np.array([0, 0, 1], np.int32), np.array([[80, 60], [60, 0]], np.float32))
     visits, smoothing = random_visits(0, (30, 3, 3)), SMOOTHING._replace(blur_km=1.0)
-    found = fit_clusters(
-        visits, shares(visits), far, smoothing, time_grid=minutes(3), min_users=3, random=np.random.default_rng(0)
-    )
+    smoother = ClusterSmoother(shares(visits), far, smoothing, minutes(3))
+    found = fit_clusters(visits, smoother, min_users=3, random=np.random.default_rng(0))
     assert np.isfinite(found.visits).all()
     # What is told of the cell reaches its places: their shares differ between clusters that differ.
     counts = np.array([[9, 0], [0, 0], [0, 9]] * 3, np.float32)
@@ -257,9 +253,9 @@ def test_em_on_some_users_finds_the_clusters_of_all(monkeypatch):
         seen.append(some.n_users)
         return Entries(some)
 
-    monkeypatch.setattr(em, "Entries", entries)
+    monkeypatch.setattr(module, "Entries", entries)
     monkeypatch.setattr(module, "EM_USERS", 200)
-    monkeypatch.setattr(kmeans, "MAX_USERS", 100)
+    monkeypatch.setattr(module, "KMEANS_USERS", 100)
     found = fitted(visits, ClusterSmoothing(4, 0.0, 1.0, 0.0), min_users=20)
     assert (seen, len(found.of_user)) == ([200], 600)
     assert adjusted_rand_score(cluster, found.of_user) > 0.95
@@ -268,7 +264,7 @@ def test_em_on_some_users_finds_the_clusters_of_all(monkeypatch):
 @pytest.mark.parametrize(("n_regions", "index"), [(256, 1), (1, 0)], ids=["", "one region"])
 def test_kmeans_tells_apart_who_visits_when(n_regions, index, monkeypatch):
     """Two kinds of users are at the same two places, but in other halves of the slots."""
-    monkeypatch.setattr(kmeans, "N_REGIONS", n_regions)
+    monkeypatch.setattr(module, "N_REGIONS", n_regions)
     cluster = np.arange(60) % 2
     user = np.repeat(np.arange(60), 4)
     slot = np.tile(np.arange(4), 60)
@@ -390,7 +386,7 @@ def test_raked_clusters_add_up_to_the_population():
     raked = rake(theta, share, population)
     np.testing.assert_allclose(raked.sum(axis=2), 1, rtol=1e-5)
     # Single precision rounds each share by at most a part in 2**24.
-    assert off(raked) < raking.TOLERANCE + 2**-24 < 0.1 < off(theta)
+    assert off(raked) < fitting.RAKED + 2**-24 < 0.1 < off(theta)
     # Odds between clusters and places stay as they were: nothing else is changed.
     odds = np.log(raked.astype(float) / theta)
     np.testing.assert_allclose(odds - odds[:, :, :1] - odds[:1] + odds[:1, :, :1], 0, atol=1e-4)
@@ -408,8 +404,8 @@ def same(one: Clusters, other: Clusters) -> bool:
 @pytest.fixture
 def small_pieces(monkeypatch) -> VisitCounts:
     """VisitCounts that are worked on in many pieces."""
-    monkeypatch.setattr(products, "ENTRIES_AT_A_TIME", 50)
-    monkeypatch.setattr(products, "COLUMNS_AT_A_TIME", 3)
+    monkeypatch.setattr(module, "ENTRIES_AT_A_TIME", 50)
+    monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", 3)
     return planted_visits(60, 4, (3, 12))[0]
 
 
@@ -417,7 +413,7 @@ def test_clusters_do_not_depend_on_threads_and_pieces(small_pieces, monkeypatch)
     found = []
     for n_threads, n_entries in ((1, 50), (3, 50), (2, 7), (2, 10**6)):
         monkeypatch.setattr(threads, "n_threads", lambda n_threads=n_threads: n_threads)
-        monkeypatch.setattr(products, "ENTRIES_AT_A_TIME", n_entries)
+        monkeypatch.setattr(module, "ENTRIES_AT_A_TIME", n_entries)
         found.append(fitted(small_pieces))
     assert all(same(found[0], other) for other in found[1:])
     assert not same(found[0], fitted(small_pieces, seed=1)), "the generator makes no difference"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge.tuning import random_folds
+from ppmtf_jax.bridge.selection import random_folds
 from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces

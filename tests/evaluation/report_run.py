@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge import tuning
+from ppmtf_jax.bridge import selection
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.jobs.config import JobConfig
@@ -50,7 +50,7 @@ def run_small_job(folder: Path, **tables: Any) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "save_pictures", no_pictures)
         # A report does not depend on how well the smoothing is chosen, which took a third of the time of the job.
-        patch.setattr(tuning, "N_FOLDS", 2)
-        patch.setattr(tuning, "N_SWEEPS", 2)
+        patch.setattr(selection, "N_FOLDS", 2)
+        patch.setattr(selection, "N_SWEEPS", 2)
         run(config)
     return folder / "job"

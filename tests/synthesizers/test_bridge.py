@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.bridge import chains, tuning
+from ppmtf_jax.bridge import chains, selection
 from ppmtf_jax.bridge.checkins import calibration, when
 from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.bridge.people.calibration import QUICK
+from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import open_traces, save_in_parts
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -228,16 +229,16 @@ def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch
     days = TimeGrid("2024-01-01T00:00:00", 21600, np.arange(24) % 4, period=4)
     train = traces_of(np.tile(wandering(5), 2), np.tile(np.arange(24) % 3 > 0, (30, 1)), place_table(7), days)
     # Nothing in a model of check-ins uses the smoothing of moves, so nobody searches for it.
-    monkeypatch.setattr(tuning, "choose_moves", None)
+    monkeypatch.setattr(selection, "choose_moves", None)
     first = fit(train, "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
-    for name in ("choose", "choose_population"):
+    for name in ("select", "choose_population"):
         monkeypatch.setattr(bridge, name, None)
     monkeypatch.setattr(when, "_choose_number", None)
     again = fit(train, "bridge", first.settings_found(), seed=0)
     assert again.settings_found() == first.settings_found()
     for name, array in first.trace_model.to_arrays().items():
         np.testing.assert_allclose(again.trace_model.to_arrays()[name], array, atol=1e-2, err_msg=name)
-    wrong = {**first.settings_found(), "chosen": (1.0,)}
+    wrong = {**first.settings_found(), "chosen": {"moves": {}}}
     with pytest.raises(InputError, match="as another model of the bridge found them"):
         fit(train, "bridge", wrong, seed=0)
 
@@ -292,11 +293,11 @@ def test_a_fit_does_not_depend_on_blocks_and_parts(settings, tmp_path, monkeypat
 
 def test_a_fit_to_others_can_make_the_same_choice(model, monkeypatch):
     """The settings that a fit found give a model of the same kind, with as many clusters, and nothing is compared."""
-    chosen = tuple(np.asarray(model.trace_model.chosen).tolist())
+    chosen = Selection.of_numbers(np.asarray(model.trace_model.chosen)).by_name()
     assert model.settings_found() == model.settings | {"memory": "none", "gaps": "none", "chosen": chosen}
     monkeypatch.setattr(bridge, "fit_people", partial(bridge.fit_people, effort=QUICK))
     places = fit(people(), "bridge", memory="places", n_clusters=2, seed=0)
-    monkeypatch.setattr(bridge, "choose", None)
+    monkeypatch.setattr(bridge, "select", None)
     again = fit(people(), "bridge", places.settings_found(), seed=1)
     assert isinstance(again.trace_model, type(places.trace_model))
     assert again.settings_found() == places.settings_found()

@@ -17,11 +17,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from scipy.special import logit
 
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES, bins_of_instants
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.sampling import sample_places
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
+from ppmtf_jax.bridge.fitting import MOST_LOG
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar

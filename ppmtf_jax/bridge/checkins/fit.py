@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -63,7 +65,13 @@ def first_visits(traces: Traces) -> Traces:
 
 
 def fit_checkins(
-    train: TraceSet, clusters: Clusters, *, n_paces: int | None = None, seed: int, progress: bool = False
+    train: TraceSet,
+    clusters: Clusters,
+    *,
+    n_paces: int | None = None,
+    seed: int,
+    selected: Mapping[str, np.ndarray] | None = None,
+    progress: bool = False,
 ) -> CheckinBridge:
     """Learn when people check in, whether they return, and which new places they go to; then calibrate.
 
@@ -77,6 +85,8 @@ def fit_checkins(
         Number of classes of pace; by default it is chosen by the likelihood of held-out users.
     seed : int
         Seed of the streams of `Stage.FIT`, which draw users if there are many, and the simulated people.
+    selected : arrays by name, optional
+        Arrays of the model that say why it was selected.
     progress : bool
         Whether to show the progress of the simulations.
 
@@ -117,6 +127,7 @@ def fit_checkins(
         **new._asdict(),
         "visits": visits,
         "first_rate": first_rates(windows, weight, cluster, visits, numpy_stream(seed, Stage.FIT, 3)),
+        **(selected or {}),
     }
     whole = {
         "cluster": clusters.of_user,

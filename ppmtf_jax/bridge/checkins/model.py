@@ -13,6 +13,7 @@ from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
 from ppmtf_jax.bridge.clusters import cluster_sentences
+from ppmtf_jax.bridge.contributions import CHECKIN_RULES, RULES
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
 
@@ -27,6 +28,8 @@ class CheckinBridge(CheckinLaw):
     """Traces of people who check in now and then; see `CheckinLaw` for the arrays."""
 
     padded: ClassVar[tuple[str, ...]] = ("clusters",)
+    rules: ClassVar[tuple[str, ...]] = (*RULES, *CHECKIN_RULES)
+    kind_found: ClassVar[dict[str, str]] = {"gaps": "as-observed"}
 
     @classmethod
     def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:
@@ -50,6 +53,11 @@ class CheckinBridge(CheckinLaw):
         if arrays["log_odds"].shape[1] != min(n_instants, week):
             raise ValueError("log_odds of other times than those of a week")
         return super().from_arrays(arrays)
+
+    @property
+    def n_paces(self) -> int:
+        """Number of classes of pace."""
+        return self.pace_share.shape[1]
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         return sample_window(self, key, self.cluster[user], n_instants)

@@ -15,10 +15,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.history import History, Visited
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES
-from ppmtf_jax.bridge.checkins.maximization import maximize, padded, padding
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
-from ppmtf_jax.bridge.tuning import N_FOLDS, random_folds
+from ppmtf_jax.bridge.fitting import maximize, padded, padding
+from ppmtf_jax.bridge.selection import N_FOLDS, random_folds
 from ppmtf_jax.data.runs import joined_ranges
 
 N_RANGES = 3
@@ -180,7 +180,7 @@ class _Arrivals(NamedTuple):
         )
 
     def padded(self) -> _Arrivals:
-        """Append windows of weight 0; see `maximization.padding`."""
+        """Append windows of weight 0; see `fitting.padding`."""
         n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.share))
         of_event = {"gap": 0, "window": len(self.weight), "part": 0, "last_row": len(self.share)}
         found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}

@@ -24,10 +24,10 @@ from ppmtf_jax.bridge.checkins.law import (
     N_DISTANCE_CLASSES,
     N_GAP_CLASSES,
 )
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, maximize, padded, padding
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.when import Paces
 from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
+from ppmtf_jax.bridge.fitting import MOST_LOG, maximize, padded, padding
 
 # Number of pseudo-returns of each place, which count both as observed and as expected.
 RATE_MASS = 5.0
@@ -165,7 +165,7 @@ class _Events(NamedTuple):
         )
 
     def padded(self) -> _Events:
-        """Append windows of weight 0, in which people are at new places; see `maximization.padding`."""
+        """Append windows of weight 0, in which people are at new places; see `fitting.padding`."""
         n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.rate))
         of_event = {"gap": 0, "n_visited": 1, "may_be_new": 1, "is_new": True, "part": 0, "next_row": 0}
         of_event |= {"last_row": len(self.rate), "window": len(self.weight)}

@@ -25,11 +25,11 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
 from ppmtf_jax.bridge.checkins.law import HOURS_A_DAY, N_HABITS, N_SINCE
-from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, lowest
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.time_cells import DAYS_A_WEEK, N_CODES, TimeCells, hour_of_week
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, bounded_columns, sums, used_share
-from ppmtf_jax.bridge.tuning import HELD_OUT_OF, random_folds
+from ppmtf_jax.bridge.fitting import MOST_LOG, lowest
+from ppmtf_jax.bridge.selection import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.runtime.devices import of_first_process
 

@@ -14,14 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.clusters import clusters_of_users
+from ppmtf_jax.bridge.clusters import ClusterSmoother, clusters_of_users, indicator
 from ppmtf_jax.bridge.contributions import STEP_USERS, used_share
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.gravity import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
-from ppmtf_jax.bridge.products import indicator
+from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import VisitCounts
 from ppmtf_jax.data.blocks import Blocks, each_of_users
 from ppmtf_jax.data.runs import rank_in_run
@@ -89,7 +87,7 @@ def anchor_distribution(
     of_user: Int[np.ndarray, " user"],
     visited: Float[np.ndarray, " place"],
     space: Space,
-    choice: BridgeChoice,
+    selection: Selection,
 ) -> Float[np.ndarray, "cluster place"]:
     """Distribution of each cluster's homes, or of its second places; every probability is positive.
 
@@ -101,11 +99,11 @@ def anchor_distribution(
         return VisitCounts(who, np.zeros_like(who), own[who], np.ones(len(who), np.float32), len(own), 1, len(visited))
 
     users = np.bincount(place[place != NOWHERE], minlength=len(visited))
-    known = users * used_share(users, choice.population.least_users)
+    known = users * used_share(users, selection.population.least_users)
     shares = known + max(users.sum() - known.sum(), 1) * visited
     anchors = each_of_users(place).map(visits)
     instant = TimeGrid.each_instant("2000-01-01", 1, 1)
-    smoother = ClusterSmoother(shares[None] / shares.sum(), space, choice.clusters, instant)
+    smoother = ClusterSmoother(shares[None] / shares.sum(), space, selection.clusters, instant)
     return clusters_of_users(anchors, smoother, of_user).visits[:, 0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -9,8 +10,7 @@ from operator import itemgetter
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.clusters import clusters_of_users
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
+from ppmtf_jax.bridge.clusters import population_and_clusters
 from ppmtf_jax.bridge.gravity import QUANTILES, covered_distances, distance_bins
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.anchors import Anchors, anchor_distribution, pair_anchors
@@ -28,9 +28,9 @@ from ppmtf_jax.bridge.people.layers import Layers, fit_layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.returns import fit_returns, lift_of, share_of_returns
 from ppmtf_jax.bridge.people.stays import fit_stays
+from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.traces import Traces, TraceSet
@@ -42,17 +42,19 @@ from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 def fit_people(
     train: TraceSet,
     of_user: Int[np.ndarray, " user"],
-    choice: BridgeChoice,
+    selection: Selection,
     *,
     anchors: bool,
     seed: int,
+    selected: Mapping[str, np.ndarray] | None = None,
     effort: Effort = THOROUGH,
     progress: bool = False,
 ) -> RememberingBridge:
     """Fit the remembering bridge; see `law` for its law.
 
-    `of_user`: clusters of all users, numbered 0, 1, ... without gaps. `choice`: smoothing that was chosen for the
-    cluster bridge. `anchors`: whether people have a home and a second place; without anchors, all places are alike.
+    `of_user`: clusters of all users, numbered 0, 1, ... without gaps. `selection`: smoothing that was selected
+    for the cluster bridge. `anchors`: whether people have a home and a second place; without anchors, all places are
+    alike. `selected`: arrays of the model that say why it was selected.
 
     If the training grid is longer than one period, the first two periods of a synthetic trace are calibrated, and later
     periods are like the second one. Otherwise all periods are like the first one.
@@ -62,12 +64,13 @@ def fit_people(
     own = Anchors.of_all(visits) if anchors else Anchors.none(train.n_users)
     layers = fit_layers(train, own, of_user) if anchors else Layers.always_elsewhere(n_clusters, grid.period)
     elsewhere = visits.map(_visits_elsewhere, *own)
-    shares = population(elsewhere, choice.population, grid)
-    clusters = clusters_of_users(elsewhere, ClusterSmoother(shares, space, choice.clusters, grid), of_user)
+    shares, clusters = population_and_clusters(
+        elsewhere, of_user, selection.population, selection.clusters, space, grid
+    )
     steps = train.blocks.map(_steps_elsewhere, *own)
-    movement = Movement.of(MoveCounts.of(steps, shares, space, grid), choice.moves)
+    movement = Movement.of(MoveCounts.of(steps, shares, space, grid), selection.moves)
     windows = train.blocks.map(partial(_windows, n_periods), *own)
-    stays = fit_stays(windows, grid, of_user, choice)
+    stays = fit_stays(windows, grid, of_user, selection.moves)
     returns = fit_returns(train, n_periods, own, movement, numpy_stream(seed, Stage.FIT, 1))
     slots, times = grid.slot_of_instant[: grid.period], (n_periods * grid.period, n_clusters, train.n_places)
     arrays = {
@@ -89,10 +92,11 @@ def fit_people(
         "pull": np.ones(times, np.float32),
         **_kernel_arrays(movement),
         **{name: np.array(value) for name, value in returns._asdict().items()},
+        **(selected or {}),
     }
     if anchors:
-        visited = population(visits, choice.population, grid).mean(axis=0)
-        arrays |= _anchor_arrays(own, of_user, visited, space, choice)
+        visited = population(visits, selection.population, grid).mean(axis=0)
+        arrays |= _anchor_arrays(own, of_user, visited, space, selection)
     law = RememberingBridge.from_arrays({name: narrow(values) for name, values in arrays.items()})
     rounded = law.rounded()
     n_rounded = len(rounded.n_present)
@@ -139,10 +143,10 @@ def _anchor_arrays(
     of_user: Int[np.ndarray, " user"],
     visited: Float[np.ndarray, " place"],
     space: Space,
-    choice: BridgeChoice,
+    selection: Selection,
 ) -> dict[str, np.ndarray]:
     """Arrays of homes and second places."""
-    home, second = (anchor_distribution(place, of_user, visited, space, choice) for place in own)
+    home, second = (anchor_distribution(place, of_user, visited, space, selection) for place in own)
     pairs = pair_anchors(own, of_user, home, second, space)
     pulls = {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull, "anchor_between": pairs.between}
     return {"home": home, "second": second, **pulls}

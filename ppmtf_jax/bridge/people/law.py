@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.bridge.people.choice import MEMORIES
+from ppmtf_jax.bridge.selection import MEMORIES
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.persons import PersonModel
 

@@ -23,10 +23,10 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
+from ppmtf_jax.bridge.clusters import indicator
 from ppmtf_jax.bridge.moves import find_pairs
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw, StepFormulas
 from ppmtf_jax.bridge.people.trails import Persons, Steps, number_of_places
-from ppmtf_jax.bridge.products import indicator
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar

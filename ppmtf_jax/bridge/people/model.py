@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.clusters import cluster_sentences
-from ppmtf_jax.bridge.people.choice import Memory, memory_sentence
+from ppmtf_jax.bridge.contributions import PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.likelihood import log_own_cluster, log_traces
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
+from ppmtf_jax.bridge.selection import Memory, memory_sentence
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sparse_rows import longest_row
@@ -29,6 +30,8 @@ class RememberingBridge(PersonLaw):
 
     goes_on: ClassVar[bool] = True
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
+    rules: ClassVar[tuple[str, ...]] = (*RULES, *PEOPLE_RULES)
+    n_paces: ClassVar[None] = None
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> RememberingBridge:
@@ -59,6 +62,16 @@ class RememberingBridge(PersonLaw):
         longest = longest_row(start, len(next_place))
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
+    @property
+    def memory(self) -> Memory:
+        """What people remember."""
+        return "places" if self.home is None else "anchors"
+
+    @property
+    def kind_found(self) -> dict[str, str]:
+        """The settings of the bridge that lead to this kind of model."""
+        return {"memory": self.memory, "gaps": "none"}
+
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         return self.sample_person(key, begin(self, key, self.cluster[user]), n_instants)
 
@@ -86,9 +99,8 @@ class RememberingBridge(PersonLaw):
         return log_own_cluster(self, places, own_class, progress=progress)
 
     def summary(self) -> list[str]:
-        memory: Memory = "places" if self.home is None else "anchors"
         lines = cluster_sentences(np.asarray(self.n_present))
-        lines.append(memory_sentence(memory, self.memory_gain))
+        lines.append(memory_sentence(self.memory, self.memory_gain))
         if self.home is not None:
             share = 100 * float(np.average(np.asarray(self.second_share), weights=np.maximum(self.n_present, 1)))
             lines.append(f"{share:.0f} % of the people have a second place")

@@ -16,10 +16,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches, used_share
-from ppmtf_jax.bridge.moves import StayCounts, stay_rates
+from ppmtf_jax.bridge.moves import MoveSmoothing, StayCounts, stay_rates
 from ppmtf_jax.bridge.people.law import DWELL_FROM
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import slot_kernel
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import rank_in_run
@@ -65,7 +64,7 @@ def fit_stays(
     windows: Blocks[tuple[Traces, Bool[np.ndarray, " event"]]],
     time_grid: TimeGrid,
     of_user: Int[np.ndarray, " user"],
-    choice: BridgeChoice,
+    smoothing: MoveSmoothing,
 ) -> StayLaw:
     """Learn from the steps between two events elsewhere; `windows` also say which events are elsewhere.
 
@@ -75,7 +74,7 @@ def fit_stays(
     """
     elsewhere = windows.map(lambda both: _Elsewhere.of(*both))
     counts = StayCounts.of(elsewhere.map(lambda own: own.steps), STEP_USERS, stretches(time_grid))
-    rates = stay_rates(counts, choice.moves.stay_mass, slot_kernel(time_grid, choice.moves.slot_bandwidth))
+    rates = stay_rates(counts, smoothing.stay_mass, slot_kernel(time_grid, smoothing.slot_bandwidth))
     log_odds = logit(rates.at_place)
     of_class, has_steps = _classes(elsewhere.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user))
     by_dwell, by_class = _regression(elsewhere, log_odds, of_class)

@@ -9,7 +9,16 @@ from jaxtyping import Bool, Int
 
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.trace_models.base import ABSENT
+
+
+def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.ndarray, " trace"]]:
+    """Places of traces cut into periods, `ABSENT` where there is no event; and the user of each trace."""
+    periods = traces.periods()
+    places = np.full((len(periods.first), traces.time_grid.period), ABSENT, np.int32)
+    places[periods.piece, periods.phase] = traces.place
+    return places, traces.user[periods.first]
 
 
 def number_of_places(places: Int[np.ndarray, "trace instant"]) -> Int[np.ndarray, " trace"]:

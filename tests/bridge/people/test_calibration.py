@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from ppmtf_jax.bridge.clusters import clusters_of_users
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
+from ppmtf_jax.bridge.clusters import population_and_clusters
 from ppmtf_jax.bridge.people import calibration
 from ppmtf_jax.bridge.people.calibration import (
     KEPT,
@@ -29,7 +28,7 @@ from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.returns import share_of_returns
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.visits import VisitCounts, population
+from ppmtf_jax.bridge.visits import VisitCounts
 from tests.bridge.people.laws import random_law
 from tests.bridge.people.towns import CHOICE, PERIOD, clusters_of, commuters, wanderers
 
@@ -67,9 +66,8 @@ def places(plain) -> np.ndarray:
 def variation(traces, places: np.ndarray) -> float:
     """Greatest total variation over instants and clusters between simulated people and where they should be."""
     visits, space = VisitCounts.of(traces), space_of(traces.places)
-    shares = population(visits, CHOICE.population, traces.time_grid)
-    smoother = ClusterSmoother(shares, space, CHOICE.clusters, traces.time_grid)
-    wanted = clusters_of_users(visits, smoother, clusters_of(traces)).visits
+    smoothing = CHOICE.population, CHOICE.clusters
+    wanted = population_and_clusters(visits, clusters_of(traces), *smoothing, space, traces.time_grid)[1].visits
     found = [
         [np.bincount(column, minlength=traces.n_places) / N_SIMULATED for column in part.T]
         for part in np.split(places, 2)

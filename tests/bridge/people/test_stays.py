@@ -98,7 +98,7 @@ def test_a_user_with_many_steps_weighs_no_more_than_the_second(steps):
 def law_of(traces: Traces, of_user: np.ndarray, *, everywhere: bool) -> StayLaw:
     """The law if all events are elsewhere, or none."""
     windows = traces.blocks.map(lambda block: (block, np.full(block.n_events, everywhere)))
-    return fit_stays(windows, traces.time_grid, of_user, CHOICE)
+    return fit_stays(windows, traces.time_grid, of_user, CHOICE.moves)
 
 
 def test_classes_are_thirds_of_the_users_who_are_elsewhere():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
-from ppmtf_jax.bridge.tuning import BridgeChoice
+from ppmtf_jax.bridge.clusters import ClusterSmoothing
+from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from tests.bridge.examples import MOVES, POPULATION, place_table, traces_of
 
 N_PLACES, PERIOD = 10, 8
-CHOICE = BridgeChoice(POPULATION, MOVES, ClusterSmoothing(2, 0.0, 0.3, 0.5), {})
+CHOICE = Selection(POPULATION, MOVES, ClusterSmoothing(2, 0.0, 0.3, 0.5))
 
 
 def grid_of(n_periods: int) -> TimeGrid:

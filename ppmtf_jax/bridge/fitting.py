@@ -1,4 +1,4 @@
-"""Maximum of a smooth function of several arrays, by L-BFGS."""
+"""How parameters are found: the maximum of a smooth function by L-BFGS, matching of shares, and raking."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 from scipy.optimize import Bounds, minimize
 
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.threads import map_in_threads
 
 MOST_LOG = 30.0
 """Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""
+RAKED, MAX_RAKINGS = 1e-5, 100
+"""Raking ends at this total variation from the population in each slot, or after this number of rounds; most data need
+fewer than twenty."""
 
 
 def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most_steps: int) -> Any:
@@ -58,7 +63,7 @@ def lowest(
     options = {"maxiter": most_steps}
     found = minimize(descend, start, jac=True, method="L-BFGS-B", bounds=Bounds(*limits), options=options)
     if not np.isfinite(found.fun):
-        raise NumericalError("the likelihood of the check-ins is not finite")
+        raise NumericalError("the likelihood is not finite: a parameter has no bound, or the counts are damaged")
     return found.x
 
 
@@ -76,3 +81,26 @@ def padding(n: int) -> int:
 def padded(rows: np.ndarray, n: int, value: Any) -> np.ndarray:
     """The rows, and `n` more rows with this value."""
     return np.concatenate([rows, np.full((n, *rows.shape[1:]), value, rows.dtype)])
+
+
+def rake(
+    distributions: Float[np.ndarray, "cluster slot place"],
+    share: Float[np.ndarray, " cluster"],
+    population: Float[np.ndarray, "slot place"],
+) -> Float[np.ndarray, "cluster slot place"]:
+    """Scale distributions so that sum_k share_k theta_k is the population, up to a total variation of 1e-5 per slot.
+
+    Iterative proportional fitting, at most 100 rounds: scale places to the population, then clusters to sum 1.
+    """
+
+    def rake_slot(slot: int) -> Float[np.ndarray, "cluster place"]:
+        theta = distributions[:, slot].astype(np.float64)
+        for _ in range(MAX_RAKINGS):
+            mixture = share @ theta
+            if np.abs(mixture - population[slot]).sum() / 2 < RAKED:
+                break
+            theta *= population[slot] / mixture
+            theta /= theta.sum(axis=1, keepdims=True)
+        return theta.astype(np.float32)
+
+    return np.stack(list(map_in_threads(rake_slot, range(distributions.shape[1]))), axis=1)

@@ -12,19 +12,17 @@ import pytest
 from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
-from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, PEOPLE_RULES, RULES
-from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
-from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
-from ppmtf_jax.bridge.people.trails import number_of_places
-from ppmtf_jax.bridge.tuning import BridgeChoice
+from ppmtf_jax.bridge.people.law import MOST_REMEMBERED
+from ppmtf_jax.bridge.people.trails import number_of_places, table_of
+from ppmtf_jax.bridge.selection import MEMORIES, MIN_USERS, Selection, choose_memory, memory_sentence, remembered
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, parse_assignments
-from ppmtf_jax.synthesizers import bridge, bridge_choice
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, claims
-from ppmtf_jax.synthesizers.bridge_choice import LEAST_USERS, chain_log_likelihood, choose_memory, remembered, table_of
-from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
+from ppmtf_jax.synthesizers import bridge_model
+from ppmtf_jax.synthesizers.bridge import BridgeSettings, chains_and_clusters, claims
+from ppmtf_jax.synthesizers.bridge_model import ClusterBridge, held_out
 from ppmtf_jax.trace_models.base import ABSENT
 from tests.bridge.checkins.test_model import ARRAYS
 from tests.bridge.examples import GRID, MOVES, N_PLACES, PERIOD, POPULATION, people, place_table, traces_of
@@ -53,7 +51,9 @@ def gains_of(*per_user: float):
 )
 def test_the_simplest_memory_within_one_error_of_the_best_is_chosen(per_user, memory):
     train = people()
-    choice = choose_memory(train, np.zeros(train.n_users, int), gains_of(*per_user), np.random.default_rng(0))
+    choice = choose_memory(
+        train, np.zeros(train.n_users, int), gains_of(*per_user), MOST_REMEMBERED, np.random.default_rng(0)
+    )
     assert choice.memory == memory
     assert choice.gain[0] == 0
     # 15 held-out users with a spread of half of them up, half of them down: seven up, eight down.
@@ -62,27 +62,26 @@ def test_the_simplest_memory_within_one_error_of_the_best_is_chosen(per_user, me
 
 
 def test_too_few_users_remember_nothing():
-    train = people(LEAST_USERS - 1)
-    choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, np.random.default_rng(0))
+    train = people(MIN_USERS - 1)
+    choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, MOST_REMEMBERED, np.random.default_rng(0))
     assert choice == ("none", None)
     assert memory_sentence(*choice) == "People remember nothing; nothing else was compared"
 
 
-def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember(monkeypatch):
+def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
     train = people()
-    np.testing.assert_array_equal(remembered(train).place, train.place)
-    monkeypatch.setattr(bridge_choice, "MOST_REMEMBERED", 2)
+    np.testing.assert_array_equal(remembered(train, MOST_REMEMBERED).place, train.place)
     expected = []
     for (user, trace), events in train.to_frame().groupby(["user", "trace"]):
         for n, instant in enumerate(events["instant"]):
             if events["place"].iloc[: n + 1].nunique() <= 2:
                 expected.append((user, trace, instant))
-    found = remembered(train).to_frame()
+    found = remembered(train, 2).to_frame()
     assert 0 < len(found) < train.n_events
     assert list(found[["user", "trace", "instant"]].itertuples(index=False, name=None)) == expected
 
 
-def test_a_person_with_more_places_than_can_be_remembered_does_not_decide(monkeypatch):
+def test_a_person_with_more_places_than_can_be_remembered_does_not_decide():
     """Under people who remember, her whole trace would be impossible."""
     train, longest = people(), []
 
@@ -90,8 +89,7 @@ def test_a_person_with_more_places_than_can_be_remembered_does_not_decide(monkey
         longest.append(number_of_places(table_of(held_out)[0]).max())
         return np.full(held_out.n_users, float(MEMORIES.index(memory)))
 
-    monkeypatch.setattr(bridge_choice, "MOST_REMEMBERED", 2)
-    choose_memory(train, np.zeros(train.n_users, int), score, np.random.default_rng(0))
+    choose_memory(train, np.zeros(train.n_users, int), score, 2, np.random.default_rng(0))
     assert longest == [2] * len(MEMORIES)
 
 
@@ -119,7 +117,7 @@ class Scored(NamedTuple):
 def scored() -> Scored:
     train = people()
     of_user = np.arange(train.n_users, dtype=np.int32) % 2
-    chain, clusters = bridge._chains_and_clusters(train, of_user, BridgeChoice(POPULATION, MOVES, CLUSTERS, {}))
+    chain, clusters = chains_and_clusters(train, of_user, Selection(POPULATION, MOVES, CLUSTERS))
     steps = [np.exp(log_rows(chain, jnp.asarray(user), PERIOD, N_PLACES)[1]) for user in (0, 1)]
     first = np.ones((2, 1, N_PLACES, N_PLACES))  # no step leads to the first instant
     return Scored(chain, clusters, people(8, seed=4).cut_into_periods(), np.concatenate([first, np.stack(steps)], 1))
@@ -146,13 +144,13 @@ def by_a_loop(scored: Scored, after_gap: Callable[..., float]) -> np.ndarray:
 
 @pytest.mark.parametrize("steps_at_a_time", [7, 4096])
 def test_the_score_of_a_chain_equals_a_loop(scored, monkeypatch, steps_at_a_time):
-    monkeypatch.setattr(bridge_choice, "STEPS_AT_A_TIME", steps_at_a_time)
+    monkeypatch.setattr(bridge_model, "STEPS_AT_A_TIME", steps_at_a_time)
 
     def stays_or_not(cluster: int, gap: range, last: int, place: int, share: float) -> float:
         stays = np.prod([scored.steps[cluster, phase, last, last] for phase in gap])
         return stays * (last == place) + (1 - stays) * share
 
-    found = chain_log_likelihood(*scored[:3])
+    found = held_out(*scored[:3])
     np.testing.assert_allclose(found, by_a_loop(scored, stays_or_not), rtol=1e-5)
     # The planted bug: the score of the cluster's visits alone.
     assert np.abs(found - by_a_loop(scored, lambda *given: given[-1])).max() > 0.1
@@ -177,7 +175,7 @@ def test_the_score_after_a_gap_is_between_that_of_visits_alone_and_the_exact_one
         del share
         return reduce(np.matmul, scored.steps[cluster, gap.start : gap.stop])[last, place]
 
-    found, right = chain_log_likelihood(*scored[:3]).sum(), by_a_loop(scored, exact).sum()
+    found, right = held_out(*scored[:3]).sum(), by_a_loop(scored, exact).sum()
     alone = by_a_loop(scored, lambda *given: given[-1]).sum()
     assert alone < found < right
     # These people move often, so that the way back to a place in two steps, which the score leaves out, is not rare.

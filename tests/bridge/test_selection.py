@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge import tuning
+from ppmtf_jax.bridge import selection
 from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.moves import Movement
+from ppmtf_jax.bridge.selection import Selection, choose_clusters, choose_moves, choose_population, first_within_error
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import BridgeChoice, choose_clusters, choose_moves, choose_population, first_within_error
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.synthesizers import bridge
-from ppmtf_jax.synthesizers.bridge_model import CHOSEN
 from ppmtf_jax.synthesizers.synthesis import fit
 from tests.bridge.examples import GRID, POPULATION, people
 
@@ -26,7 +25,7 @@ def few_candidates(monkeypatch) -> None:
     """Three values of each setting of the clusters."""
     values = {"BLURS": (0.0, 0.1, 0.4), "BANDWIDTHS": (0.0, 1.0, 4.0), "CLUSTER_MASSES": (1.0, 3.0, 10.0)}
     for name, value in values.items():
-        monkeypatch.setattr(tuning, name, value)
+        monkeypatch.setattr(selection, name, value)
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +92,22 @@ def test_settings_are_chosen_by_what_others_did(train, visits, bug, monkeypatch)
     moves = choose_moves(Transitions.of(train), visits, POPULATION, space_of(train.places), GRID, random)
     assert (masses > 10) != bug
     assert (moves.slot_mass >= 1000 and moves.stay_mass >= 200) != bug
-    assert all(value in values for value, values in zip(moves, tuning.MOVE_GRID, strict=True))
-    assert moves != tuning.MOVE_START
+    assert all(value in values for value, values in zip(moves, selection.MOVE_GRID, strict=True))
+    assert moves != selection.MOVE_START
 
 
 def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeypatch):
-    chosen = tuning.MoveSmoothing(300.0, 5000.0, 1000.0, 4.0)
+    chosen = selection.MoveSmoothing(300.0, 5000.0, 1000.0, 4.0)
     used = []
-    monkeypatch.setattr(tuning, "choose_moves", lambda *_: chosen)
+    monkeypatch.setattr(selection, "choose_moves", lambda *_: chosen)
     monkeypatch.setattr(bridge, "fit_chains", lambda *given, **_: used.append(given[2]) or fit_chains(*given))
     model = fit(train, "bridge", memory="none", n_clusters=1, seed=0).trace_model
-    assert tuple(np.asarray(model.chosen)[[name.startswith("moves") for name in CHOSEN]]) == chosen
+    assert Selection.of_numbers(np.asarray(model.chosen)).moves == chosen
     np.testing.assert_array_equal(used[0].stays.at_place, Movement.of(used[0].counts, chosen).stays.at_place)
     np.testing.assert_array_equal(used[0].seen, Movement.of(used[0].counts, chosen).seen)
-    assert np.abs(used[0].stays.at_place - Movement.of(used[0].counts, tuning.MOVE_START).stays.at_place).max() > 0.001
+    assert (
+        np.abs(used[0].stays.at_place - Movement.of(used[0].counts, selection.MOVE_START).stays.at_place).max() > 0.001
+    )
 
 
 def test_steps_and_visits_of_some_users_are_numbered_alike(train, visits):
@@ -139,14 +140,22 @@ def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monk
         return choose_clusters(visits, POPULATION, space, traces.time_grid, random=random, **given)[0].population_mass
 
     found = mass()
-    monkeypatch.setattr(tuning, "POPULATION_SHARE", 0.0)
+    monkeypatch.setattr(selection, "POPULATION_SHARE", 0.0)
     assert found < mass()
 
 
-def test_a_choice_comes_back_from_its_numbers():
-    numbers = (0.5, 2.0, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16.0, 0.72, 0.3, 2.0)
-    choice = BridgeChoice.of_numbers(numbers, {1: 0.0})
-    assert choice.numbers == numbers
-    assert (choice.population.least_users, choice.moves.slot_bandwidth, choice.clusters.n_clusters) == (2, 4.0, 16)
-    assert isinstance(choice.clusters.n_clusters, int)
-    assert choice.of_first_process() == choice
+@pytest.mark.parametrize("first_visits", [(), (1.0, 3.0, 0.5, 1.0, 0.3)], ids=["", "check-ins"])
+def test_a_selection_comes_back_from_its_numbers_and_its_names(first_visits):
+    numbers = np.array([0.5, 2.0, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16.0, 0.72, 0.3, 2.0, *first_visits])
+    found = Selection.of_numbers(numbers, n_paces=6 if first_visits else None)
+    np.testing.assert_array_equal(found.numbers, numbers)
+    assert (found.population.least_users, found.moves.slot_bandwidth, found.clusters.n_clusters) == (2, 4.0, 16)
+    assert isinstance(found.clusters.n_clusters, int)
+    assert found._replace(n_paces=None).of_first_process() == found._replace(n_paces=None)
+    assert Selection.of(found.by_name()) == found
+
+
+@pytest.mark.parametrize("table", [{"population": {}}, {"moves": {"speed": 1.0}}, {"paces": 3}, {"clusters": 3}])
+def test_a_table_of_other_names_is_no_selection(table):
+    with pytest.raises((TypeError, ValueError)):
+        Selection.of(table)
