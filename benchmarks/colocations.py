@@ -6,7 +6,6 @@
         --csv benchmarks/colocations_members.csv
     python benchmarks/colocations.py attack ../shared --only "New York" Jakarta --csv benchmarks/colocations_attack.csv
     python benchmarks/colocations.py verdicts ../shared --csv benchmarks/colocations
-    python benchmarks/colocations.py plot ../shared --csv benchmarks/colocations --picture colocations
 
 The data have the 100 most visited places and 24 instants: the hours of the day, over all days. The data do not have the
 paper's four categories of places. Our categories are the three that most places have, and "other". Gowalla has no
@@ -24,14 +23,15 @@ uses the greedy rule and the most probable completion; "ours" uses the bounded r
 `attack`: an attacker knows the data of everybody except one user, and tells from the noisy counts whether this user is
 in the data. Differential privacy bounds her advantage by (e^epsilon - 1) / (e^epsilon + 1).
 
-`verdicts` reads the files and says which of the published findings hold; `plot` draws them.
+`verdicts` reads the files and says which of the published findings hold.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from common import SHARED, Clock, Row, machine, record
-from noise import weighted_counts
 
 from ppmtf_jax import Traces, fit, synthesize
 from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores
@@ -59,8 +58,8 @@ from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_l
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import counts_to_shares
-from ppmtf_jax.evaluation.plots import save_figure
-from ppmtf_jax.noise.privelet import noisy_counts
+from ppmtf_jax.noise.accountant import float_below
+from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.source import NoiseSource
 from ppmtf_jax.runtime.memory import PeakMemory
@@ -175,6 +174,25 @@ def with_noise(
     if mechanism == "privelet":
         return noisy_counts(counts, place_hierarchy(places), c, epsilon, noise)
     return weighted_counts(counts, place_hierarchy(places), c, epsilon, noise, FAVOURING_CATEGORIES)
+
+
+def weighted_counts(
+    counts: np.ndarray, tree: Hierarchy, sensitivity: int, epsilon: float, noise: NoiseSource, weights: Sequence[int]
+) -> np.ndarray:
+    """Privelet whose levels share epsilon by weights, from the root on; `noisy_counts` gives them equal shares.
+
+    More for the level of the categories makes their sums better, and single places worse. No leaf has coefficients
+    above it whose shares are more than epsilon in all.
+    """
+    total = np.where(tree.coefficient_sensitivity > 0, np.array(weights)[tree.depth], 0)
+    for node in range(1, len(total)):
+        total[node] += total[tree.parent[node]]
+    noisy = tree.transform(counts.astype(np.int64))
+    for nodes in tree.alike():
+        share = float_below(Fraction(epsilon) * weights[tree.depth[nodes[0]]] / int(total[-tree.n_leaves :].max()))
+        own = int(tree.coefficient_sensitivity[nodes[0]] * sensitivity)
+        noisy[..., nodes] = noise.add_laplace(noisy[..., nodes], own, share)
+    return tree.inverse(tree.subtract_means(noisy))
 
 
 def means(**samples: np.ndarray) -> Row:
@@ -396,20 +414,13 @@ def told(finding: str, ratio: pd.Series, below: float | None = None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sections = {"counts": count_rows, "traces": trace_rows, "members": member_rows, "attack": attack_rows}
-    parser.add_argument("section", choices=[*sections, "verdicts", "plot"])
+    parser.add_argument("section", choices=[*sections, "verdicts"])
     parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", required=True, help="file for the numbers; to read, how the files' names begin")
     parser.add_argument("--only", nargs="+", help="names of data sets")
-    parser.add_argument("--picture", help="beginning of the names of the pictures")
     arguments = parser.parse_args()
     if arguments.section == "verdicts":
         verdicts(arguments.csv)
-        return
-    if arguments.section == "plot":
-        from colocation_plots import draw
-
-        for name, figure in draw(arguments.csv).items():
-            save_figure(figure, f"{arguments.picture}_{name}.png")
         return
     peak, clock = PeakMemory(), Clock()
     data = {name: traces for name, traces in cities(arguments.shared).items() if name in (arguments.only or [name])}

@@ -90,8 +90,7 @@ for name, array in model.trace_model.to_arrays().items():
 #
 # The devices share the observed cells in a fit, the users in synthesis, and the traces in the privacy test; every
 # device has a copy of the factors, which are small. On two cores, a fit of a large city takes about half the time.
-# `benchmarks/` has the figures: seconds and memory for a city of 219,793 users, for a million users, and in single
-# precision.
+# `benchmarks/scale.py` measures seconds and memory of every step for any number of users.
 #
 # A step that would not fit into memory is refused before it begins, and the error names a setting that would fit:
 
