@@ -64,10 +64,7 @@ METRICS = (
     "straight_back_difference",
     "return_time_tv",
     "distinct_w1",
-    "window_distinct_w1",
-    "distinct_by_events",
     "top_place_w1",
-    "window_top_w1",
     "second_place_w1",
     "main_places_w1_km",
     "daily_motif_tv",
@@ -266,16 +263,16 @@ def register_window_radius() -> None:
     """Add a metric: the radius of gyration in whole windows. The metric of the library measures one period."""
     from ppmtf_jax.data.measurement import MetricInfo
     from ppmtf_jax.evaluation.distributions import wasserstein
-    from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, lasts_several_periods
     from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
+    from ppmtf_jax.evaluation.metrics.windows import WindowMetric
 
     meaning = "Wasserstein distance between the radii of gyration of synthetic and of test users' windows."
-    SampledMetric(
+    WindowMetric(
         MetricInfo("window_radius_w1_km", "Gyration of a window, km", meaning, "km"),
-        lambda windows: Sample(windows.user, radius_of_gyration_km(windows)),
+        radius_of_gyration_km,
         wasserstein,
         min_events=3,
-        applies=lasts_several_periods,
+        applies=lambda comparison: comparison.window_length > comparison.test.time_grid.period,
     ).register()
 
 
@@ -429,9 +426,9 @@ def _musts() -> Iterator[Must]:
     }
     sparse = {
         "return_difference": (0.02, 0.02),
-        "window_distinct_w1": (0.35, 0.40),
+        "distinct_w1": (0.35, 0.40),
         "daily_motif_tv": (0.12, 0.07),
-        "window_top_w1": (0.03, 0.03),
+        "top_place_w1": (0.03, 0.03),
         "stay_any_gap_difference": (0.02, 0.02),
         # Of the steps of one hour, at most .055 and .02 may be stays; of those of test users, .029 and .012 are stays.
         "stay_difference": (0.026, 0.008),

@@ -118,7 +118,7 @@ print((folder / "released" / "PRIVACY.txt").read_text())
 # %%
 made = {"private": people, "bridge": synthesize(fit(train, memory="anchors"))}
 evaluation = evaluate(made, train, test)
-ROWS = ["tp_tv", "od_tv", "jump_tv", "stay_difference", "distinct_w1", "return_difference", "window_vf_tv"]
+ROWS = ["tp_tv", "od_tv", "jump_tv", "stay_difference", "distinct_w1", "return_difference", "vf_tv"]
 ROWS += ["daily_motif_tv", "density_ratio_auc", "mia_advantage", "mia_chance", "reid_rate"]
 shown = [row for row in evaluation.rows if row.quantity.name in ROWS]
 rich.print(format_table(Evaluation(evaluation.columns, shown)))
@@ -127,7 +127,7 @@ rich.print(format_table(Evaluation(evaluation.columns, shown)))
 # *TP-TV* compares where people are at each hour, *OD-TV* from where to where they go, and *Jump-TV* how far they go. In
 # how far people go and how many places they visit, `private` is much nearer to the bridge than to *Uniform*. In where
 # people are, it is somewhat nearer to the bridge. In the flows (*OD-TV*) and in the days of single persons, it is about
-# half way between the two, because habits that few people share are below the noise. (*Window VF-TV* compares how much
+# half way between the two, because habits that few people share are below the noise. (*VF-TV* compares how much
 # time a person spends at each place; *Daily motifs* compares the shapes of days.)
 #
 # The AUC of the attack on membership (*Density-ratio AUC*) is near one half for both systems. But this attack is

@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings, Reidentified, reidentification_attacks
-from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, check_copies
+from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
+from ppmtf_jax.attacks.copies import EXPOSED_TITLE, check_copies
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.scores import MembershipSummary
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, PEOPLE_OF_SHADOWS, infer_by_shadow_models
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
@@ -20,11 +19,12 @@ from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
-from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import sample_of_users, sizes_of_sampled
+from ppmtf_jax.evaluation.evaluation import sample_of_users
+from ppmtf_jax.evaluation.report.attack_tables import copies_table, identity_table, membership_table, unicity_table
+from ppmtf_jax.evaluation.report.blocks import Table
 from ppmtf_jax.evaluation.results import SYNTHETIC, TEST, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import open_released
@@ -47,6 +47,8 @@ Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this c
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel", "nearest")
+STRONGEST = "Strongest attack on these traces, chosen by these numbers"
+POINTS = "Identified by a few points"
 KEY_NEEDED = "Give it with --key: without the key, it is not known from which user a trace was made"
 attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
@@ -99,7 +101,12 @@ def reidentify(
     )
     n_attacked_targets = len(set(sets.known.user_ids.tolist()) & set(sets.anonymized.user_ids.tolist()))
     n_strangers = sets.anonymized.n_users - n_attacked_targets
-    _show_identity(attacks, sets.known.n_users, n_strangers, sets.n_left_out)
+    _show("Re-identification", identity_table(attacks))
+    strongest = f"{attacks[0].title.lower()} ({attacks[0].estimator})"
+    tell(f"{sets.known.n_users} target users, {n_strangers} strangers. {STRONGEST}: {strongest}.")
+    if sets.n_left_out:
+        tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
+    _tell_worst([each for attack in attacks for of in (attack.each, attack.combined) for each in of.judgements()])
     content = {
         "n_targets": sets.known.n_users,
         "n_strangers": n_strangers,
@@ -196,7 +203,9 @@ def membership(
             say(f"shadow models of {people} people, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {name: scores.summary(seed=seed, n_attacks=len(ordered)) for name, scores in ordered.items()}
-    _show_membership(summaries)
+    _show("Membership inference", membership_table(summaries))
+    tell(f"{STRONGEST}: {next(iter(summaries))}.")
+    _tell_worst([judgement for each in summaries.values() for judgement in each.judgements()])
     attacks = {name: summary.to_dict() for name, summary in summaries.items()}
     _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, **sampled, "attacks": attacks})
     for checkpoint in checkpoints:
@@ -233,14 +242,19 @@ def few_points(
     _check_outputs(json_file, None, overwrite)
     if train is None or test is None:
         loaded, sampled = _in_memory({TRAINING: open_traces(traces, progress=not quiet)})
-        found: dict[str, Any] = {"unicity": unicity(loaded[TRAINING], seed=seed).tolist()}
-        _show_points(found)
+        shares = unicity(loaded[TRAINING], seed=seed)
+        found: dict[str, Any] = {"unicity": shares.tolist()}
+        _show(POINTS, unicity_table({"These": shares}))
     else:
         loaded, sampled = _in_memory(_opened(traces, train, test, key, not quiet))
         copies = check_copies(loaded[SYNTHETIC], loaded[TRAINING], loaded[TEST], seed=seed)
         found = copies.to_dict()
-        _show_points(found)
-        _show_copies(found)
+        _show(POINTS, unicity_table({"Synthetic": copies.unicity, "Training": copies.training_unicity}, copies.crowd))
+        _show("Copies", copies_table(copies))
+        tell(
+            f"{EXPOSED_TITLE}: {copies.n_exposed:,}, of {copies.n_noticeable:,} of {len(copies.nearest.training):,} "
+            "people whose traces are so unusual that a copy would be noticed."
+        )
         _tell_worst(list(copies.judgements().values()))
     _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
 
@@ -253,10 +267,7 @@ def _opened(synthetic: Path, train: Path, test: Path, key: Path | None, progress
 
 def _in_memory(opened: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
     """The sets in memory: of large sets, the sample that `evaluate` takes; also what a report says of samples."""
-    synthetic, others = ({name: opened[name] for name in names if name in opened} for names in ((SYNTHETIC,), (TEST,)))
-    loaded, training, tests = sample_of_users(synthetic, opened[TRAINING], *others.values())
-    loaded |= {TRAINING: training, **dict(zip(others, tests, strict=True))}
-    sampled = sizes_of_sampled(opened, loaded)
+    loaded, sampled = sample_of_users(opened)
     if not sampled:
         return loaded, {}
     tell(sample_remark(sampled))
@@ -285,84 +296,11 @@ def _draw(curves: dict[str, Roc], title: str, plot: Path, *, logarithmic: bool =
     save_figure(roc_curves(curves, title=title, logarithmic=logarithmic), plot)
 
 
-def _show_membership(summaries: dict[str, MembershipSummary]) -> None:
-    strongest, first = next(iter(summaries.items()))
-    caption = (
-        f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
-        "than another user; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference between the true "
-        "and the false positive rate, and its value by chance. Found: percentage of the training users found with 1 % "
-        "false alarms, and its 95 % interval, if there are enough others to know it. Exposed: training users who score "
-        "higher than chance explains."
-    )
-    rows = []
-    for name, found in summaries.items():
-        numbers = [f"{found.auc.value:.3f}", f"{found.auc.low:.2f}-{found.auc.high:.2f}"]
-        numbers += [f"{found.advantage.value:.3f}", f"{found.chance:.3f}"]
-        share = found.tpr_at_1_percent
-        interval = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
-        rows.append([name, *numbers, interval if found.n_others >= 100 else "-", str(len(found.exposed))])
-    headings = ["Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "Exposed"]
-    console.print(plain_table("Membership inference", headings, rows, caption))
-    tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
-    _tell_worst([judgement for each in summaries.values() for judgement in each.judgements()])
+def _show(title: str, table: Table) -> None:
+    console.print(plain_table(title, table.headings, table.rows, f"{table.caption}.", n_left=table.n_words))
 
 
 def _tell_worst(judgements: list[Judgement]) -> None:
     """Print the status that the report gives to the number that decides."""
     decisive = worst(judgements)
     tell(f"{decisive.status.symbol} {decisive.status.word}: {decisive.text}")
-
-
-def _show_points(found: Mapping[str, Any]) -> None:
-    crowd = f", in crowds of {found['crowd']:,}" if "crowd" in found else ""
-    caption = f"Share of users whom this number of known points tells from all others{crowd}."
-    headings = [f"{number} point{'s' if number > 1 else ''}" for number in range(1, len(found["unicity"]) + 1)]
-    rows = [
-        [whose, *(percent(share, 1) for share in found[name])]
-        for whose, name in (("these", "unicity"), ("training", "training_unicity"))
-        if name in found
-    ]
-    console.print(plain_table("Identified by a few points", ["Traces", *headings], rows, caption))
-
-
-def _show_copies(found: Mapping[str, Any]) -> None:
-    for name, what in COPY_TITLES.items():
-        of = found[name]
-        tell(
-            f"{what}: training users find {of['mean']:.1f} nats of their traces, and people whose data was not used "
-            f"{of['held_out_mean']:.1f}. {percent(of['share_far'], 1)} of the training users are above 95 % of them."
-        )
-    tell(
-        f"{EXPOSED_TITLE}: {found['n_exposed']:,}, of {found['n_noticeable']:,} of {found['n_users']:,} people whose "
-        "traces are so unusual that a copy would be noticed."
-    )
-
-
-def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int, n_left_out: int) -> None:
-    strongest, n_attacked = attacks[0], attacks[0].each.n_targets
-    caption = (
-        "AUC: how often a user's own trace scores higher for her than somebody else's trace; 0.5 is a guess. 95 %: "
-        "interval over users. Found: share of a user's own traces that are found with 1 % false alarms. Exposed: users "
-        "with a trace that scores higher than chance explains. "
-        f"Right user: how often the attacker names the right one of {n_attacked}; by chance {100 / n_attacked:.2f} %."
-    )
-    headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "Exposed", "Right user"]
-    rows = []
-    for attack in attacks:
-        rows.append([attack.estimator, "single", *_cells(attack.each)])
-        rows.append(["", "together", *_cells(attack.combined)])
-    console.print(plain_table("Re-identification", headings, rows, caption, n_left=2))
-    tell(
-        f"{n_targets} target users, {n_strangers} strangers. Strongest attack on these traces, chosen by "
-        f"these numbers: {strongest.title.lower()} ({strongest.estimator})."
-    )
-    if n_left_out:
-        tell(f"{n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
-    linkages = [linkage for attack in attacks for linkage in (attack.each, attack.combined)]
-    _tell_worst([judgement for linkage in linkages for judgement in linkage.judgements()])
-
-
-def _cells(linkage: Linkage) -> list[str]:
-    low, high = linkage.auc_interval
-    found = percent(linkage.true_positive_rate[0.01], 1), str(linkage.n_exposed)
-    return [f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}", *found, percent(linkage.accuracy, 1)]

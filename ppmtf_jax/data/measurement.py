@@ -49,6 +49,11 @@ class MetricInfo:
         When it is NaN, or "" if never.
     scale : Scale
         By which yardstick a difference is judged.
+    plain : str
+        The title in the report, in words that need no explanation; `title` by default.
+    section : str
+        The section of the report that shows it beside the numbers of real and of random traces, see
+        `evaluation.report.SECTIONS`; "" for the table of all numbers alone.
 
     Examples
     --------
@@ -67,6 +72,8 @@ class MetricInfo:
     good_value: str = NEAR_TRAINING
     undefined: str = ""
     scale: Scale = "none"
+    plain: str = ""
+    section: str = ""
 
     @property
     def better(self) -> str:
@@ -267,6 +274,8 @@ class Measurement:
         """The quantities at some settings."""
         values = asdict(settings)
         return [
-            replace(each, **{part: getattr(each, part).format(**values) for part in ("name", "title", "meaning")})
+            replace(
+                each, **{part: getattr(each, part).format(**values) for part in ("name", "title", "meaning", "plain")}
+            )
             for each in self.quantities
         ]

@@ -12,7 +12,7 @@ import numpy as np
 from ppmtf_jax.data.comparable import check_comparable, index_of_ids
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces, TraceSet
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
@@ -74,17 +74,15 @@ def evaluate(
     True
     """
     whole_sets = {"synthetic": synthetic} if isinstance(synthetic, TraceSet) else dict(synthetic)
-    taken = [name for name in whole_sets if name in RESERVED]
-    if taken:
-        problem = Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken))
-        raise InputError("synthetic traces", [problem])
-    if not whole_sets:
-        raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
+    problems: list[Problem | str] = [] if whole_sets else [Problem("at least one synthetic trace set", "none")]
+    if taken := [name for name in whole_sets if name in RESERVED]:
+        problems.append(Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken)))
+    raise_any("synthetic traces", problems)
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
     lineage |= {column_of(name): traces.digest for name, traces in whole_sets.items()}
-    whole = {TRAINING: train, TEST: test, **whole_sets}
-    sets, train, (test,) = sample_of_users(whole_sets, train, test)
-    sampled = sizes_of_sampled(whole, {TRAINING: train, TEST: test, **sets})
+    measured, sampled = sample_of_users({TRAINING: train, TEST: test, **whole_sets})
+    train, test = measured.pop(TRAINING), measured.pop(TEST)
+    sets = measured
     check_comparable(**sets, train=train, test=test)
     n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)
@@ -109,48 +107,38 @@ def evaluate(
     return Evaluation(list(values), _rows_of(wanted, values, readings), lineage, sampled)
 
 
-def sizes_of_sampled(whole: Mapping[str, TraceSet], measured: Mapping[str, Traces]) -> dict[str, int]:
-    """The sets of which only a sample is measured, with their numbers of users; the mappings have the same names."""
-    return {name: each.n_users for name, each in whole.items() if measured[name].n_users < each.n_users}
+def sample_of_users(sets: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, int]]:
+    """The sets in memory, each with all users or `MOST_USERS` drawn at random (seed 0), and sizes of the sampled sets.
 
-
-def sample_of_users(
-    sets: Mapping[str, TraceSet], train: TraceSet, *others: TraceSet
-) -> tuple[dict[str, Traces], Traces, list[Traces]]:
-    """Synthetic, training and other sets in memory: of each, all users or `MOST_USERS` drawn at random (seed 0).
-
-    Attacks need the synthetic and the real traces of the same users. So if there are more than `MOST_USERS` training
-    users, synthetic sets made from training users are reduced to the sampled training users. The sample begins with
-    those who are in synthetic sets of at most `MOST_USERS` users.
+    The real sets are those named "training" and "test"; all others are synthetic. Attacks need the synthetic and the
+    real traces of the same users. So if there are more than `MOST_USERS` training users, synthetic sets made from
+    training users are reduced to the sampled training users. The sample begins with those who are in synthetic sets of
+    at most `MOST_USERS` users. The sizes are numbers of users of the whole sets, for those that were sampled.
 
     The standard error of a share of n sampled users is at most .5 / sqrt(n). A distance of two distributions is, by
     chance, larger in samples than in whole sets, also in the column of the training set.
     """
-    rng = numpy_stream(SEED, Stage.MEASURED_USERS)
+    rng, train = numpy_stream(SEED, Stage.MEASURED_USERS), sets[TRAINING]
 
-    def drawn(traces: TraceSet, first: np.ndarray) -> np.ndarray:
+    def drawn(traces: TraceSet, *first: np.ndarray) -> np.ndarray:
         order = rng.random(traces.n_users)
-        order[first] -= 1
+        order[np.concatenate([np.zeros(0, np.int64), *first])] -= 1
         return np.argsort(order)[:MOST_USERS]
 
-    nobody = np.zeros(0, np.int64)
-    index = {name: index_of_ids(traces.user_ids, train.user_ids) for name, traces in sets.items()}
-    of_training = [name for name in sets if train.n_users > MOST_USERS and (index[name] >= 0).all()]
-    smaller = [index[name] for name in of_training if len(index[name]) <= MOST_USERS]
-    chosen = np.ones(train.n_users, bool)
-    if train.n_users > MOST_USERS:
-        chosen[:] = False
-        chosen[drawn(train, np.concatenate([nobody, *smaller]))] = True
-
-    def sampled(traces: TraceSet) -> Traces:
-        return traces.in_memory() if traces.n_users <= MOST_USERS else traces.select_users(drawn(traces, nobody))
-
-    measured = {
-        name: traces.select_users(np.flatnonzero(chosen[index[name]])) if name in of_training else sampled(traces)
-        for name, traces in sets.items()
-    }
-    known = train.in_memory() if chosen.all() else train.select_users(np.flatnonzero(chosen))
-    return measured, known, [sampled(each) for each in others]
+    made = [name for name in sets if name not in (TRAINING, TEST)]
+    index = {name: index_of_ids(sets[name].user_ids, train.user_ids) for name in made}
+    is_large = train.n_users > MOST_USERS
+    of_training = [name for name in made if is_large and (index[name] >= 0).all()]
+    users: dict[str, np.ndarray] = {}
+    if is_large:
+        users[TRAINING] = np.sort(drawn(train, *(index[n] for n in of_training if len(index[n]) <= MOST_USERS)))
+    for name in (*made, *({TEST} & sets.keys())):
+        if name in of_training:
+            users[name] = np.flatnonzero(np.isin(index[name], users[TRAINING]))
+        elif sets[name].n_users > MOST_USERS:
+            users[name] = drawn(sets[name])
+    measured = {n: each.select_users(users[n]) if n in users else each.in_memory() for n, each in sets.items()}
+    return measured, {name: each.n_users for name, each in sets.items() if measured[name].n_users < each.n_users}
 
 
 def uniform_places(traces: Traces) -> Traces:

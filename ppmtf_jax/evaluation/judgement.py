@@ -240,7 +240,6 @@ USES = (
         "Homes and work places: the two main places of a person, the distance between them, nights at home.",
         (
             "top_place_w1",
-            "window_top_w1",
             "second_place_w1",
             "main_places_w1_km",
             "night_homes_difference",
@@ -265,7 +264,7 @@ USES = (
     Use(
         "Weeks of persons",
         "Habits: how often a person comes back to a place, and how regular a person is over several days.",
-        ("window_distinct_w1", "distinct_by_events", "return_time_tv", "entropy_difference"),
+        ("distinct_w1", "return_time_tv", "entropy_difference"),
         "Do not follow a person over several days.",
         needs=("night_homes_difference",),
     ),

@@ -7,68 +7,36 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ppmtf_jax.data.measurement import NEAR_TRAINING, Comparison, Interpretation, Measurement, MetricInfo, Scale
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, Scale
 from ppmtf_jax.registry import Registry
-
-PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
-"""The metrics of Murakami et al. 2021, in the order of the paper."""
-
-ONE_PERIOD = (
-    "stay_difference",
-    "move_interval_w1_h",
-    "jump_tv",
-    "radius_w1_km",
-    "od_tv",
-    "row_tv",
-    "distinct_w1",
-    "top_place_w1",
-    "window_vf_tv",
-    "group_tv",
-)
-"""The metrics of one period: stays, lengths and directions of moves, places per person, groups of people."""
-
-PERSONS = (
-    "return_difference",
-    "straight_back_difference",
-    "return_time_tv",
-    "window_distinct_w1",
-    "distinct_by_events",
-    "window_top_w1",
-    "second_place_w1",
-    "main_places_w1_km",
-    "daily_motif_tv",
-    "closed_day_difference",
-    "night_homes_difference",
-    "entropy_difference",
-    "stay_any_gap_difference",
-)
-"""The metrics of memory: returns, places of a window and their shares, days, nights, how regular people are."""
-
-CHECKINS = ("jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv", "events_w1", "event_gap_tv", "day_events_tv")
-"""The metrics of events with gaps: when they are, and how far people move between them."""
-
-FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
-"""The metrics of friends: how often, when and where they meet, and how many friends people have."""
 
 METRICS: Registry[Measurement] = Registry(
     "metric",
     "ppmtf_jax.evaluation.metrics",
-    first=(*PUBLISHED, *ONE_PERIOD, *PERSONS, *CHECKINS, "rare_places", *FRIENDS),
+    first=(
+        *("tp_tv", "tm_emd", "vf_tv"),  # Murakami et al. 2021, in the order of the paper
+        *("stay_difference", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv", "group_tv"),
+        *("return_difference", "straight_back_difference", "return_time_tv"),
+        *("distinct_w1", "top_place_w1", "second_place_w1", "main_places_w1_km"),
+        *("daily_motif_tv", "closed_day_difference", "night_homes_difference", "entropy_difference"),
+        *("stay_any_gap_difference", "jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv"),
+        *("events_w1", "event_gap_tv", "day_events_tv", "rare_places"),
+        *("friend_meetings", "meeting_places", "friend_graph"),
+    ),
 )
+"""The order of the metrics in tables; other metrics come last."""
 
 
-def variation_quantity(
-    name: str, title: str, meaning: str, undefined: str = "", good_value: str = NEAR_TRAINING
-) -> MetricInfo:
-    """A total variation, for which lower is better."""
-    return MetricInfo(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined, "share")
+def variation_quantity(name: str, title: str, meaning: str, undefined: str = "", **options: Any) -> MetricInfo:
+    """A total variation, for which lower is better; the options are fields of `MetricInfo`."""
+    return MetricInfo(name, title, meaning, "total variation, 0 to 1", undefined=undefined, scale="share", **options)
 
 
 def difference_quantity(
-    name: str, title: str, meaning: str, unit: str, undefined: str = "", scale: Scale = "share"
+    name: str, title: str, meaning: str, unit: str, undefined: str = "", scale: Scale = "share", **options: Any
 ) -> MetricInfo:
-    """A difference, synthetic users minus test users, which is best at 0."""
-    return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined, scale)
+    """A difference, synthetic users minus test users, which is best at 0; the options are fields of `MetricInfo`."""
+    return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined, scale, **options)
 
 
 class Undefined(Exception):

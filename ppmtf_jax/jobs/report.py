@@ -20,7 +20,7 @@ from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, comp
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.report.registry import compose_early
 from ppmtf_jax.evaluation.report.sections.identity import attack
-from ppmtf_jax.evaluation.results import RESERVED
+from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import MEANS_FILE, SHARE_PASSED
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
@@ -140,11 +140,11 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         synthetic = replace(synthetic, of_nobody=True)
     about = _about(private / "data")
     whole = train, test, synthetic
-    sets, training, (testing,) = sample_of_users({column: synthetic}, train, test)
-    measured = training, testing, sets[column]
-    is_smaller = any(own.n_users < every.n_users for own, every in zip(measured, whole, strict=True))
+    sets, sampled = sample_of_users({TRAINING: train, TEST: test, column: synthetic})
     return ReportData(
-        *measured,
+        sets[TRAINING],
+        sets[TEST],
+        sets[column],
         found or evaluate({column: synthetic}, train, test, progress=progress),
         column,
         is_release,
@@ -158,7 +158,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         statement=statement,
         settings=settings,
         shares_passed=_shares_passed(private, column, verdicts),
-        whole=whole if is_smaller else None,
+        whole=whole if sampled else None,
     )
 
 

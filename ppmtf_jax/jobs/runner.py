@@ -31,6 +31,7 @@ from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.evaluation import sample_of_users
+from ppmtf_jax.evaluation.results import TEST, TRAINING
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.steps import (
     fit_model,
@@ -268,10 +269,10 @@ class _Job:
 
         train, model = self._open("data/train"), FittedModel.load(self.private / "model")
         synthetic = self._released(train) if self.release.is_dir() else self._open("synthetic")
-        sets, train, (test,) = sample_of_users({"synthetic": synthetic}, train, self._open("data/test"))
-        sets |= {"train": train, "test": test}
+        sets, _ = sample_of_users({TRAINING: train, TEST: self._open("data/test"), "synthetic": synthetic})
+        sets["train"] = sets.pop(TRAINING)
         # Factors have a row for each user of the model.
-        has_factors = isinstance(model.trace_model, Factors) and train.n_users == model.n_users
+        has_factors = isinstance(model.trace_model, Factors) and sets["train"].n_users == model.n_users
         factors = model.trace_model if has_factors else None
         with spinner("drawing", show=self.progress), output_folder(folder, PICTURES, overwrite=True) as partial:
             save_pictures(partial, **sets, evaluation=self._evaluation(), factors=factors)

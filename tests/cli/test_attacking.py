@@ -43,7 +43,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
     words = ("reidentify", city, "--estimator", "ml", "--estimator", "ml floor=1e-3", "--known-share", "0.4")
     result = attack(*words, "--json", found, "--plot", picture)
     assert "12 target users, 12 strangers" in result
-    assert "names the right one of 12; by chance 8.33 %" in " ".join(result.split())
+    assert "names the right one of 12 (a guess: 8.33 %)" in " ".join(result.split())
     content = json.loads(found.read_text())
     assert content["settings"]["known_share"] == 0.4
     assert {each["estimator"] for each in content["attacks"]} == {"ml", "ml floor=1e-3"}
@@ -192,8 +192,8 @@ def test_of_large_sets_a_sample_is_attacked(halves, tmp_path, monkeypatch):
     """The numbers are those of the sample alone, and are said to be so; no large set is in memory as a whole."""
     train, test = (Traces.load(halves[name]) for name in ("train", "test"))
     monkeypatch.setattr(evaluation, "MOST_USERS", test.n_users // 2)
-    sets, ours, (others,) = evaluation.sample_of_users({"synthetic": train}, train, test)
-    for name, traces in (("train", ours), ("test", others), ("copy", sets["synthetic"])):
+    sets, _ = evaluation.sample_of_users({"training": train, "test": test, "synthetic": train})
+    for name, traces in (("train", sets["training"]), ("test", sets["test"]), ("copy", sets["synthetic"])):
         traces.save(tmp_path / name)
     commands = {
         "unicity": ["--test", "test"],

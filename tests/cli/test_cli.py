@@ -26,7 +26,7 @@ from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, plots
-from ppmtf_jax.evaluation.registry import CHECKINS, FRIENDS, METRICS
+from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.jobs import steps
@@ -347,8 +347,10 @@ REAL = ["--train", "city/train", "--test", "city/test"]
 def test_evaluate_prints_a_table_and_writes_json():
     text = works("evaluate", "released", "--key", "key", *REAL, "--json", "deep/m.json")
     # What is released has no friendships, and complete traces of one day.
-    left_out = {quantity.name for name in (*FRIENDS, *CHECKINS) for quantity in METRICS[name].quantities}
-    left_out |= {"window_distinct_w1", "window_top_w1", "night_homes_difference"}
+    friends = ("friend_meetings", "meeting_places", "friend_graph")
+    left_out = {quantity.name for name in friends for quantity in METRICS[name].quantities}
+    left_out |= {f"jump_{gap}_tv" for gap in ("1h", "6h", "24h", "later")}
+    left_out |= {"events_w1", "event_gap_tv", "day_events_tv", "night_homes_difference"}
     quantities = {name: each for name, each in EvaluationSettings().quantities().items() if name not in left_out}
     # Long titles are wrapped.
     assert {word for quantity in quantities.values() for word in quantity.title.split()} <= set(text.split())

@@ -15,6 +15,7 @@ from ppmtf_jax.data.measurement import Interpretation
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.metrics.population import PopulationSettings, population_by_slot, tp_tv
@@ -94,12 +95,12 @@ def loop_emd(a: list[list[float]], b: list[list[float]], coordinate: np.ndarray,
 
 
 def loop_fractions(traces: Traces, n_bins: int) -> dict[int, Counter[int]]:
-    """Number of users by bin, for each place that has a histogram."""
-    by_user = defaultdict(list)
-    for u, _, _, p in events_of(traces):
-        by_user[u].append(p)
+    """Number of traces by bin, for each place that has a histogram."""
+    by_trace = defaultdict(list)
+    for u, t, _, p in events_of(traces):
+        by_trace[u, t].append(p)
     histogram: dict[int, Counter[int]] = defaultdict(Counter)
-    for visited in by_user.values():
+    for visited in by_trace.values():
         for place, n in Counter(visited).items():
             if len(visited) >= 5 and n < len(visited):
                 # The bin whose upper edge is the first at or above the fraction.
@@ -129,6 +130,8 @@ def test_every_metric_equals_that_of_loops(seed: int) -> None:
     assert tp_tv_top50(other, test, n_top=2) == pytest.approx(loop_tp_tv(p, q, 2), abs=1e-12)
     expected = [loop_emd(loop_matrix(other), loop_matrix(test), axis, 7) for axis in (LATITUDE, LONGITUDE)]
     assert tm_emd(other, test, n_bins=7) == pytest.approx(expected, abs=1e-12)
+    # Windows of VF-TV need the same period.
+    other = random_traces(20 + seed, range(5), n_periods=3, n_visited=5)
     for n_bins in (4, 5):
         expected = loop_vf_tv(*(loop_fractions(each, n_bins) for each in (other, train, test)), n_bins)
         assert vf_tv(other, train, test, n_bins=n_bins) == pytest.approx(expected, abs=1e-12)
@@ -137,14 +140,15 @@ def test_every_metric_equals_that_of_loops(seed: int) -> None:
 def test_fractions_on_the_edge_of_a_bin() -> None:
     """Bins are open below and closed above: 1 of 6, 2 of 6 and 3 of 6 events are bins 0, 1 and 2 of 6."""
     places = [0, 1, 1, 2, 2, 2]
-    histogram = visit_fractions(to_traces([(0, 0, i, p) for i, p in enumerate(places)], 2), 6)
+    traces = to_traces([(0, 0, i, p) for i, p in enumerate(places)], 2)
+    histogram = visit_fractions(Windows.of(traces), 6)
     assert [np.flatnonzero(row).tolist() for row in histogram] == [[0], [1], [2], [], [], []]
 
 
-def test_users_with_few_events_or_one_place_have_no_fractions() -> None:
+def test_windows_with_few_events_or_one_place_have_no_fractions() -> None:
     few = [(0, 0, i, i % 2) for i in range(4)]
     one_place = [(1, 0, i, 3) for i in range(8)]
-    assert visit_fractions(to_traces(few + one_place, 2), 4).sum() == 0
+    assert visit_fractions(Windows.of(to_traces(few + one_place, 2)), 4).sum() == 0
 
 
 def test_a_slot_without_events_counts_as_uniform() -> None:
@@ -229,21 +233,16 @@ def walk(user: int, instants: range, trace: int = 0) -> list[tuple[int, int, int
     return [(user, trace, i, i % N_PLACES) for i in instants]
 
 
-@pytest.mark.parametrize(("n_long", "said"), [(2, ""), (3, "30 %"), (10, "100 %")])
-def test_visit_fractions_of_longer_traces_have_a_caveat(n_long: int, said: str) -> None:
-    """A synthetic trace has four instants; of ten users who count more than a fifth may not have more."""
-    synthetic = to_traces(walk(0, range(4)))
-    rows = []
-    for user in range(9):
-        # Seven events from instant 6 on, or of four instants; traces need not be in the order of time.
-        long = walk(user, range(6, 10)) + walk(user, range(3), trace=1)
-        rows += long if user < n_long else walk(user, range(4, 8)) + walk(user, range(4, 7), trace=1)
-    # Too few events to count.
-    rows += walk(9, range(0, 12, 4))
-    other = walk(10, range(5)) if n_long == 10 else walk(10, range(4)) + walk(10, range(4), trace=1)
-    reading = readings(synthetic, to_traces(rows, 3), to_traces(other, 3))["vf_tv"]
-    told = [each.text for each in reading.caveats if each.code == "longer_traces"]
-    assert [said in each for each in told] == [True] * bool(said)
+def test_visit_fractions_are_of_windows_as_long_as_a_synthetic_trace() -> None:
+    """Two days of six instants at two places each: whoever pooled the days would see four places."""
+    grid = TimeGrid("2024-01-01T00:00:00", 3600, np.zeros(12, np.int32), period=6)
+    rows = [(user, 0, i, 2 * (i // 6) + i % 2) for user in range(4) for i in range(12)]
+    real = support.to_traces(rows, PLACES, grid)
+    days = [(user, 0, i % 6, place) for user, _, i, place in rows if i // 6 == user % 2]
+    synthetic = support.to_traces(days, PLACES, grid.one_period())
+    assert vf_tv(synthetic, real, real) == 0
+    assert visit_fractions(Windows.of(real, 12), 6)[0].tolist() == [0, 4, 0, 0, 0, 0]
+    assert visit_fractions(Windows.of(real, 6), 6)[0].tolist() == [0, 0, 4, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("n_left", "said"), [(5, ""), (4, "33 %"), (1, "83 %")])

@@ -16,7 +16,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import variation_of_samples
-from ppmtf_jax.evaluation.metrics import places_seen, stays, trips
+from ppmtf_jax.evaluation.metrics import trips
 from ppmtf_jax.evaluation.metrics.trips import FlowSettings, JumpSettings
 from ppmtf_jax.evaluation.metrics.windows import ONE_POINT
 from ppmtf_jax.evaluation.registry import METRICS
@@ -34,9 +34,7 @@ NAMES = [
     "row_tv",
     "distinct_w1",
     "radius_w1_km",
-    "top_place_w1",
     "move_interval_w1_h",
-    "window_vf_tv",
 ]
 
 
@@ -79,15 +77,11 @@ def test_numbers_of_traces_known_by_heart() -> None:
     assert found["radius_w1_km"] == pytest.approx(
         ((1.5 / 2 - 0) + abs((10 - 3.8) * math.sqrt(3) / 4 - 3.8 / 2)) / 2, rel=1e-3
     )
-    # Shares 1 and 1/2 against 1/2 and 3/4.
-    assert found["top_place_w1"] == pytest.approx((0 + 1 / 4) / 2)
     # Half-hours, in order: 1, 1, 2, 4 against 1, 2, 2, 3.
     assert found["move_interval_w1_h"] == pytest.approx(0.5 * (0 + 1 + 0 + 1) / 4)
     # From 0 half go to 1, against a quarter to 2; from 2 all go to 3, against half to 0; the others nobody leaves.
     rows = [(abs(1 / 2 - 3 / 4) + 1 / 2 + 1 / 4) / 2, 1, 1, 1]
     assert found["row_tv"] == pytest.approx(np.average(rows, weights=[2, 1, 1, 2]))
-    # Shares at 0: 1/2 against 1 and 1/2; at 2: 1/4 against 1/2; at 1 and 3 nobody is.
-    assert found["window_vf_tv"] == pytest.approx((1 / 2 + 1 + 1 + 1) / 4)
 
 
 def test_flows_are_those_of_cells() -> None:
@@ -97,38 +91,21 @@ def test_flows_are_those_of_cells() -> None:
     windows = Windows.of(to_second), Windows.of(days_of([0, 1, None, None], [0, 3, 3, None]))
     # In 2 cells 0, 1 and 2 are one.
     for n_cells, expected in ((8, 1 - 1 / 2), (2, 1 / 2), (1, 0)):
-        flows = (trips.cell_flows(each, n_cells) for each in windows)
+        flows = (trips.cell_flows(each, n_cells).value for each in windows)
         assert variation_of_samples(*flows) == pytest.approx(expected)
 
 
 def test_jump_lengths_are_in_bins_of_kilometres() -> None:
     windows = Windows.of(days_of([0, 1, 2, 3]))
-    assert trips.jump_lengths_km(windows) == pytest.approx([1.5, 2.3, 6.2], rel=1e-6)
-    assert trips.jump_length_bins(windows, 1.0).tolist() == [1, 2, 6]
-    assert trips.jump_length_bins(windows, 2.5).tolist() == [0, 0, 2]
+    assert trips.jump_lengths_km(windows).value == pytest.approx([1.5, 2.3, 6.2], rel=1e-6)
+    assert trips.jump_length_bins(windows, 1.0).value.tolist() == [1, 2, 6]
+    assert trips.jump_length_bins(windows, 2.5).value.tolist() == [0, 0, 2]
 
 
 def test_time_between_moves_is_as_far_as_it_is_seen() -> None:
     """Half-hours; an event without a neighbour tells nothing, and a gap ends what is seen."""
-    hours = stays.move_intervals_h(Windows.of(days_of([0, 0, 1, 1], [0, 0, None, 0], [0, 1, 0, 0], [3, 3, 3, 3])))
-    assert hours.tolist() == [1, 1, 1, 0.5, 0.5, 1, 2]
-
-
-def test_shares_of_windows_are_in_bins_that_are_closed_above() -> None:
-    windows = Windows.of(days_of([0, 0, 1, 2], [1, 1, 1, 1]))
-    expected = np.zeros((4, 4))
-    expected[0, 1] = expected[1, 0] = expected[2, 0] = expected[1, 3] = 1
-    assert np.array_equal(places_seen.window_shares(windows).toarray(), expected)
-
-
-def test_a_place_weighs_as_many_windows_as_both_real_sets_have_of_it() -> None:
-    windows = [
-        Windows.of(days_of(*days)) for days in ([[0, 0, 1, 1]], [[0, 0, 0, 1]] * 2, [[0, 0, 1, 1]] * 3 + [[2, 2, 2, 2]])
-    ]
-    # Two training and three test windows know place 0 and place 1; place 2 is of the test users alone.
-    assert places_seen.share_variation(*windows) == 0
-    never_at_1 = Windows.of(days_of([0, 0, 3, 3]))
-    assert places_seen.share_variation(never_at_1, *windows[1:]) == pytest.approx((2 * 0 + 2 * 1) / 4)
+    windows = Windows.of(days_of([0, 0, 1, 1], [0, 0, None, 0], [0, 1, 0, 0], [3, 3, 3, 3]))
+    assert trips.move_intervals_h(windows).value.tolist() == [1, 1, 1, 0.5, 0.5, 1, 2]
 
 
 def test_a_set_is_no_distance_from_itself() -> None:
@@ -176,7 +153,7 @@ def test_a_synthesizer_that_stays_is_found_out() -> None:
     stays = replace(honest, place=np.take_along_axis(place, last, axis=1).ravel())
     good, bad = (measured(traces, test) for traces in (honest, stays))
     assert abs(good["stay_difference"]) < 0.05 < bad["stay_difference"]
-    for name in ("distinct_w1", "move_interval_w1_h", "top_place_w1"):
+    for name in ("distinct_w1", "move_interval_w1_h"):
         assert bad[name] > 2 * good[name], name
 
 
@@ -236,11 +213,11 @@ def test_no_two_events_at_consecutive_instants() -> None:
     gaps = days_of([0, None, 1, None], [1, None, 1, None])
     found = measured(TEST, gaps)
     defined = {name: value for name, value in found.items() if not math.isnan(value)}
-    assert list(defined) == ["distinct_w1", "radius_w1_km", "top_place_w1", "window_vf_tv"]
+    assert list(defined) == ["distinct_w1", "radius_w1_km"]
     assert math.isnan(uniform("stay_difference", gaps))
     assert math.isnan(uniform("row_tv", gaps))
-    # Training has no number, and so no caveat.
-    assert reading("row_tv", gaps, gaps) == Interpretation()
+    # There is no floor, and so no caveat of it.
+    assert codes(reading("row_tv", gaps, gaps)) == ["few_values"]
 
 
 @pytest.mark.parametrize("which", ["traces", "test"])
@@ -278,21 +255,20 @@ def test_one_place() -> None:
 @pytest.mark.parametrize("name", ["jump_tv", "od_tv", "radius_w1_km"])
 def test_places_at_one_point_are_told(name: str) -> None:
     point = replace(TEST, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
-    assert reading(name, point, point).caveats == caveat_if(True, "one_point", ONE_POINT)
-    assert reading(name, TEST, TEST) == Interpretation()
+    assert reading(name, point, point).caveats[-1:] == caveat_if(True, "one_point", ONE_POINT)
+    # Two test users have few values, but are not at one point.
+    assert codes(reading(name, TEST, TEST)) == ["few_values"]
     assert measured(point, point)[name] == 0
 
 
-def test_rows_that_even_training_does_not_have_are_told() -> None:
-    strangers = days_of([0, 2, 0, 2])
-    assert codes(reading("row_tv", strangers, TEST)) == ["sparse_rows"]
-    assert reading("row_tv", TEST, TEST) == Interpretation()
-
-
-def test_windows_of_two_events_are_told() -> None:
-    pairs = days_of([0, 1, None, None], [0, 1, None, None], [0, 1, 2, 3])
-    assert codes(reading("window_vf_tv", TEST, pairs)) == ["coarse_shares"]
-    assert reading("window_vf_tv", pairs, TEST) == Interpretation()
+def test_rows_that_even_real_people_do_not_share_are_told() -> None:
+    """Each user has places of her own, so two groups of users have no row in common."""
+    apart = [PlaceTable(np.arange(40), np.linspace(35, 36, 40), np.full(40, 139.0))] * 2
+    rows = [[(u, 0, i, (2 * (u + first) + i % 2) % 40) for u in range(10) for i in range(4)] for first in (0, 10)]
+    own = [support.to_traces(each, places, grid_of(PERIOD)) for each, places in zip(rows, apart, strict=True)]
+    assert codes(reading("row_tv", *own)) == ["sparse_rows"]
+    crowd = days_of(*[[0, 0, 1, 1], [2, 3, 3, 3]] * 8)
+    assert codes(reading("row_tv", crowd, crowd)) == []
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

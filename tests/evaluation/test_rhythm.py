@@ -41,7 +41,7 @@ def test_gaps_and_stays_are_those_of_a_loop() -> None:
 def test_jumps_are_those_of_a_loop_in_classes_of_hours() -> None:
     position_km = loops.PLACES.position_km()
     n_jumps = 0
-    for above_h, at_most_h in rhythm.JUMP_HOURS.values():
+    for above_h, at_most_h, *_ in rhythm.JUMP_HOURS.values():
         expected = [
             (user, 1 + first_bin(rhythm.JUMP_KM, float(np.linalg.norm(position_km[place] - position_km[next_place]))))
             for user, events in loops.by_window(WINDOWS)

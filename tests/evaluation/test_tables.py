@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ppmtf_jax.data.measurement import Caveat, Interpretation, Measurement, MetricInfo
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
-from ppmtf_jax.evaluation.registry import METRICS, ONE_PERIOD, PUBLISHED
+from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.tables import TableOrList
 from tests.support import evaluation_of
 
@@ -157,7 +157,7 @@ def test_attacks_stand_apart() -> None:
 
 def test_published_metrics_come_first_and_those_nobody_named_last() -> None:
     metrics = list(METRICS)
-    assert metrics[: len(PUBLISHED) + len(ONE_PERIOD)] == [*PUBLISHED, *ONE_PERIOD]
+    assert metrics[:4] == ["tp_tv", "tm_emd", "vf_tv", "stay_difference"]
     METRICS.register(Measurement("a_new_one", "utility", (), lambda comparison, settings: []))
     try:
         assert list(METRICS) == [*metrics, "a_new_one"]

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples
-from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
+from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 MAX_NODES = 5
@@ -81,23 +81,27 @@ def _nodes(window: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.bincount(window[first]), rank_in_run(window[first])[number]
 
 
-SampledMetric(
+WindowMetric(
     variation_quantity(
         "daily_motif_tv",
         "Daily motifs",
         "Total variation between the distributions of synthetic and of test users' daily motifs: the network of moves "
         f"between the places of a day, or the number of places if it is above {MAX_NODES}.",
+        plain="In which order people visit the places of a day",
+        section="persons",
     ),
     daily_motifs,
     variation_of_samples,
     one_period=True,
 ).register()
-SampledMetric(
+WindowMetric(
     difference_quantity(
         "closed_day_difference",
         "Closed days",
         "Share of days whose last event is at the place of the first one: synthetic users minus test users.",
         "share of days, -1 to 1",
+        plain="How many days end where they began",
+        section="persons",
     ),
     ends_where_it_began,
     mean_difference,

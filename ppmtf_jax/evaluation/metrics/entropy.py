@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
-from ppmtf_jax.evaluation.metrics.windows import SEED
+from ppmtf_jax.evaluation.metrics.windows import SEED, Sample, WindowMetric, mean_difference
 from ppmtf_jax.evaluation.registry import difference_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -18,7 +17,7 @@ MAX_WINDOWS = 2000
 MAX_PAIRS = 2**29
 # Windows that are processed at a time.
 BLOCK = 256
-# Random-stream number; see samples.py.
+# Random-stream number; see windows.py.
 WINDOWS = 4
 ABSENT = -1
 
@@ -72,7 +71,7 @@ def lempel_ziv_entropy(
     return n_events * np.log2(n_events) / total
 
 
-SampledMetric(
+WindowMetric(
     difference_quantity(
         "entropy_difference",
         "Entropy, bits",
@@ -80,6 +79,8 @@ SampledMetric(
         f"least {MIN_ENTROPY_EVENTS} events: synthetic users minus test users.",
         "bits an event",
         scale="bits",
+        plain="How regular people are",
+        section="persons",
     ),
     entropies,
     mean_difference,

@@ -197,7 +197,9 @@ register_utility(
         "from them, averaged over groups of at least {min_users} training users with the same most visited cell of a "
         "grid of {n_cells} x {n_cells}.",
         "no group with enough training users, synthetic users who are not known, or time grids with different periods",
-        "near floor",
+        good_value="near floor",
+        plain="Where and when the people of each neighbourhood are",
+        section="clusters",
     ),
     measure=_measure,
     uniform=_uniform,

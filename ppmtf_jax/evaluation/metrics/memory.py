@@ -6,28 +6,23 @@ with or without gaps between them. Here, a *move* leads from one run to the next
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
 
 from ppmtf_jax.data.measurement import Caveat, Comparison, MetricInfo, caveat_if
-from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S
-from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.distributions import counts_to_shares, variation_of_samples, wasserstein
+from ppmtf_jax.data.windows import Visits, Windows
+from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
 from ppmtf_jax.evaluation.judgement import LITTLE_MEMORY
-from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, place_share, visits_of_rank
-from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, lasts_several_periods, mean_difference
-from ppmtf_jax.evaluation.metrics.windows import one_point
+from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference, one_point
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 MIN_SHARE_EVENTS = 5
 NIGHT_H, DAYS_OF_WEEK = 6, 7
 RETURN_HOURS = np.r_[0:25, 26:80:2, 100, 130, 170, 400]
 """First hour of each bin of return times."""
-EVENT_BINS = np.array([0, 3, 4, 6, 9, 13, 20, 30, 45, 70, 110, 170, 260, 400])
-"""First number of events of each bin of windows."""
 
 
 def returns(windows: Windows) -> Sample:
@@ -59,32 +54,22 @@ def hour_bins(windows: Windows, n_instants: np.ndarray, first_hours: np.ndarray)
 
 def distinct(windows: Windows) -> Sample:
     """Number of different places of each window."""
-    return Sample(windows.user, distinct_places(windows))
-
-
-def distinct_by_events(windows: Windows) -> Sample:
-    """For each window, the bin of its number of events, and its number of different places; values: (windows, 2)."""
-    event_bin = np.searchsorted(EVENT_BINS, windows.events_per_window(), side="right") - 1
-    return Sample(windows.user, np.stack([event_bin, distinct(windows).value], axis=1))
-
-
-def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
-    """Difference between the mean second columns of two arrays in each bin (first column), averaged over the bins.
-
-    Differences are absolute. A bin weighs the smaller of its shares of the two arrays' rows. NaN if no bin is in both.
-    """
-    n_values = [np.bincount(each[:, 0], minlength=len(EVENT_BINS)) for each in (values, others)]
-    weight = np.minimum(*(counts_to_shares(each) for each in n_values))
-    if not (weight > 0).any():
-        return math.nan
-    totals = (np.bincount(each[:, 0], each[:, 1], minlength=len(EVENT_BINS)) for each in (values, others))
-    mean, other = (total / np.maximum(n, 1) for total, n in zip(totals, n_values, strict=True))
-    return float(np.average(np.abs(mean - other), weights=weight))
+    return Sample(windows.user, np.bincount(windows.visits().window, minlength=windows.n_windows))
 
 
 def share_of_rank(windows: Windows, rank: int) -> Sample:
     """For each window, the share of its events at its most (rank 0) or second most (rank 1) visited place, or 0."""
-    return Sample(windows.user, place_share(windows, rank))
+    visits, share = visits_of_rank(windows, rank), np.zeros(windows.n_windows)
+    share[visits.window] = visits.count / windows.events_per_window()[visits.window]
+    return Sample(windows.user, share)
+
+
+def visits_of_rank(windows: Windows, rank: int) -> Visits:
+    """For each window that has one, its place of this rank by number of events; ties in order of the place table."""
+    visits = windows.visits()
+    order = np.lexsort((-visits.count, visits.window))
+    chosen = order[rank_in_run(visits.window[order]) == rank]
+    return Visits(*(column[chosen] for column in visits))
 
 
 def main_distance_km(windows: Windows) -> Sample:
@@ -124,7 +109,7 @@ def night_homes(windows: Windows) -> Sample:
     return Sample(windows.user[window[begins][begins_week]], n_homes)
 
 
-def _little_memory(windows: Windows) -> tuple[Caveat, ...]:
+def _little_memory(windows: Windows, floor: float) -> tuple[Caveat, ...]:
     text = f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory"
     few = windows.n_windows and np.median(windows.events_per_window()) <= LITTLE_MEMORY
     return caveat_if(bool(few), "little_memory", text)
@@ -135,117 +120,105 @@ def _has_nights(comparison: Comparison) -> bool:
     return comparison.window_length * comparison.test.time_grid.step_s >= 2 * DAY_S
 
 
-for _metric in (
-    SampledMetric(
-        difference_quantity(
-            "return_difference",
-            "Returns",
-            "Share of moves to a place visited earlier in the same window: synthetic users minus test users.",
-            "share of moves, -1 to 1",
-        ),
-        returns,
-        mean_difference,
-        caveats=_little_memory,
+WindowMetric(
+    difference_quantity(
+        "return_difference",
+        "Returns",
+        "Share of moves to a place visited earlier in the same window: synthetic users minus test users.",
+        "share of moves, -1 to 1",
+        plain="How often people come back to a place",
+        section="persons",
     ),
-    SampledMetric(
-        difference_quantity(
-            "straight_back_difference",
-            "Straight back",
-            "Share of moves that lead straight back to the place before: synthetic users minus test users.",
-            "share of moves, -1 to 1",
-        ),
-        straight_back,
-        mean_difference,
-        caveats=_little_memory,
+    returns,
+    mean_difference,
+    caveats=_little_memory,
+).register()
+WindowMetric(
+    difference_quantity(
+        "straight_back_difference",
+        "Straight back",
+        "Share of moves that lead straight back to the place before: synthetic users minus test users.",
+        "share of moves, -1 to 1",
+        plain="How often people go straight back",
+        section="persons",
     ),
-    SampledMetric(
-        variation_quantity(
-            "return_time_tv",
-            "Return times",
-            "Total variation between the distributions of the hours after which synthetic and test users come back "
-            "to a place.",
-        ),
-        return_time_bins,
-        variation_of_samples,
-        caveats=_little_memory,
+    straight_back,
+    mean_difference,
+    caveats=_little_memory,
+).register()
+WindowMetric(
+    variation_quantity(
+        "return_time_tv",
+        "Return times",
+        "Total variation between the distributions of the hours after which synthetic and test users come back to a "
+        "place.",
+        plain="After how many hours people come back",
+        section="persons",
     ),
-    SampledMetric(
+    return_time_bins,
+    variation_of_samples,
+    caveats=_little_memory,
+).register()
+WindowMetric(
+    MetricInfo(
+        "distinct_w1",
+        "Distinct places",
+        "Wasserstein distance between the numbers of different places of synthetic and of test users in windows as "
+        "long as a synthetic trace.",
+        "places",
+        scale="places",
+        plain="How many different places people see",
+        section="trips",
+    ),
+    distinct,
+    wasserstein,
+).register()
+for _rank, _name, _title, _which, _plain, _section in (
+    (0, "top_place_w1", "Top place", "most", "Share of the time at the most visited place", "visit-fractions"),
+    (1, "second_place_w1", "Second place", "second most", "Share of the time at the second place", "persons"),
+):
+    WindowMetric(
         MetricInfo(
-            "window_distinct_w1",
-            "Distinct, whole trace",
-            "Wasserstein distance between the numbers of different places of synthetic and of test users in windows "
-            "as long as a synthetic trace.",
-            "places",
-            scale="places",
-        ),
-        distinct,
-        wasserstein,
-        applies=lasts_several_periods,
-    ),
-    SampledMetric(
-        MetricInfo(
-            "distinct_by_events",
-            "Distinct, by events",
-            "Mean difference between the numbers of different places of synthetic and of test users in windows with "
-            "about equally many events.",
-            "places",
-            scale="places",
-        ),
-        distinct_by_events,
-        difference_by_bin,
-    ),
-    SampledMetric(
-        MetricInfo(
-            "window_top_w1",
-            "Top place, whole trace",
-            "Wasserstein distance between the shares of events of synthetic and of test users at the most visited "
+            _name,
+            _title,
+            f"Wasserstein distance between the shares of events of synthetic and of test users at the {_which} visited "
             f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
             "share of events",
             scale="share",
+            plain=_plain,
+            section=_section,
         ),
-        partial(share_of_rank, rank=0),
+        partial(share_of_rank, rank=_rank),
         wasserstein,
         min_events=MIN_SHARE_EVENTS,
-        applies=lasts_several_periods,
+    ).register()
+WindowMetric(
+    MetricInfo(
+        "main_places_w1_km",
+        "Main places, km",
+        "Wasserstein distance between the distances from the most to the second most visited place of synthetic and of "
+        f"test users' windows with at least {MIN_SHARE_EVENTS} events.",
+        "km",
+        plain="Distance between the two main places",
+        section="persons",
     ),
-    SampledMetric(
-        MetricInfo(
-            "second_place_w1",
-            "Second place",
-            "Wasserstein distance between the shares of events of synthetic and of test users at the second most "
-            f"visited place of a window with at least {MIN_SHARE_EVENTS} events.",
-            "share of events",
-            scale="share",
-        ),
-        partial(share_of_rank, rank=1),
-        wasserstein,
-        min_events=MIN_SHARE_EVENTS,
+    main_distance_km,
+    wasserstein,
+    min_events=MIN_SHARE_EVENTS,
+    caveats=one_point,
+).register()
+WindowMetric(
+    difference_quantity(
+        "night_homes_difference",
+        "Night homes",
+        "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
+        "average: synthetic users minus test users.",
+        "places a week",
+        scale="nights",
+        plain="At how many places people spend the nights of a week",
+        section="persons",
     ),
-    SampledMetric(
-        MetricInfo(
-            "main_places_w1_km",
-            "Main places, km",
-            "Wasserstein distance between the distances from the most to the second most visited place of synthetic "
-            f"and of test users' windows with at least {MIN_SHARE_EVENTS} events.",
-            "km",
-        ),
-        main_distance_km,
-        wasserstein,
-        min_events=MIN_SHARE_EVENTS,
-        caveats=one_point,
-    ),
-    SampledMetric(
-        difference_quantity(
-            "night_homes_difference",
-            "Night homes",
-            "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
-            "average: synthetic users minus test users.",
-            "places a week",
-            scale="nights",
-        ),
-        night_homes,
-        mean_difference,
-        applies=_has_nights,
-    ),
-):
-    _metric.register()
+    night_homes,
+    mean_difference,
+    applies=_has_nights,
+).register()

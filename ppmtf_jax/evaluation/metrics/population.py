@@ -78,11 +78,15 @@ register_utility(
         "TP-TV",
         "Total variation between the distributions over places of the synthetic and the test events, averaged "
         "over the slots.",
+        plain="Where people are",
+        section="population",
     ),
     variation_quantity(
         "tp_tv_top{n_top}",
         "TP-TV-Top{n_top}",
         "TP-TV over the {n_top} places that the test users visit most in each slot.",
+        plain="Where people are, the {n_top} busiest places alone",
+        section="population",
     ),
     measure=_measure,
     uniform=_uniform,

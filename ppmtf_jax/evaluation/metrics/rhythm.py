@@ -15,17 +15,20 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
 from ppmtf_jax.evaluation.metrics.memory import hour_bins
-from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, mean_difference
-from ppmtf_jax.evaluation.metrics.windows import one_point, real_windows
+from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference, one_point, real_windows
 from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
 
 GAP_HOURS = np.r_[0:13, 16, 20, 22, 24, 25, 27, 31, 40, 46, 49, 51, 60, 72, 96, 120, 168, 240, 400]
 """First hour of each bin of the time between two events."""
 JUMP_KM = np.geomspace(0.25, 64, 17)
 """First kilometre of each bin of jump lengths, except for the first bin, which begins at 0."""
-JUMP_HOURS = {"1h": (0.0, 1.0), "6h": (1.0, 6.0), "24h": (6.0, 24.0), "later": (24.0, np.inf)}
-"""Classes of hours between two events: more than the first number, at most the second number."""
-JUMP_TITLES = {"1h": "up to 1 h", "6h": "1-6 h", "24h": "6-24 h", "later": "above 24 h"}
+JUMP_HOURS = {
+    "1h": (0.0, 1.0, "up to 1 h", "within an hour"),
+    "6h": (1.0, 6.0, "1-6 h", "in 2 to 6 hours"),
+    "24h": (6.0, 24.0, "6-24 h", "in 7 to 24 hours"),
+    "later": (24.0, np.inf, "above 24 h", "in more than a day"),
+}
+"""Classes of hours between two events: more than the first number, at most the second number; and their titles."""
 MOST_EVENTS = 12
 MOSTLY_GAPS = 0.5
 BETWEEN = "between the distributions of synthetic and of test users'"
@@ -45,13 +48,13 @@ def day_events(windows: Windows) -> Sample:
 def gap_bins(windows: Windows) -> Sample:
     """Bin of the time between each two successive events of a window."""
     later, gap = _gaps(windows)
-    return Sample(windows.user[windows.window[later]], hour_bins(windows, gap, GAP_HOURS))
+    return Sample.at(windows, later, hour_bins(windows, gap, GAP_HOURS))
 
 
 def stays(windows: Windows) -> Sample:
     """For each event but the first of a window, whether it is at the same place as the event before it."""
     later, _ = _gaps(windows)
-    return Sample(windows.user[windows.window[later]], windows.place[later] == windows.place[later - 1])
+    return Sample.at(windows, later, windows.place[later] == windows.place[later - 1])
 
 
 def jump_bins(windows: Windows, above_h: float, at_most_h: float) -> Sample:
@@ -63,7 +66,7 @@ def jump_bins(windows: Windows, above_h: float, at_most_h: float) -> Sample:
     position_km = windows.places.position_km()
     length_km = np.linalg.norm(position_km[windows.place[later]] - position_km[windows.place[later - 1]], axis=1)
     known = np.isfinite(length_km)
-    return Sample(windows.user[windows.window[later[known]]], np.searchsorted(JUMP_KM, length_km[known], side="right"))
+    return Sample.at(windows, later[known], np.searchsorted(JUMP_KM, length_km[known], side="right"))
 
 
 def _gaps(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
@@ -78,31 +81,34 @@ def is_mostly_gaps(comparison: Comparison) -> bool:
     return bool(len(gap)) and float(np.mean(gap > 1)) > MOSTLY_GAPS
 
 
-SampledMetric(
+WindowMetric(
     difference_quantity(
         "stay_any_gap_difference",
         "Stays, any gap",
         "Share of events at the same place as the event before in the window, however long ago: synthetic users minus "
         "test users.",
         "share of events, -1 to 1",
+        plain="How often people are seen where they were seen last",
+        section="events",
     ),
     stays,
     mean_difference,
 ).register()
-for _name, (_above, _at_most) in JUMP_HOURS.items():
-    SampledMetric(
+for _name, (_above, _at_most, _title, _plain) in JUMP_HOURS.items():
+    WindowMetric(
         variation_quantity(
             f"jump_{_name}_tv",
-            f"Jump-TV, {JUMP_TITLES[_name]}",
-            f"Total variation {BETWEEN} lengths of moves between successive events with {JUMP_TITLES[_name]} "
-            "between them.",
+            f"Jump-TV, {_title}",
+            f"Total variation {BETWEEN} lengths of moves between successive events with {_title} between them.",
+            plain=f"How far people go {_plain}",
+            section="transitions",
         ),
-        partial(jump_bins, above_h=float(_above), at_most_h=float(_at_most)),
+        partial(jump_bins, above_h=_above, at_most_h=_at_most),
         variation_of_samples,
         applies=is_mostly_gaps,
         caveats=one_point,
     ).register()
-SampledMetric(
+WindowMetric(
     MetricInfo(
         "events_w1",
         "Events of a window",
@@ -110,25 +116,33 @@ SampledMetric(
         "synthetic trace with at least one event.",
         "events",
         scale="events",
+        plain="How many events people have",
+        section="events",
     ),
     n_events,
     wasserstein,
     min_events=1,
     of_times=True,
 ).register()
-SampledMetric(
+WindowMetric(
     variation_quantity(
-        "event_gap_tv", "Time between events", f"Total variation {BETWEEN} hours between successive events."
+        "event_gap_tv",
+        "Time between events",
+        f"Total variation {BETWEEN} hours between successive events.",
+        plain="How long the gaps between events are",
+        section="events",
     ),
     gap_bins,
     variation_of_samples,
     of_times=True,
 ).register()
-SampledMetric(
+WindowMetric(
     variation_quantity(
         "day_events_tv",
         "Events of a day",
         f"Total variation {BETWEEN} numbers of events of a day with at least one event.",
+        plain="How many events a day has",
+        section="events",
     ),
     day_events,
     variation_of_samples,

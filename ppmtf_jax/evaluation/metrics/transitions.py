@@ -117,6 +117,8 @@ register_utility(
         "of test users, averaged over the places.",
         "bins, north-south",
         undefined=NO_TEST_TRANSITIONS,
+        plain="Next places, north-south",
+        section="transitions",
     ),
     MetricInfo(
         "tm_emd_x",
@@ -124,6 +126,8 @@ register_utility(
         "TM-EMD-Y in bins of longitude instead of latitude.",
         "bins, east-west",
         undefined=NO_TEST_TRANSITIONS,
+        plain="Next places, east-west",
+        section="transitions",
     ),
     name="tm_emd",
     measure=_measure,

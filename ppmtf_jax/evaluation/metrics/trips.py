@@ -1,4 +1,4 @@
-"""Moves within one period: their lengths, radius of gyration, flows between cells, and next places."""
+"""Steps within one period: stays, lengths of moves, radius of gyration, flows between cells, and next places."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
-from ppmtf_jax.data.windows import NO_WINDOWS, Windows
+from ppmtf_jax.data.measurement import Caveat, Comparison, MetricInfo, NoSettings, caveat_if
+from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import (
     pair_counts,
     row_shares,
     row_variation,
     row_variation_from,
     variation_of_samples,
+    wasserstein,
     weighted_mean,
 )
 from ppmtf_jax.evaluation.judgement import SPARSE_ROWS
-from ppmtf_jax.evaluation.metrics.windows import NO_MOVES, NO_STEPS, distance_from_test, read_places, real_windows
-from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
+from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference, one_point, real_windows
+from ppmtf_jax.evaluation.registry import Undefined, difference_quantity, variation_quantity
 from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
@@ -52,64 +53,91 @@ class FlowSettings(Settings, subject="flows"):
     n_cells: Count = N_CELLS
 
 
-def moves(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """Place and next place of each step to another place, each of shape (moves,)."""
-    place, next_place = windows.steps()
-    moved = place != next_place
-    return place[moved], next_place[moved]
+def stays(windows: Windows) -> Sample:
+    """For each step, whether it leads to the same place."""
+    later = np.flatnonzero(windows.is_step())
+    return Sample.at(windows, later, windows.place[later] == windows.place[later - 1])
 
 
-def jump_lengths_km(windows: Windows) -> np.ndarray:
-    """Length of each move on the plane of the places, shape (moves,)."""
+def next_places(windows: Windows) -> Sample:
+    """Place and next place of each step; values: (steps, 2)."""
+    later = np.flatnonzero(windows.is_step())
+    return Sample.at(windows, later, np.stack([windows.place[later - 1], windows.place[later]], axis=1))
+
+
+def moves(windows: Windows) -> Sample:
+    """Place and next place of each step to another place; values: (moves, 2)."""
+    user, ends = next_places(windows)
+    moved = ends[:, 0] != ends[:, 1]
+    return Sample(user[moved], ends[moved])
+
+
+def move_intervals_h(windows: Windows) -> Sample:
+    """Length of each uninterrupted stay at a place in hours.
+
+    A stay lasts from one move to the next. The beginning and the end of a run of consecutive instants count as moves;
+    otherwise people who hardly ever move would have no stays. An event without an event one instant earlier or later
+    does not count.
+    """
+    step = windows.is_step()
+    same = step.copy()
+    same[1:] &= windows.place[1:] == windows.place[:-1]
+    first = np.flatnonzero(~same)
+    after = np.append(first, len(same))[1:]
+    counted = (after - first > 1) | step[first] | np.append(step, False)[after]
+    return Sample.at(windows, first[counted], (after - first)[counted] * windows.time_grid.step_s / 3600)
+
+
+def jump_lengths_km(windows: Windows) -> Sample:
+    """Length of each move on the plane of the places."""
+    user, ends = moves(windows)
     position_km = windows.places.position_km()
-    place, next_place = moves(windows)
-    return np.linalg.norm(position_km[next_place] - position_km[place], axis=1)
+    return Sample(user, np.linalg.norm(position_km[ends[:, 1]] - position_km[ends[:, 0]], axis=1))
 
 
-def jump_length_bins(windows: Windows, bin_km: float) -> np.ndarray:
-    """Number of the bin that has the length of each move, shape (moves,)."""
-    return np.floor(jump_lengths_km(windows) / bin_km).astype(np.int64)
+def jump_length_bins(windows: Windows, bin_km: float) -> Sample:
+    """Number of the bin that has the length of each move."""
+    user, length_km = jump_lengths_km(windows)
+    return Sample(user, np.floor(length_km / bin_km).astype(np.int64))
 
 
-def radius_of_gyration_km(windows: Windows) -> np.ndarray:
-    """Root mean square distance of each window's events from their centre, shape (windows,) (González et al. 2008)."""
+def radius_of_gyration_km(windows: Windows) -> Sample:
+    """Root mean square distance of each window's events from their centre (González et al. 2008)."""
     position_km, n_events = windows.places.position_km(), windows.events_per_window()
     square = np.zeros(windows.n_windows)
     for axis_km in position_km.T:
         event_km = axis_km[windows.place]
         centre_km = np.bincount(windows.window, event_km, minlength=windows.n_windows) / n_events
         square += np.bincount(windows.window, (event_km - centre_km[windows.window]) ** 2, minlength=windows.n_windows)
-    return np.sqrt(square / n_events)
+    return Sample(windows.user, np.sqrt(square / n_events))
 
 
-def step_counts(windows: Windows) -> sparse.csr_array:
-    """Number of steps from each place to each place within the windows, shape (places, places)."""
-    n_places = len(windows.places)
-    return pair_counts(*windows.steps(), (n_places, n_places))
+def cell_flows(windows: Windows, n_cells: int) -> Sample:
+    """Number of the pair (cell, next cell) of each move: cell * number of cells + next cell."""
+    user, ends = moves(windows)
+    cell = windows.places.grid_cell(n_cells)[ends]
+    return Sample(user, cell[:, 0] * n_cells**2 + cell[:, 1])
 
 
-def cell_flows(windows: Windows, n_cells: int) -> np.ndarray:
-    """Number of the pair (cell, next cell) of each move: cell * number of cells + next cell, shape (moves,)."""
-    cell = windows.places.grid_cell(n_cells)
-    place, next_place = moves(windows)
-    return cell[place] * n_cells**2 + cell[next_place]
+def row_distance(steps: np.ndarray, others: np.ndarray) -> float:
+    """Total variation between the distributions of the next place, averaged over the other steps.
 
-
-def _row_variation(counts: sparse.csr_array, expected: sparse.csr_array) -> float:
-    """Total variation between the distributions of the next place, averaged over the expected steps.
-
-    A place without a step in `counts` has the total variation 1. NaN if there is no expected step.
+    A place without a step in `steps` has the total variation 1. NaN if there is no other step.
     """
+    n_places = max(int(each.max(initial=0)) for each in (steps, others)) + 1
+    counts, expected = (pair_counts(each[:, 0], each[:, 1], (n_places, n_places)) for each in (steps, others))
     return weighted_mean(row_variation(row_shares(counts), row_shares(expected)), expected.sum(axis=1))
 
 
-_measure_rows = distance_from_test(step_counts, _row_variation)
+def _uniform_stays(comparison: Comparison, settings: NoSettings) -> list[float]:
+    real = stays(real_windows(comparison, comparison.test)).value
+    return [mean_difference(np.array([1 / comparison.test.n_places]), real)]
 
 
 def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float]:
     """OD-TV if all ordered pairs of two different places are equally frequent."""
     test, n_cells = comparison.test, settings.n_cells
-    flow, count = np.unique(cell_flows(real_windows(comparison, test), n_cells), return_counts=True)
+    flow, count = np.unique(cell_flows(real_windows(comparison, test), n_cells).value, return_counts=True)
     if not len(flow):
         raise Undefined
     cell, next_cell = np.divmod(flow, n_cells**2)
@@ -120,62 +148,103 @@ def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float
 
 
 def _uniform_rows(comparison: Comparison, settings: NoSettings) -> list[float]:
-    counts = step_counts(real_windows(comparison, comparison.test))
-    return [weighted_mean(row_variation_from(1 / comparison.test.n_places, row_shares(counts)), counts.sum(axis=1))]
+    steps, n_places = next_places(real_windows(comparison, comparison.test)).value, comparison.test.n_places
+    counts = pair_counts(steps[:, 0], steps[:, 1], (n_places, n_places))
+    return [weighted_mean(row_variation_from(1 / n_places, row_shares(counts)), counts.sum(axis=1))]
 
 
-def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
-    (training,) = _measure_rows(comparison, settings)
-    text = f"The test rows are too sparse to compare: Training itself is at {training:.2f}"
-    return [Interpretation(caveats=caveat_if(training >= SPARSE_ROWS, "sparse_rows", text))]
+def _sparse_rows(test: Windows, floor: float) -> tuple[Caveat, ...]:
+    text = f"The rows are too sparse to compare: two random groups of real people are at {floor:.2f}"
+    return caveat_if(floor >= SPARSE_ROWS, "sparse_rows", text)
 
 
-register_utility(
+WindowMetric(
+    difference_quantity(
+        "stay_difference",
+        "Stay difference",
+        "Share of steps from a place to the same place: synthetic users minus test users.",
+        "share of steps, -1 to 1",
+        plain="How often people stay",
+        section="transitions",
+    ),
+    stays,
+    mean_difference,
+    one_period=True,
+    uniform=_uniform_stays,
+).register()
+WindowMetric(
+    MetricInfo(
+        "move_interval_w1_h",
+        "Move interval, h",
+        "Wasserstein distance between the lengths of synthetic and of test users' uninterrupted stays at a place "
+        "within one period.",
+        "hours",
+        scale="hours",
+        plain="How long people stay at a place",
+        section="trips",
+    ),
+    move_intervals_h,
+    wasserstein,
+    one_period=True,
+).register()
+WindowMetric(
     variation_quantity(
         "jump_tv",
         "Jump-TV",
         "Total variation between the distributions of synthetic and of test users' move lengths, in bins of "
         "{bin_km:g} km.",
-        NO_MOVES,
+        plain="Length of a trip",
+        section="trips",
     ),
-    measure=distance_from_test(jump_length_bins, variation_of_samples),
+    jump_length_bins,
+    variation_of_samples,
+    one_period=True,
     settings=JumpSettings,
-    reading=read_places,
-)
-register_utility(
+    caveats=one_point,
+).register()
+WindowMetric(
     MetricInfo(
         "radius_w1_km",
         "Gyration, km",
         "Wasserstein distance between the radii of gyration of synthetic and of test users in one period: the root "
         "mean square distance of their events from the centre of these events.",
         "km",
-        undefined=NO_WINDOWS,
+        plain="How widely people roam (radius of gyration)",
+        section="trips",
     ),
-    measure=distance_from_test(radius_of_gyration_km),
-    reading=read_places,
-)
-register_utility(
+    radius_of_gyration_km,
+    wasserstein,
+    one_period=True,
+    caveats=one_point,
+).register()
+WindowMetric(
     variation_quantity(
         "od_tv",
         "OD-TV",
         "Total variation between the distributions of synthetic and of test users' moves over pairs of cells, from and "
         "to, of a grid of {n_cells} x {n_cells}.",
-        NO_MOVES,
+        plain="Flows between parts of the town",
+        section="transitions",
     ),
-    measure=distance_from_test(cell_flows, variation_of_samples),
-    uniform=_uniform_flows,
+    cell_flows,
+    variation_of_samples,
+    one_period=True,
     settings=FlowSettings,
-    reading=read_places,
-)
-register_utility(
+    uniform=_uniform_flows,
+    caveats=one_point,
+).register()
+WindowMetric(
     variation_quantity(
         "row_tv",
         "Row-TV",
         "Total variation between the distributions of the next place of synthetic and of test users, for each place, "
         "averaged over the test users' steps.",
-        NO_STEPS,
+        plain="Where people go next from a place",
+        section="transitions",
     ),
-    measure=_measure_rows,
+    next_places,
+    row_distance,
+    one_period=True,
     uniform=_uniform_rows,
-    reading=_read_rows,
-)
+    caveats=_sparse_rows,
+).register()

@@ -1,31 +1,151 @@
-"""The windows that the metrics compare.
+"""Metrics that compare values found in windows, such as one value for each move, day or window.
 
 A window has the events of a user within one period, such as a day, or within the span of a synthetic trace, which may
 be several periods (see `data.windows`). Windows with fewer than two events do not count. Real traces have gaps; most
 synthetic traces are complete. Each window of complete synthetic traces is first thinned to the instants of a random
 window of the test users (fixed seed). Then both sets have the same hours and the same gaps. Synthetic traces with gaps
 of their own, such as check-ins, are compared as they are. A step is from one instant to the next within a window; a
-move is a step to another place.
+move is a step to another place. If a set has more than 100,000 windows, 100,000 random ones (fixed seed) are measured.
+
+Each sample says which user a value belongs to. So a metric has a floor: the mean distance between two random groups of
+the real users, which are as large as the training and the test users. This distance is due to chance alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, caveat_if
+from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows, is_complete, same_period
-from ppmtf_jax.evaluation.distributions import wasserstein
-from ppmtf_jax.evaluation.registry import Undefined
+from ppmtf_jax.evaluation.judgement import FEW_VALUES, FLOOR
+from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
 
 SEED = 0
-NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or time grids with different periods"
-NO_MOVES = "no move in one of the sets, or time grids with different periods"
+# Random-stream numbers; thinning uses the stream without a number, groups.py 1 and 2, friends.py 3, entropy.py 4.
+SPLITS, MEASURED = 3, 5
+N_SPLITS = 10
+MAX_WINDOWS = 100_000
+NO_VALUE = (
+    "no value to measure in one of the sets, synthetic traces shorter than the windows, or time grids with different "
+    "periods"
+)
 ONE_POINT = "All places are at one point, so this number says nothing"
+Distance = Callable[[np.ndarray, np.ndarray], float]
+
+
+class Sample(NamedTuple):
+    """Values found in windows, and the index of the user of each value, shape (values,)."""
+
+    user: np.ndarray
+    value: np.ndarray
+
+    @classmethod
+    def at(cls, windows: Windows, event: np.ndarray, value: np.ndarray) -> Sample:
+        """Values at some events, given by index."""
+        return cls(windows.user[windows.window[event]], value)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowMetric:
+    """A metric that compares samples; `register` adds it to the registry of metrics.
+
+    Parameters
+    ----------
+    quantity : MetricInfo
+        `register` fills in its `undefined`.
+    sample : function of Windows that returns Sample
+        The settings of the metric are its keyword arguments.
+    distance : function of two arrays of values that returns a number
+        The values of synthetic users come first, those of test users second.
+    one_period : bool
+        Whether a window lasts one period; otherwise it is as long as a synthetic trace.
+    min_events : int
+        Windows with fewer events do not count. If `min_events` is above the usual minimum, the metric is left out where
+        no window of the test users has so many events.
+    of_times : bool
+        Whether the values depend only on the times of events. Then only synthetic traces with gaps of their own are
+        measured, because thinned traces and uniform traces have the times of other traces.
+    settings, applies, uniform
+        As in `Measurement`; without `uniform`, random places are measured.
+    caveats : function of Windows and the floor that returns tuple of Caveat
+        From the windows of the test users, returns why the number says little.
+    """
+
+    quantity: MetricInfo
+    sample: Callable[..., Sample]
+    distance: Distance
+    one_period: bool = field(default=False, kw_only=True)
+    min_events: int = field(default=MIN_WINDOW_EVENTS, kw_only=True)
+    of_times: bool = field(default=False, kw_only=True)
+    settings: type = field(default=NoSettings, kw_only=True)
+    applies: Callable[[Comparison], bool] | None = field(default=None, kw_only=True)
+    uniform: Callable[[Comparison, Any], Sequence[float]] | None = field(default=None, kw_only=True)
+    caveats: Callable[[Windows, float], tuple[Caveat, ...]] = field(default=lambda *_: (), kw_only=True)
+
+    def register(self) -> None:
+        """Add the metric to the registry of metrics."""
+        undefined, exact = NO_VALUE, {} if self.uniform is None else {"uniform": self.uniform}
+        if self.of_times:
+            undefined, exact = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
+        register_utility(
+            replace(self.quantity, undefined=undefined),
+            measure=self._measure,
+            reading=self._reading,
+            applies=self._applies,
+            settings=self.settings,
+            **exact,
+        )
+
+    def _applies(self, comparison: Comparison) -> bool:
+        if self.of_times and not has_gaps(comparison):
+            return False
+        if self.min_events > MIN_WINDOW_EVENTS and not self._real(comparison, comparison.test).n_windows:
+            return False
+        return self.applies is None or self.applies(comparison)
+
+    def _measure(self, comparison: Comparison, settings: Any) -> list[float]:
+        if self.of_times and not (comparison.pool_traces or has_gaps(comparison)):
+            raise Undefined
+        windows = compared_windows(comparison, self._length(comparison), min_events=self.min_events)
+        windows = comparison.statistic(_measured_windows, comparison.traces, windows)
+        test = self._real(comparison, comparison.test)
+        return [self.distance(*(self.sample(each, **vars(settings)).value for each in (windows, test)))]
+
+    def _reading(self, comparison: Comparison, settings: Any) -> list[Interpretation]:
+        test = self._real(comparison, comparison.test)
+        n_values, floor = len(self.sample(test, **vars(settings)).value), self._floor(comparison, settings)
+        text = f"The test users have only {n_values} such values, so chance decides"
+        few = caveat_if(n_values < FEW_VALUES, "few_values", text)
+        return [Interpretation({FLOOR: floor}, few + self.caveats(test, floor))]
+
+    def _floor(self, comparison: Comparison, settings: Any) -> float:
+        """Mean distance between two random groups of the real users, as large as the training and the test users."""
+        n_train, values, users = comparison.train.n_users, [], []
+        for traces, first_user in ((comparison.train, 0), (comparison.test, n_train)):
+            sample = self.sample(self._real(comparison, traces), **vars(settings))
+            values.append(sample.value)
+            users.append(first_user + sample.user)
+        value, user = np.concatenate(values), np.concatenate(users)
+        distances = []
+        for number in range(N_SPLITS):
+            shuffled = numpy_stream(SEED, Stage.METRICS, SPLITS, number).permutation(n_train + comparison.test.n_users)
+            is_first = shuffled[user] < n_train
+            distances.append(abs(self.distance(value[is_first], value[~is_first])))
+        return float(np.mean(distances))
+
+    def _real(self, comparison: Comparison, traces: Traces) -> Windows:
+        windows = real_windows(comparison, traces, self._length(comparison), min_events=self.min_events)
+        return comparison.statistic(_measured_windows, traces, windows)
+
+    def _length(self, comparison: Comparison) -> int:
+        return comparison.test.time_grid.period if self.one_period else comparison.window_length
 
 
 def real_windows(
@@ -64,29 +184,14 @@ def has_gaps(comparison: Comparison) -> bool:
     return not comparison.statistic(is_complete, comparison.traces)
 
 
-def distance_from_test(
-    statistic: Callable[..., Any], distance: Callable[[Any, Any], float] = wasserstein
-) -> Callable[[Comparison, Any], list[float]]:
-    """Measure the distance between a statistic of the windows and that of the windows of the test users.
-
-    The settings of the metric are keyword arguments of the statistic.
-    """
-
-    def measure(comparison: Comparison, settings: Any) -> list[float]:
-        windows, test = compared_windows(comparison), real_windows(comparison, comparison.test)
-        return [distance(statistic(windows, **vars(settings)), statistic(test, **vars(settings)))]
-
-    return measure
-
-
-def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
+def one_point(traces: Traces | Windows, floor: float = 0.0) -> tuple[Caveat, ...]:
     """A caveat if all places are at one point, because all distances are then 0."""
-    return [Interpretation(caveats=one_point(comparison.test))]
-
-
-def one_point(traces: Traces | Windows) -> tuple[Caveat, ...]:
-    """A caveat if all places are at one point."""
     return caveat_if(not np.ptp(traces.places.position_km(), axis=0).any(), "one_point", ONE_POINT)
+
+
+def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
+    """Mean of the first minus mean of the second values; NaN where there are none."""
+    return float(values.mean() - others.mean()) if len(values) and len(others) else math.nan
 
 
 def _windows(traces: Traces, n_instants: int, min_events: int) -> Windows:
@@ -97,3 +202,15 @@ def _thinned(traces: Traces, n_instants: int, test: Windows, min_events: int) ->
     windows = Windows.of(traces, n_instants)
     drawn = numpy_stream(SEED, Stage.METRICS).integers(test.n_windows, size=windows.n_windows)
     return windows.thinned(test, drawn).with_events(min_events)
+
+
+def _measured_windows(traces: Traces, windows: Windows) -> Windows:
+    if windows.n_windows <= MAX_WINDOWS:
+        return windows
+    chosen = np.zeros(windows.n_windows, bool)
+    chosen[numpy_stream(SEED, Stage.METRICS, MEASURED).permutation(windows.n_windows)[:MAX_WINDOWS]] = True
+    return windows.select(chosen)
+
+
+def _undefined(comparison: Comparison, settings: Any) -> list[float]:
+    raise Undefined

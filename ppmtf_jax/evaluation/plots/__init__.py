@@ -6,7 +6,6 @@ imports Matplotlib, which takes half a second: import it only where a picture is
 """
 
 from ppmtf_jax.evaluation.plots.attacks import roc_curves
-from ppmtf_jax.evaluation.plots.background import read_background
 from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.curves import jump_length_curves, pass_rate_curves, trace_plots, visit_fraction_panels
@@ -30,7 +29,6 @@ __all__ = [
     "person_timelines",
     "population_maps",
     "privacy_bars",
-    "read_background",
     "roc_curves",
     "save_figure",
     "save_pictures",

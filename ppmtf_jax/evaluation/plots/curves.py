@@ -81,7 +81,7 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
     """
     JumpSettings(bin_km)
     check_sets(sets, "jump lengths")
-    length_bins = {name: jump_length_bins(Windows.of(traces), bin_km) for name, traces in sets.items()}
+    length_bins = {name: jump_length_bins(Windows.of(traces), bin_km).value for name, traces in sets.items()}
     n_bins = 1 + max((each.max() for each in length_bins.values() if len(each)), default=0)
 
     def draw(ax: Axes) -> None:
@@ -135,7 +135,7 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
     counts = {}
     for name, traces in sets.items():
         by_kind = replace(traces, places=kinds_as_places, place=kind_of_place[traces.place].astype(np.int32))
-        counts[name] = visit_fractions(by_kind, n_bins)
+        counts[name] = visit_fractions(Windows.of(by_kind, by_kind.time_grid.n_instants), n_bins)
 
     def draw(ax: Axes, kind: int) -> None:
         for name, each, colour in coloured(counts):

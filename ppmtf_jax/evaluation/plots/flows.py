@@ -86,7 +86,7 @@ def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: in
 
 def flows_between_cells(traces: Traces, n_cells: int) -> Flows:
     """All flows from one cell of a grid to another, with their shares of the moves."""
-    flow, count = np.unique(cell_flows(Windows.of(traces), n_cells), return_counts=True)
+    flow, count = np.unique(cell_flows(Windows.of(traces), n_cells).value, return_counts=True)
     first, then = np.divmod(flow, n_cells**2)
     crossing = np.flatnonzero(first != then)
     order = crossing[np.argsort(-count[crossing], kind="stable")]

@@ -16,11 +16,10 @@ from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.places import PlaceTable, longitude_near
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
-from ppmtf_jax.evaluation.plots.background import Lines, draw_background
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
 N_SLOTS = 4
@@ -35,13 +34,11 @@ def population_maps(
     test: Traces | None = None,
     *,
     slots: Sequence[int] | None = None,
-    background: Lines = (),
 ) -> Figure:
     """Draw maps of the population in some slots: a column for each slot, a row for each trace set, one colour scale.
 
-    A single synthetic set is the row "synthetic". `slots`: slots to show, by default four spread evenly. `background`:
-    lines to draw below the places, see `read_background`. Raises `InputError`: the places or the numbers of slots
-    differ, or a synthetic set has the name of another row.
+    A single synthetic set is the row "synthetic". `slots`: slots to show, by default four spread evenly. Raises
+    `InputError`: the places or the numbers of slots differ, or a synthetic set has the name of another row.
 
     Examples
     --------
@@ -75,7 +72,7 @@ def population_maps(
     for row, (name, values) in enumerate(percent.items()):
         for column, slot in enumerate(slots):
             ax = axes[row, column]
-            drawn = draw_map(ax, train.places, values[column], scale, background)
+            drawn = draw_map(ax, train.places, values[column], scale)
             if row == 0:
                 ax.set_title(f"from {labels[slot]}")
         axes[row, 0].set_ylabel(name)
@@ -88,15 +85,12 @@ def population_maps(
     return figure
 
 
-def draw_map(ax: Axes, places: PlaceTable, values: np.ndarray, scale: Normalize, background: Lines = ()) -> Any:
+def draw_map(ax: Axes, places: PlaceTable, values: np.ndarray, scale: Normalize) -> Any:
     """Draw values of places as coloured grid cells or, if they fill no grid, as dots that grow with the value."""
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
     grid = grid_of_places(places)
     longitude = places.unbroken_longitude()
-    middle = sum(ax.get_xlim()) / 2
-    lines = [np.column_stack([line[:, 0], longitude_near(line[:, 1], middle)]) for line in background]
-    draw_background(ax, lines, above=grid is not None)
     if grid is not None:
         (rows, row), (columns, column) = grid
         cells = np.full((len(rows), len(columns)), np.nan)

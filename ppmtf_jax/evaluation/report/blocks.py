@@ -112,7 +112,6 @@ class Gauge(NamedTuple):
     up to which it is fair.
     """
 
-    title: str
     quantity: MetricInfo
     numbers: dict[str, str]
     position: float | None
@@ -120,6 +119,11 @@ class Gauge(NamedTuple):
     ends: tuple[float, ...]
     caveat: str = ""
     reference: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it measures, in words that need no explanation."""
+        return self.quantity.plain or self.quantity.title
 
     @property
     def status(self) -> Status:

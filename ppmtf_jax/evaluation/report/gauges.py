@@ -6,14 +6,14 @@ All numbers are judged by the rule of `evaluation.judgement`, as in the verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.evaluation.judgement import FIT, FLOOR, WITH_CARE, Chance, judge, loss
 from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
-from ppmtf_jax.evaluation.results import TRAINING, UNIFORM
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
 from ppmtf_jax.evaluation.tables import references_text
 
 UTILITY_RULE = (
@@ -31,7 +31,6 @@ def gauge(
     training: float,
     uniform: float,
     *,
-    title: str,
     reading: Interpretation = Interpretation(),
     chance: Chance = Chance(),
 ) -> Gauge:
@@ -56,19 +55,21 @@ def gauge(
     caveat = f"{judged.reason.rstrip('.')}." if judged.reason else ""
     beside = {name: value for name, value in reading.references.items() if name.capitalize() not in numbers}
     reference = references_text(replace(reading, references=beside))
-    return Gauge(title, quantity, printed, position, judged, ends, caveat, reference)
+    return Gauge(quantity, printed, position, judged, ends, caveat, reference)
 
 
-def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
-    """Gauges of some metrics, with their titles; metrics that the evaluation does not have are left out."""
-    rows, columns, found = {row.quantity.name: row for row in data.evaluation.rows}, data.evaluation.columns, []
-    for name, title in titles.items():
-        if name in rows:
-            value = dict(zip(columns, rows[name].values, strict=True))
-            numbers = (value[column] for column in (data.column, TRAINING, UNIFORM))
-            options = {"title": title, "reading": rows[name].reading, "chance": data.chance.get(name, Chance())}
-            found.append(gauge(rows[name].quantity, *numbers, **options))
-    return Gauges(tuple(found))
+def gauges_of(data: ReportData, section: str, *, without: Container[str] = ()) -> Gauges:
+    """Gauges of the numbers of an evaluation that belong to a section, apart from some."""
+    rows = [row for row in data.evaluation.rows if row.quantity.section == section and row.quantity.name not in without]
+    return Gauges(tuple(gauge_of(data, row) for row in rows))
+
+
+def gauge_of(data: ReportData, row: Row) -> Gauge:
+    """The gauge of a row of the evaluation."""
+    value = dict(zip(data.evaluation.columns, row.values, strict=True))
+    numbers = (value[column] for column in (data.column, TRAINING, UNIFORM))
+    chance = data.chance.get(row.quantity.name, Chance())
+    return gauge(row.quantity, *numbers, reading=row.reading, chance=chance)
 
 
 def utility_finding(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Finding:

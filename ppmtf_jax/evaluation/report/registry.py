@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Finding, Gauges, Picture, Report, Section, Status, Text
@@ -33,7 +34,23 @@ MakeBlocks = Callable[[ReportData], list[Block]]
 
 @dataclass(frozen=True)
 class SectionMaker:
-    """An entry of the registry of sections; see `section`."""
+    """An entry of the registry of sections; see `section`.
+
+    Parameters
+    ----------
+    name : str
+        Its anchor on the page: words with hyphens between. Its gauges are those of the numbers with this `section`.
+    part : str
+        One of `PARTS`.
+    lead : str
+        An introduction for readers who do not know the papers.
+    question : str
+        The question that its gauges, or else its own findings, answer.
+    if_poor : str
+        Advice if its gauges are poor: a sentence on what the traces are not good for.
+    needs_shadows : bool
+        Whether it shows results of shadow models, which take longest.
+    """
 
     name: str
     part: str
@@ -49,61 +66,23 @@ SECTIONS: Registry[SectionMaker] = Registry(
     "section of a report",
     "ppmtf_jax.evaluation.report.sections",
     first=(
-        "made",
-        "population",
-        "transitions",
-        "trips",
-        "persons",
-        "visit-fractions",
-        "places",
-        "range-queries",
-        "clusters",
-        "deniability",
-        "identity",
-        "membership",
-        "copies",
-        "inference",
-        "statement",
-        "numbers",
+        *("made", "population", "transitions", "trips", "persons", "visit-fractions", "places", "range-queries"),
+        *("clusters", "deniability", "identity", "membership", "copies", "inference", "statement", "numbers"),
     ),
 )
 """The order of the sections within a part; other sections come last."""
 
 
-def section(
-    name: str,
-    part: str,
-    title: str,
-    lead: str,
-    *,
-    question: str = "",
-    if_poor: str = "",
-    needs_shadows: bool = False,
-) -> Callable[[MakeBlocks], MakeBlocks]:
-    """Register a function from `ReportData` to the blocks of a section.
+def section(name: str, part: str, title: str, lead: str, **options: Any) -> Callable[[MakeBlocks], MakeBlocks]:
+    """Register a function from `ReportData` to the blocks of a section; see `SectionMaker` for the arguments.
 
     The `Finding` objects among the blocks go to the summary. A section with gauges but without a finding gets a finding
     from its least good gauge. If something is missing, the function raises `Unavailable` or an `InputError`. Then the
     section says what is missing, the status of its question is "not known", and the other sections are made as usual.
-
-    Parameters
-    ----------
-    name : str
-        Its anchor on the page: words with hyphens between.
-    part : str
-        One of `PARTS`.
-    lead : str
-        An introduction for readers who do not know the papers.
-    question : str
-        The question that its gauges, or else its own findings, answer.
-    if_poor : str
-        Advice if its gauges are poor: a sentence on what the traces are not good for.
-    needs_shadows : bool
-        Whether it shows results of shadow models, which take longest.
     """
 
     def register(make: MakeBlocks) -> MakeBlocks:
-        SECTIONS.register(SectionMaker(name, part, title, lead, make, question, if_poor, needs_shadows))
+        SECTIONS.register(SectionMaker(name, part, title, lead, make, **options))
         return make
 
     return register

@@ -63,7 +63,7 @@ class Cluster(NamedTuple):
 )
 def make(data: ReportData) -> list[Block]:
     """Group-TV, and the clusters that differ most from everybody."""
-    gauges = gauges_of(data, {"group_tv": "Where and when the people of each neighbourhood are"})
+    gauges = gauges_of(data, "clusters")
     blocks: list[Block] = [gauges] if gauges.items else []
     if not data.has_known_users:
         return [*blocks, Text((f"No clusters of these traces: {data.no_users}.",))]

@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 
-from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, CopyCheck, HeldOutComparison, check_copies
+from ppmtf_jax.attacks.copies import CopyCheck, check_copies
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative, draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
-from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
+from ppmtf_jax.evaluation.report.attack_tables import copies_table, unicity_table
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, finding_of
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
@@ -52,7 +53,9 @@ def make(data: ReportData) -> list[Block]:
         "neither good nor bad."
     )
     figure = panels(draws, size=(3.4, 2.7), room=(0.0, 0.4), legend=LOWER)
-    return [_finding(found), _table(found), Picture(figure, alt, caption), _unicity_table(found)]
+    unicity = {"Synthetic": found.unicity, "Real, training users": found.training_unicity}
+    picture = Picture(figure, alt, caption)
+    return [_finding(found), copies_table(found), picture, unicity_table(unicity, found.crowd)]
 
 
 def _finding(found: CopyCheck) -> Finding:
@@ -62,31 +65,3 @@ def _finding(found: CopyCheck) -> Finding:
         "copy would be noticed for certain."
     )
     return finding_of(QUESTION, judged, COPY_LIMITS, "Do not release these traces.", f"What decided: {{}}. {noticed}")
-
-
-def _table(found: CopyCheck) -> Table:
-    rows = []
-    for name, title in COPY_TITLES.items():
-        each: HeldOutComparison = getattr(found, name)
-        means = (f"{numbers.mean():.1f}" for numbers in (each.training, each.test))
-        rows.append([title, *means, percent(each.share_far, 1), f"{each.exposed.sum():,}"])
-    rows.append([EXPOSED_TITLE, "", "", "", f"{found.n_exposed:,}"])
-    caption = (
-        "How much people find of their own traces in synthetic traces, in nats: training users, and people whose data "
-        "was not used (test users). Far above: share of the training users above 95 % of the test users (5 % by "
-        "chance). People exposed: training users who find more than chance explains (0.05 people by chance). At most "
-        "4,000 periods of each set are looked for, of people drawn at random"
-    )
-    return Table(caption, ("What", "Training", "Test", "Far above", "People exposed"), rows)
-
-
-def _unicity_table(found: CopyCheck) -> Table:
-    points = [f"{n} point{'s' * (n > 1)}" for n in range(1, len(found.unicity) + 1)]
-    rows = [
-        ["Synthetic", *(percent(share) for share in found.unicity)],
-        ["Real, training users", *(percent(share) for share in found.training_unicity)],
-    ]
-    caption = (
-        f"Share of people whom this number of known points tells from all others, in crowds of {found.crowd:,} people"
-    )
-    return Table(caption, ("Traces", *points), rows)

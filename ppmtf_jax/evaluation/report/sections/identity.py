@@ -9,7 +9,8 @@ from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.splits import Rehearsal, targets_of
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
+from ppmtf_jax.evaluation.report.attack_tables import identity_table
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Text, finding_of, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData, refused_note
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
@@ -54,7 +55,8 @@ def make(data: ReportData) -> list[Block]:
             f"{data.train.n_users:,} people for {percent(known, 1)} of the traces (a guess: "
             f"{percent(1 / data.train.n_users, 2)})."
         )
-    return [_finding(attacks, known, data), _table(attacks), _curves(attacks), *([Text(tuple(notes))] if notes else [])]
+    blocks = [_finding(attacks, known, data), identity_table(attacks), _curves(attacks)]
+    return [*blocks, Text(tuple(notes))] if notes else blocks
 
 
 def attack(data: ReportData) -> tuple[Rehearsal, list[Reidentified], dict[str, InputError]]:
@@ -82,30 +84,6 @@ def _finding(attacks: list[Reidentified], known: float, data: ReportData) -> Fin
         n_users = data.train.n_users
         judged["That of the PPMTF paper"] = NAMED.judge(known, data.synthetic.n_users, guess=1 / n_users)
     return finding_of(QUESTION, judged, IDENTITY_LIMITS, IF_POOR)
-
-
-def _table(attacks: list[Reidentified]) -> Table:
-    rows = []
-    for attack in attacks:
-        for which, linkage in (("one by one", attack.each), ("all of a person", attack.combined)):
-            low, high = linkage.auc_interval
-            found = percent(linkage.true_positive_rate[0.01], 1), str(linkage.n_exposed)
-            area = f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}"
-            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found])
-    first = attacks[0].each
-    caption = (
-        f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often the attacker "
-        f"names the right one of them (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a trace made from "
-        "a person scores higher for this person than another trace (a guess: 0.5). Found: share of a person's own "
-        "traces that are found with 1 % false alarms. People exposed: people with a trace that scores higher than "
-        "chance explains (0.05 people by chance, over all attacks)"
-    )
-    return Table(
-        caption,
-        ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "People exposed"),
-        rows,
-        n_words=2,
-    )
 
 
 def _curves(attacks: list[Reidentified]) -> Picture:

@@ -6,7 +6,8 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membersh
 from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
+from ppmtf_jax.evaluation.report.attack_tables import membership_table
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Text, finding_of
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, refused_note
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, worst
@@ -53,7 +54,7 @@ def make(data: ReportData) -> list[Block]:
     summaries = {title: scores.summary(seed=SEED, n_attacks=len(found)) for title, scores in found.items()}
     notes = [each for each in (note, refused_note(refused), _shadows_note(data)) if each]
     finding = membership_finding(summaries, with_shadows=SHADOWS in found)
-    return [finding, _table(summaries), _curves(found), Text(tuple(notes))]
+    return [finding, membership_table(summaries), _curves(found), Text(tuple(notes))]
 
 
 def _shadows_note(data: ReportData) -> str:
@@ -77,26 +78,6 @@ def membership_finding(summaries: dict[str, MembershipSummary], *, with_shadows:
         return finding
     answer = f"{finding.answer} The strongest attack, by shadow models, was left out."
     return finding._replace(status=Status.FAIR, answer=answer)
-
-
-def _table(summaries: dict[str, MembershipSummary]) -> Table:
-    rows = []
-    for title, each in summaries.items():
-        found = each.tpr_at_1_percent
-        rate = f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})"
-        numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
-        auc = f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}"
-        rows.append([title, *auc, *numbers, rate, f"{len(each.exposed):,}"])
-    n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
-    caption = (
-        f"Up to {n_members:,} training users and {n_others:,} others. "
-        "AUC: how often a training user scores higher than another user (a guess: 0.5). Advantage: greatest difference "
-        "between the shares of true and of false alarms, and its value by chance. Found: share of the training users "
-        "found with 1 % false alarms, and its 95 % interval. People exposed: training users who score higher than "
-        "chance explains (0.05 people by chance, over all attacks)"
-    )
-    headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "People exposed")
-    return Table(caption, headings, rows)
 
 
 def _curves(found: dict[str, MembershipScores]) -> Picture:

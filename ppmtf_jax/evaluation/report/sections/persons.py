@@ -20,26 +20,6 @@ SIMULATED = ("toy-city",)
 N_PERSONS = 10
 LEAST_EVENTS = 2
 SEED = 0
-TITLES = {
-    "return_difference": "How often people come back to a place",
-    "straight_back_difference": "How often people go straight back",
-    "return_time_tv": "After how many hours people come back",
-    "window_distinct_w1": "How many places people visit",
-    "distinct_by_events": "How many places people with equally many events visit",
-    "window_top_w1": "Share of the time at the most visited place",
-    "second_place_w1": "Share of the time at the second place",
-    "main_places_w1_km": "Distance between the two main places",
-    "daily_motif_tv": "In which order people visit the places of a day",
-    "closed_day_difference": "How many days end where they began",
-    "night_homes_difference": "At how many places people spend the nights of a week",
-    "entropy_difference": "How regular people are",
-}
-TITLES_OF_EVENTS = {
-    "events_w1": "How many events people have",
-    "event_gap_tv": "How long the gaps between events are",
-    "day_events_tv": "How many events a day has",
-    "stay_any_gap_difference": "How often people are seen where they were seen last",
-}
 QUESTION_OF_EVENTS = "Are people seen as often, and at the same times, as real people?"
 NO_REAL = (
     "No days of real people are shown: they would reveal who these people are. Days from the data are shown only for "
@@ -62,7 +42,7 @@ NUMBERS = (
 )
 def make(data: ReportData) -> list[Block]:
     """Gauges of memory, and ten persons drawn at random."""
-    return [gauges_of(data, TITLES), *if_available(lambda: _pictures(data))]
+    return [gauges_of(data, "persons"), *if_available(lambda: _pictures(data))]
 
 
 @section(
@@ -76,7 +56,7 @@ def make_events(data: ReportData) -> list[Block]:
     """Gauges of the events of traces with gaps."""
     if is_complete(data.synthetic):
         raise Unavailable("These traces have no gaps: they say where a person is at every instant.")
-    gauges = gauges_of(data, TITLES_OF_EVENTS)
+    gauges = gauges_of(data, "events")
     # The question is not part of the section, because complete traces have no answer to it.
     return [utility_finding(QUESTION_OF_EVENTS, gauges.items), gauges]
 

@@ -25,9 +25,9 @@ RANK = MetricInfo(
     f"Whether the {N_TOP} places that test users visit most are in the same order: 1 is the same, 0 no relation.",
     "rank correlation, -1 to 1",
     "higher",
-    "near Training",
-    "all places are visited equally often in one of the sets",
-    "share",
+    undefined="all places are visited equally often in one of the sets",
+    scale="share",
+    plain="Order of the places by visits",
 )
 
 
@@ -45,7 +45,7 @@ def make(data: ReportData) -> list[Block]:
     synthetic, training = (correlation_at_top(share[name], share[REAL]) for name in (SYNTHETIC, TRAINING))
     chance = Chance(standard_errors(_number_of_real, data.train, data.test).get(RANK.name, 0.0))
     # The number of Uniform is 0, because equally often visited places have no order.
-    found = gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits", chance=chance)
+    found = gauge(RANK, synthetic, training, 0.0, chance=chance)
     return [Gauges((found,)), _table(data, share)]
 
 

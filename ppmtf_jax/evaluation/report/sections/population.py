@@ -30,8 +30,7 @@ N_LABELS = 8
 )
 def make(data: ReportData) -> list[Block]:
     """How far the population of each slot is off, and maps of it."""
-    n_top = next((name for name in data.evaluation.metrics if name.startswith("tp_tv_top")), "")
-    gauges = gauges_of(data, {"tp_tv": "Where people are", n_top: "Where people are, the busiest places alone"})
+    gauges = gauges_of(data, "population")
     no_maps = Text(("No maps: the places have no coordinates that tell them apart.",))
     if not data.has_map:
         return [gauges, _by_hour(data), no_maps]

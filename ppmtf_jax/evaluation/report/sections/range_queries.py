@@ -32,6 +32,7 @@ ERROR = MetricInfo(
     f"Mean relative error of {N_QUERIES} random questions: which share of the events is in this box, at these hours?",
     "relative error",
     scale="share",
+    plain="Error of a count",
 )
 
 
@@ -68,7 +69,7 @@ def make(data: ReportData) -> list[Block]:
         return {ERROR.name: mean_error(*answered)}
 
     chance = Chance(standard_errors(number_of_real, data.train, data.test).get(ERROR.name, 0.0))
-    gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count", chance=chance),))
+    gauges = Gauges((gauge(ERROR, *errors.values(), chance=chance),))
 
     def draw(ax: Axes) -> None:
         true = 100 * answers[REAL]

@@ -8,18 +8,6 @@ from ppmtf_jax.evaluation.report.gauges import gauges_of
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
-TITLES = {
-    "od_tv": "Flows between parts of the town",
-    "jump_1h_tv": "How far people go within an hour",
-    "jump_6h_tv": "How far people go in 2 to 6 hours",
-    "jump_24h_tv": "How far people go in 7 to 24 hours",
-    "jump_later_tv": "How far people go in more than a day",
-    "row_tv": "Where people go next from a place",
-    "tm_emd_y": "Next places, north-south",
-    "tm_emd_x": "Next places, east-west",
-    "stay_difference": "How often people stay",
-}
-
 
 @section(
     "transitions",
@@ -31,7 +19,7 @@ TITLES = {
 )
 def make(data: ReportData) -> list[Block]:
     """How far steps and flows are off, and pictures of both."""
-    gauges = gauges_of(data, TITLES)
+    gauges = gauges_of(data, "transitions")
     if not data.has_map:
         return [gauges]
     flows = Picture(

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, place_share
+from ppmtf_jax.evaluation.metrics.memory import distinct, share_of_rank
 from ppmtf_jax.evaluation.metrics.trips import jump_lengths_km, radius_of_gyration_km
+from ppmtf_jax.evaluation.metrics.windows import Sample
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Picture, Table, Text
@@ -18,23 +19,12 @@ from ppmtf_jax.evaluation.report.inputs import ReportData, if_available
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
-TITLES = {
-    "jump_tv": "Length of a trip",
-    "radius_w1_km": "How widely people roam (radius of gyration)",
-    "distinct_w1": "How many different places people see",
-    "move_interval_w1_h": "How long people stay at a place",
-}
-WITHOUT_MAP = ("distinct_w1", "move_interval_w1_h")
-OF_A_MAP: dict[str, Callable[[Windows], np.ndarray]] = {
+OF_LENGTHS = ("jump_tv", "radius_w1_km")
+OF_A_MAP: dict[str, Callable[[Windows], Sample]] = {
     "length of a trip, km": jump_lengths_km,
     "radius of gyration, km": radius_of_gyration_km,
 }
-OF_ANY: dict[str, Callable[[Windows], np.ndarray]] = {"different places in one period": distinct_places}
-TITLES_OF_SHARES = {
-    "vf_tv": "Share of their time that people spend at each place",
-    "window_vf_tv": "Share of one period, such as a day, at each place",
-    "top_place_w1": "Share of one period at a person's most visited place",
-}
+OF_ANY: dict[str, Callable[[Windows], Sample]] = {"different places in one period": distinct}
 
 
 @section(
@@ -49,14 +39,14 @@ TITLES_OF_SHARES = {
 )
 def make(data: ReportData) -> list[Block]:
     """Gauges of lengths, stays and numbers of places, and their cumulative distributions."""
-    titles = TITLES if data.has_map else {name: TITLES[name] for name in WITHOUT_MAP}
-    return [gauges_of(data, titles), *if_available(lambda: _distributions(data))]
+    gauges = gauges_of(data, "trips", without=() if data.has_map else OF_LENGTHS)
+    return [gauges, *if_available(lambda: _distributions(data))]
 
 
 def _distributions(data: ReportData) -> list[Block]:
     statistics = (OF_A_MAP if data.has_map else {}) | OF_ANY
     samples = {
-        label: {name: np.asarray(statistic(windows), float) for name, windows in data.windows.items()}
+        label: {name: np.asarray(statistic(windows).value, float) for name, windows in data.windows.items()}
         for label, statistic in statistics.items()
     }
     draws = [partial(draw_cumulative, samples=each, label=label) for label, each in samples.items()]
@@ -89,11 +79,11 @@ def _distributions(data: ReportData) -> list[Block]:
 )
 def make_shares(data: ReportData) -> list[Block]:
     """Gauges of the shares of time at places, and curves of the share at the most visited place."""
-    return [gauges_of(data, TITLES_OF_SHARES), *if_available(lambda: [_top_places(data)])]
+    return [gauges_of(data, "visit-fractions"), *if_available(lambda: [_top_places(data)])]
 
 
 def _top_places(data: ReportData) -> Picture:
-    shares = {name: 100 * place_share(windows) for name, windows in data.windows.items()}
+    shares = {name: 100 * share_of_rank(windows, 0).value for name, windows in data.windows.items()}
     draw = partial(draw_cumulative, samples=shares, label="time at the most visited place, percent")
     return Picture(
         panels([draw], size=(5.4, 2.8), room=(0.0, 0.4), legend=LOWER | {"ncols": 2}),
