@@ -153,7 +153,7 @@ OTHER_ROWS = ["tp_tv", "stay_difference", "mia_advantage", "mia_chance", "reid_r
 
 evaluation = evaluate({name: each.traces for name, each in made.items()}, train, test)
 shown = [row for row in evaluation.rows if row.quantity.name in FRIEND_ROWS + OTHER_ROWS]
-rich.print(format_table(Evaluation(evaluation.columns, shown)))
+rich.print(format_table(Evaluation(shown)))
 
 # %% [markdown]
 # There is no re-identification rate: a synthetic person represents nobody, so there is nobody to find. An attacker can

@@ -121,7 +121,7 @@ evaluation = evaluate(made, train, test)
 ROWS = ["tp_tv", "od_tv", "jump_tv", "stay_difference", "distinct_w1", "return_difference", "vf_tv"]
 ROWS += ["daily_motif_tv", "density_ratio_auc", "mia_advantage", "mia_chance", "reid_rate"]
 shown = [row for row in evaluation.rows if row.quantity.name in ROWS]
-rich.print(format_table(Evaluation(evaluation.columns, shown)))
+rich.print(format_table(Evaluation(shown)))
 
 # %% [markdown]
 # *TP-TV* compares where people are at each hour, *OD-TV* from where to where they go, and *Jump-TV* how far they go. In

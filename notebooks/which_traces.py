@@ -118,7 +118,7 @@ def nearer(name):
 
 pd.DataFrame(
     [
-        [question, rows[name].title, *map(rows[name].quantity.text, rows[name].values), nearer(name)]
+        [question, rows[name].title, *rows[name].texts(), nearer(name)]
         for name, question in questions.items()
     ],
     columns=["question", "number", *evaluation.columns, "nearer"],

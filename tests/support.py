@@ -87,10 +87,12 @@ def evaluation_of(
     """An evaluation with given numbers, for each quantity one for each column; and how some are to be read."""
     known = readings or {}
     rows = [
-        EvaluationRow(quantity, "utility", list(values), known.get(quantity.name, Interpretation()))
+        EvaluationRow(
+            quantity, "utility", dict(zip(columns, values, strict=True)), known.get(quantity.name, Interpretation())
+        )
         for quantity, values in numbers
     ]
-    return Evaluation(list(columns), rows)
+    return Evaluation(rows)
 
 
 def codes(reading: Interpretation) -> list[str]:

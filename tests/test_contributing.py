@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation, format_table, plots
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.evaluation.report.gauges import gauges_of
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import run
 from ppmtf_jax.settings import help_of_fields
@@ -246,6 +247,11 @@ def test_they_have_a_panel_each(evaluation):
     }
     assert axes["Return share"].get_ylabel() == "share of steps, 0 to 1"
     assert axes["Home guess"].get_title() == "Home guess\nlower is better"
+
+
+def test_the_metric_has_a_gauge_in_its_section_of_the_report(evaluation):
+    data = SimpleNamespace(evaluation=evaluation, column=evaluation.columns[0], chance={})
+    assert "How often people step back" in [each.title for each in gauges_of(data, "persons").items]
 
 
 def test_list_has_all_four(added):

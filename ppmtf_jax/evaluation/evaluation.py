@@ -104,7 +104,7 @@ def evaluate(
             # `pop` frees the statistics of a synthetic set after its measurement.
             task = tasks.pop(0)
             values[task.column] |= task.measured(advance)
-    return Evaluation(list(values), _rows_of(wanted, values, readings), lineage, sampled)
+    return Evaluation(_rows_of(wanted, values, readings), lineage, sampled)
 
 
 def sample_of_users(sets: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, int]]:
@@ -194,5 +194,5 @@ def _rows_of(
         references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
         is_better = kind == "utility" and quantity.prefers(found[UNIFORM], found[TRAINING])
         caveats = ((UNIFORM_IS_BETTER,) if is_better else ()) + reading.caveats
-        rows.append(Row(quantity, kind, list(found.values()), replace(reading, references=references, caveats=caveats)))
+        rows.append(Row(quantity, kind, found, replace(reading, references=references, caveats=caveats)))
     return rows

@@ -319,9 +319,7 @@ class JudgedUse(NamedTuple):
         return self.numbers[0][1].fitness if self.numbers else Fitness.NOT_KNOWN
 
 
-def judge_uses(
-    rows: Sequence[Row], columns: Sequence[str], column: str, chance: Mapping[str, Chance]
-) -> list[JudgedUse]:
+def judge_uses(rows: Sequence[Row], column: str, chance: Mapping[str, Chance]) -> list[JudgedUse]:
     """Judge all uses by the rows of an evaluation.
 
     The uses are in the order of `USES`, without those for which the evaluation has none of the `needs`.
@@ -330,8 +328,6 @@ def judge_uses(
     ----------
     rows : sequence of Row
         The rows of an `Evaluation`.
-    columns : sequence of str
-        The columns of the evaluation.
     column : str
         The column to judge.
     chance : mapping of metrics to Chance
@@ -343,7 +339,7 @@ def judge_uses(
     >>> from ppmtf_jax import evaluate
     >>> train, test = toy_city(n_users=200, seed=0).traces.split_users(0.5, seed=0)
     >>> evaluation = evaluate(train, train, test)
-    >>> judged = judge_uses(evaluation.rows, evaluation.columns, "uniform", {})
+    >>> judged = judge_uses(evaluation.rows, "uniform", {})
     >>> judged[0].use.title, judged[0].fitness.word
     ('Where people are, by hour', 'Not fit')
     """
@@ -354,8 +350,7 @@ def judge_uses(
         judged = []
         for row in rows:
             if any(fnmatchcase(row.quantity.name, metric) for metric in use.metrics):
-                value = dict(zip(columns, row.values, strict=True))
-                synthetic, training, uniform = (value.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
+                synthetic, training, uniform = (row.numbers.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
                 by_chance = chance.get(row.quantity.name, Chance())
                 found_here = judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)
                 judged.append((row, found_here))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -29,11 +29,11 @@ ALARMED = (
 
 
 class Row(NamedTuple):
-    """A metric, its kind ("utility" or "privacy"), its numbers in the order of the columns, and how to read them."""
+    """A metric, its kind ("utility" or "privacy"), its numbers by column, and how to read them."""
 
     quantity: MetricInfo
     kind: str
-    values: list[float]
+    numbers: dict[str, float]
     reading: Interpretation = Interpretation()
 
     @property
@@ -45,17 +45,16 @@ class Row(NamedTuple):
         """Whether a number belongs to synthetic traces and is worse than chance."""
         return column not in RESERVED and value > self.reading.alarm
 
-    def texts(self, columns: Sequence[str], spreads: Sequence[float] | None = None) -> list[str]:
+    def texts(self, spread: Mapping[str, float] | None = None) -> list[str]:
         """The printed numbers: with "!" if they are alarming, and with their spread if it is known."""
 
-        def text(column: str, value: float, spread: float) -> str:
-            number = self.quantity.text(value)
-            if math.isfinite(spread) and spread > 0:
-                number += f" ± {self.quantity.text(spread)}"
+        def text(column: str, value: float) -> str:
+            number, apart = self.quantity.text(value), (spread or {}).get(column, math.nan)
+            if math.isfinite(apart) and apart > 0:
+                number += f" ± {self.quantity.text(apart)}"
             return ("! " if self.is_alarming(column, value) else "") + number
 
-        unknown = [math.nan] * len(self.values)
-        return [text(*each) for each in zip(columns, self.values, spreads or unknown, strict=True)]
+        return [text(*each) for each in self.numbers.items()]
 
 
 def sample_remark(sampled: Mapping[str, int]) -> str:
@@ -70,10 +69,8 @@ class Evaluation:
 
     Parameters
     ----------
-    columns : list of str
-        Names of the synthetic sets, "training" and "uniform".
     rows : list of Row
-        Each metric with its numbers, in the order of `columns`; attacks come last.
+        Each metric with its numbers: of the synthetic sets, "training" and "uniform"; attacks come last.
     lineage : dict of str to str
         Digests of the measured traces; empty if the evaluation was built from given numbers.
     sampled : dict of str to int
@@ -91,10 +88,14 @@ class Evaluation:
     ['synthetic', 'training', 'uniform']
     """
 
-    columns: list[str]
     rows: list[Row]
     lineage: Lineage = field(default_factory=dict)
     sampled: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the synthetic sets, "training" and "uniform": all rows have the same."""
+        return list(self.rows[0].numbers) if self.rows else []
 
     @property
     def metrics(self) -> list[str]:
@@ -112,7 +113,7 @@ class Evaluation:
             Problem(f"a {what} among {', '.join(known)}", repr(n)) for n, what, known in wanted if n not in known
         ]
         raise_any("evaluation", problems)
-        return self.rows[self.metrics.index(metric)].values[self.columns.index(column)]
+        return self.rows[self.metrics.index(metric)].numbers[column]
 
     def __getitem__(self, metric: str) -> float:
         return self.value(metric)
@@ -126,7 +127,7 @@ class Evaluation:
             {"metric": row.quantity.name, "column": column, "value": value, "kind": row.kind}
             | vars(row.quantity) | vars(row.reading)
             for row in self.rows
-            for column, value in zip(self.columns, row.values, strict=True)
+            for column, value in row.numbers.items()
         ]  # fmt: skip
         return pd.DataFrame(table).drop(columns="name", errors="ignore")
 
@@ -142,8 +143,7 @@ class Evaluation:
         """The numbers of synthetic sets that are worse than chance, by metric and column."""
         found = {}
         for row in self.rows:
-            values = zip(self.columns, row.values, strict=True)
-            above = {column: value for column, value in values if row.is_alarming(column, value)}
+            above = {column: value for column, value in row.numbers.items() if row.is_alarming(column, value)}
             if above:
                 found[row.quantity.name] = above
         return found
@@ -163,14 +163,15 @@ class Evaluation:
     def to_json(self) -> str:
         """As JSON; an undefined number becomes null, because JSON has no NaN."""
         metrics = [
-            vars(row.quantity) | {"kind": row.kind, "values": [_or_none(each) for each in row.values]}
+            vars(row.quantity) | {"kind": row.kind}
+            | {"numbers": {column: _or_none(value) for column, value in row.numbers.items()}}
             | {"references": row.reading.references, "caveats": [each._asdict() for each in row.reading.caveats]}
             | {"alarm": _or_none(row.reading.alarm)}
             for row in self.rows
         ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
         content |= {"made_from": dict(self.lineage)} | ({"sampled": self.sampled} if self.sampled else {})
-        content |= {"columns": self.columns, "metrics": metrics}
+        content |= {"metrics": metrics}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     @classmethod
@@ -185,14 +186,14 @@ class Evaluation:
                 raise ValueError(f"kind {content['kind']!r}")
             rows = [_row_from_json(metric) for metric in content["metrics"]]
             about = (dict(content.get(name, {})) for name in ("made_from", "sampled"))
-            return cls(content["columns"], rows, *about)
+            return cls(rows, *about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             found = f"{type(error).__name__}: {error}"
             way_out = "Evaluate the traces again"
             raise InputError(subject, [Problem("an evaluation as JSON", found, way_out=way_out)]) from error
 
     def __repr__(self) -> str:
-        numbers = {row.title: [row.quantity.text(value) for value in row.values] for row in self.rows}
+        numbers = {row.title: [row.quantity.text(value) for value in row.numbers.values()] for row in self.rows}
         table = pd.DataFrame.from_dict(numbers, orient="index", columns=self.columns)
         return "\n".join([table.to_string(), *self.remarks()])
 
@@ -202,8 +203,8 @@ def _row_from_json(content: dict[str, Any]) -> Row:
     references = {str(name): float(value) for name, value in content["references"].items()}
     caveats = tuple(Caveat(**each) for each in content["caveats"])
     alarm = math.inf if content["alarm"] is None else float(content["alarm"])
-    values = [math.nan if value is None else float(value) for value in content["values"]]
-    return Row(quantity, str(content["kind"]), values, Interpretation(references, caveats, alarm))
+    numbers = {str(name): math.nan if value is None else float(value) for name, value in content["numbers"].items()}
+    return Row(quantity, str(content["kind"]), numbers, Interpretation(references, caveats, alarm))
 
 
 def _or_none(value: float) -> float | None:

@@ -73,8 +73,8 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
     table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *evaluation.remarks()]) or None
-    apart = {row.quantity.name: row.values for row in spread.rows} if spread else {}
-    numbers = [row.texts(evaluation.columns, apart.get(row.quantity.name)) for row in rows]
+    apart = {row.quantity.name: row.numbers for row in spread.rows} if spread else {}
+    numbers = [row.texts(apart.get(row.quantity.name)) for row in rows]
     table.add_column("Metric", min_width=MIN_TITLE_WIDTH, overflow="fold")
     for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
         # A long name may take several lines, a number may not.
@@ -111,7 +111,7 @@ def _undefined_note(rows: list[Row]) -> str:
     """Why some numbers are missing."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        if row.quantity.undefined and any(math.isnan(value) for value in row.values):
+        if row.quantity.undefined and any(map(math.isnan, row.numbers.values())):
             reasons.setdefault(row.quantity.undefined, []).append(row.quantity.title)
     listed = "; ".join(f"{', '.join(titles)}: {reason}" for reason, titles in reasons.items())
     return f"Undefined, shown as -. {listed}." if listed else ""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,7 +27,6 @@ from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.own_test import can_be_tested, privacy_test, settings_for
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
-from ppmtf_jax.runtime.folders import content_digest
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.runtime.stopping import continues_from
@@ -155,23 +156,25 @@ class Compared:
         return self._over_seeds(traces, lambda values: np.std(values, ddof=1) if len(values) > 1 else np.nan)
 
     def _over_seeds(self, traces: str, statistic: Callable[[list[float]], float]) -> Evaluation:
-        numbers: dict[str, list[Numbers]] = {}
+        cells: dict[str, list[Numbers]] = {}
         for (name, _), cell in self.cells.items():
-            by_metric = cell.to_frame().set_index(["metric", "column"])["value"]
-            numbers.setdefault(name, []).append(by_metric.to_dict())
-        first = next(iter(numbers.values()))
-        columns = [(name, cells, traces) for name, cells in numbers.items()]
-        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in numbers]
+            by_column = {(row.quantity.name, each): n for row in cell.rows for each, n in row.numbers.items()}
+            cells.setdefault(name, []).append(by_column)
+        first = next(iter(cells.values()))
+        columns = [(name, of_name, traces) for name, of_name in cells.items()]
+        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in cells]
         # A cell may lack metrics that others have, such as those of events with gaps.
         first_rows: dict[str, Row] = {}
         for row in (row for cell in self.cells.values() for row in cell.rows):
             first_rows.setdefault(row.quantity.name, row)
         rows = []
         for row in first_rows.values():
-            found = [[_number(cell, row.quantity.name, which) for cell in cells] for _, cells, which in columns]
+            found = [[_number(cell, row.quantity.name, which) for cell in of_name] for _, of_name, which in columns]
             finite = [[each for each in values if np.isfinite(each)] for values in found]
-            rows.append(row._replace(values=[float(statistic(values)) if values else np.nan for values in finite]))
-        return Evaluation([name for name, *_ in columns], rows, self.lineage)
+            over_seeds = (float(statistic(values)) if values else np.nan for values in finite)
+            numbers = dict(zip((name for name, *_ in columns), over_seeds, strict=True))
+            rows.append(row._replace(numbers=numbers))
+        return Evaluation(rows, self.lineage)
 
     def __repr__(self) -> str:
         return repr(self.mean())
@@ -183,6 +186,7 @@ def compare(
     candidates: Sequence[str | Candidate] = COMPARED,
     settings: CompareSettings | None = None,
     *,
+    cells: Path | None = None,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
     **named_settings: Any,
@@ -195,6 +199,8 @@ def compare(
     ----------
     candidates : list of str or Candidate
         A name, such as "bridge", or a name and settings, such as "sgd n_copied=2".
+    cells : Path, optional
+        Folder that keeps finished cells; those that are there are not computed again.
     say : function of a str
         Is called with a line for each cell.
     **named_settings
@@ -208,8 +214,43 @@ def compare(
     >>> found.mean().columns
     ['uniform', 'training']
     """
-    chosen = chosen_settings(CompareSettings, settings, named_settings, "compare")
-    return _compare(train, test, candidates, chosen, lambda *_: None, progress, say)
+    chosen, settings = _distinct(candidates), chosen_settings(CompareSettings, settings, named_settings, "compare")
+    # Check the data before hours of work.
+    check_comparable(train=train, test=test)
+    if settings.attacks:
+        check_disjoint_users(train, test)
+    found: dict[tuple[str, int], Evaluation] = {}
+    refused: dict[str, str] = {}
+    for candidate, seed in product(chosen, range(settings.n_seeds)):
+        name, file = candidate.name, None
+        if name in refused:
+            continue
+        if cells is not None:
+            # Its name has a digest of everything that the cell depends on, and the number of seeds changes no cell.
+            depends_on = repr(candidate), seed, repr(replace(settings, n_seeds=1))
+            digest = digest_of(digest_of_sources(), *map(_content, (train, test)), *depends_on)
+            file = cells / f"{candidate.system}-{digest[:16]}.json"
+            continues_from(file, "the finished systems and seeds")
+            # A damaged cell is computed again.
+            with suppress(OSError, ValueError):
+                found[name, seed] = Evaluation.from_json(file.read_text(encoding="utf-8"))
+                say(f"{name}, seed {seed}: done before")
+                continue
+        say(f"{name}, seed {seed} ...")
+        begin = time.perf_counter()
+        try:
+            found[name, seed] = measure(candidate, train, test, settings, seed, progress=progress)
+        except InputError as error:
+            # Continue with the other candidates.
+            refused[name] = str(error)
+            say(f"  refused: {error}")
+            continue
+        if file is not None:
+            write_text(file, found[name, seed].to_json())
+        say(f"  done in {time.perf_counter() - begin:.1f} s")
+    if not found:
+        raise InputError("compare", [Problem("a synthesizer that suits the data", "; ".join(refused.values()))])
+    return Compared(found, refused)
 
 
 def compare_systems(
@@ -232,77 +273,16 @@ def compare_systems(
         expected = "a new folder, or one of an earlier comparison"
         raise InputError(str(out), [Problem(expected, "another", way_out="Choose another name, or remove it")])
     training, testing = (Traces.load(each, progress=progress) for each in (train, test))
-    data = content_digest(Path(train)) + content_digest(Path(test))
     cells = folder / CELLS
-
-    def file_of(candidate: Candidate, seed: int) -> Path:
-        # Its name has a digest of everything that the cell depends on, and the number of seeds changes no cell.
-        chosen = repr(replace(settings, n_seeds=1))
-        digest = digest_of(digest_of_sources(), data, repr(candidate), seed, chosen)
-        return cells / f"{candidate.system}-{digest[:16]}.json"
-
     make_private(folder)
     make_private(cells)
     with exclusive_use(cells / "lock"):
         clear_leftovers(folder, [TABLE_FILE, MEANS_FILE])
         clear_leftovers(cells)
-        found = _compare(training, testing, candidates, settings, file_of, progress, say)
+        found = compare(training, testing, candidates, settings, cells=cells, progress=progress, say=say)
         write_text(folder / TABLE_FILE, found.table.to_csv(index=False))
         write_text(folder / MEANS_FILE, found.mean(PASSED).to_json())
     return found
-
-
-def _finished(file: Path | None) -> Evaluation | None:
-    """The cell in a file, if it is complete and undamaged."""
-    try:
-        return None if file is None else Evaluation.from_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _compare(
-    train: Traces,
-    test: Traces,
-    candidates: Sequence[str | Candidate],
-    settings: CompareSettings,
-    file_of: Callable[[Candidate, int], Path | None],
-    progress: bool,
-    say: Callable[[str], None],
-) -> Compared:
-    """Compare; `file_of(candidate, seed)` is the file of their finished cell, or None."""
-    chosen = _distinct(candidates)
-    # Check the data before hours of work.
-    check_comparable(train=train, test=test)
-    if settings.attacks:
-        check_disjoint_users(train, test)
-    found: dict[tuple[str, int], Evaluation] = {}
-    refused: dict[str, str] = {}
-    for candidate in chosen:
-        for seed in range(settings.n_seeds):
-            file = file_of(candidate, seed)
-            if file is not None:
-                continues_from(file, "the finished systems and seeds")
-            cell = _finished(file)
-            if cell is not None:
-                say(f"{candidate.name}, seed {seed}: done before")
-                found[candidate.name, seed] = cell
-                continue
-            say(f"{candidate.name}, seed {seed} ...")
-            begin = time.perf_counter()
-            try:
-                cell = measure(candidate, train, test, settings, seed, progress=progress)
-            except InputError as error:
-                # Continue with the other candidates.
-                refused[candidate.name] = str(error)
-                say(f"  refused: {error}")
-                break
-            if file is not None:
-                write_text(file, cell.to_json())
-            found[candidate.name, seed] = cell
-            say(f"  done in {time.perf_counter() - begin:.1f} s")
-    if not found:
-        raise InputError("compare", [Problem("a synthesizer that suits the data", "; ".join(refused.values()))])
-    return Compared(found, refused)
 
 
 def measure(
@@ -326,10 +306,15 @@ def measure(
     costs = (share_passed, fit_s, synthesize_s, test_s, np.nan if peak_mb is None else float(peak_mb))
     evaluation = evaluate(sets, train, test, EvaluationSettings(attacks=settings.attacks), progress=progress)
     rows = [
-        Row(quantity, COST, [cost if column in sets else np.nan for column in evaluation.columns])
+        Row(quantity, COST, {column: cost if column in sets else np.nan for column in evaluation.columns})
         for quantity, cost in zip(COSTS, costs, strict=True)
     ]
     return replace(evaluation, rows=[*evaluation.rows, *rows])
+
+
+def _content(traces: Traces) -> str:
+    """What all numbers of a set depend on: its digest, which does not count friendships, and these."""
+    return traces.digest + repr(None if traces.friendships is None else traces.friendships.tolist())
 
 
 def _timed(function: Callable[..., Result], *arguments: Any, **options: Any) -> tuple[float, Result]:

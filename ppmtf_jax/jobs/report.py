@@ -19,8 +19,7 @@ from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.report.registry import compose_early
-from ppmtf_jax.evaluation.report.sections.identity import attack
-from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING
+from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, Row
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import MEANS_FILE, SHARE_PASSED
 from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
@@ -74,14 +73,12 @@ def report_run(
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if compared is not None:
         data = with_compared(data, compared)
-    # Both attacks limit NumPy to one thread. The limit is set here for both, since they do not end at the same time.
+    # Attacks limit NumPy to one thread. The limit is set here for all, since they do not end at the same time.
     with one_thread(), ThreadPoolExecutor(1) as pool:
         made = None
         if not data.settings.fast:
             # Compiling the programs of the shadow models, and learning the last one, use little more than one core. The
-            # attack on identity and the other sections can use another one.
-            attacked = pool.submit(attack, data) if data.has_known_users else None
-            data = replace(data, reidentified=attacked)
+            # sections that do not need them can use another one.
             early = pool.submit(compose_early, data)
             how = {"progress": progress, "say": say}
             scores, why_not = shadow_scores(data, private / "shadows.npz", **how)
@@ -184,14 +181,16 @@ def with_compared(data: ReportData, folder: PathLike) -> ReportData:
     systems = {
         name: f"{name} (compared)" if name in own.columns else name for name in found.columns if name not in RESERVED
     }
-    numbers = {row.quantity.name: dict(zip(found.columns, row.values, strict=True)) for row in found.rows}
-    passed = {title: numbers[SHARE_PASSED][name] for name, title in systems.items()}
+    theirs = {row.quantity.name: row.numbers for row in found.rows}
+    passed = {title: theirs[SHARE_PASSED][name] for name, title in systems.items()}
     shares = {title: share for title, share in passed.items() if math.isfinite(share)}
-    rows = [
-        row._replace(values=[*row.values, *(numbers.get(row.quantity.name, {}).get(n, math.nan) for n in systems)])
-        for row in own.rows
-    ]
-    evaluation = replace(own, columns=[*own.columns, *systems.values()], rows=rows)
+
+    def with_theirs(row: Row) -> Row:
+        numbers = theirs.get(row.quantity.name, {})
+        added = {title: numbers.get(name, math.nan) for name, title in systems.items()}
+        return row._replace(numbers=row.numbers | added)
+
+    evaluation = replace(own, rows=list(map(with_theirs, own.rows)))
     return replace(data, evaluation=evaluation, shares_passed={**data.shares_passed, **shares})
 
 

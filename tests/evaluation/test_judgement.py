@@ -140,7 +140,7 @@ def test_the_worst_number_of_a_use_decides():
     rest = {"return_difference": 0.3, "straight_back_difference": 0.01}
     rows = [(replace(RETURNS, name=name), [value, 0.0, -0.6]) for name, value in rest.items()]
     evaluation = evaluation_of(["synthetic", "training", "uniform"], [*rows, (FLOWS, [0.12, 0.1, 0.9])])
-    found = {each.use.title: each for each in judge_uses(evaluation.rows, evaluation.columns, "synthetic", {})}
+    found = {each.use.title: each for each in judge_uses(evaluation.rows, "synthetic", {})}
     assert found["Days of persons"].fitness is Fitness.NOT_FIT
     assert [row.quantity.name for row, _ in found["Days of persons"].numbers] == list(rest)
     assert found["Flows between areas"].fitness is Fitness.FIT
@@ -195,11 +195,11 @@ def test_few_real_traces_are_not_called_unfit(people):
     few = replace(few, instant=few.instant % 24, time_grid=train.time_grid.one_period())
     evaluation = evaluate(few, train, test, EvaluationSettings(attacks=False))
     chance = chance_of(train, test, few)
-    rows, columns = evaluation.rows, evaluation.columns
-    found = judge_uses(rows, columns, "synthetic", chance)
+    rows = evaluation.rows
+    found = judge_uses(rows, "synthetic", chance)
     assert Fitness.NOT_FIT not in {each.fitness for each in found}
     alone = {name: Chance(each.standard_error) for name, each in chance.items()}
-    blind = judge_uses(rows, columns, "synthetic", alone)
+    blind = judge_uses(rows, "synthetic", alone)
     assert Fitness.NOT_FIT in {each.fitness for each in blind}
 
 

@@ -519,7 +519,7 @@ def test_all_pictures_are_written(city: ToyCity, halves, tmp_path: Path, monkeyp
 def test_attacks_have_a_picture_of_their_own() -> None:
     rows = EVALUATION.rows
     attack = rows[0]._replace(quantity=QUANTITIES["reid_rate"], kind="privacy")
-    attacked = Evaluation(["synthetic"], [*rows, attack])
+    attacked = Evaluation([*rows, attack])
     titles = [
         [ax.get_title().partition("\n")[0] for ax in draw(attacked).axes if ax.get_title()]
         for draw in (plots.utility_bars, plots.privacy_bars)

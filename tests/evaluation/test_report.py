@@ -279,8 +279,7 @@ def test_ids_of_users_are_text_and_not_tags():
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
     monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: (None, ""))
-    for name in ("attack", "compose_early"):  # of which this page would show nothing
-        monkeypatch.setattr(jobs_report, name, lambda _: None)
+    monkeypatch.setattr(jobs_report, "compose_early", lambda _: None)  # of which this page would show nothing
     out = tmp_path / "page.html"
     words = ["report", job, "--out", out, "--quiet"]
     assert "Only you can read" in works(*words)
@@ -468,7 +467,7 @@ def test_numbers_of_another_run_are_refused_and_those_that_say_nothing_made_anew
     file.write_text(json.dumps(numbers | {"made_from": numbers["made_from"] | {mark: "0" * 64}}))
     with pytest.raises(InputError, match="of the same traces of the column 'released'"):
         load_report_data(copy, QUICK)
-    numbers["metrics"][0]["values"] = [0.25] * len(numbers["columns"])
+    numbers["metrics"][0]["numbers"] = dict.fromkeys(numbers["metrics"][0]["numbers"], 0.25)
     file.write_text(json.dumps(numbers | {"made_from": {}}))
     assert load_report_data(copy, QUICK).evaluation["tp_tv"] == material.evaluation["tp_tv"] != 0.25
 
@@ -601,7 +600,7 @@ def test_a_section_is_added_by_registering_it(monkeypatch):
 )
 def test_the_way_from_training_to_uniform(synthetic, position, status):
     """Training is at 1, Uniform at 5: a twentieth of the way is 1.2, a fifth of it 1.8."""
-    found = gauge(FAR, synthetic, 1.0, 5.0, title="Far")
+    found = gauge(FAR, synthetic, 1.0, 5.0)
     assert found.position == (None if position is None else pytest.approx(position))
     assert found.status is status
     if position is not None:
@@ -610,32 +609,32 @@ def test_the_way_from_training_to_uniform(synthetic, position, status):
 
 def test_chance_widens_what_is_good():
     """Two standard errors of 0.1 on the way from 1 to 5 are a twentieth of it."""
-    found = gauge(FAR, 1.35, 1.0, 5.0, title="Far", chance=Chance(0.1))
+    found = gauge(FAR, 1.35, 1.0, 5.0, chance=Chance(0.1))
     assert (found.status, found.ends) == (Status.GOOD, pytest.approx((0.1, 0.25)))
     assert found.numbers["Training"] == "1.0000 ± 0.2000"
-    few = gauge(FAR, 1.9, 1.0, 5.0, title="Far", chance=Chance(0.0, few=1.8))
+    few = gauge(FAR, 1.9, 1.0, 5.0, chance=Chance(0.0, few=1.8))
     assert (few.status, "Equally few real" in few.numbers) == (Status.GOOD, True)
 
 
 def test_directions_and_floor():
     signed, more = (replace(FAR, direction=direction) for direction in ("zero", "higher"))
     share = replace(signed, unit="share of moves")
-    assert gauge(share, -0.3, 0.1, 0.9, title="").position == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
-    assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
-    with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
+    assert gauge(share, -0.3, 0.1, 0.9).position == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
+    assert gauge(more, 0.6, 0.8, 0.0).position == pytest.approx((0.8 - 0.6) / 0.8)
+    with_floor = gauge(FAR, 2.0, 0.0, 4.0, reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
     assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
     assert with_floor.reference == "all alike 3"
     assert with_floor.numbers == {"Floor": "1.0000", "Synthetic": "2.0000", "Uniform": "4.0000"}
-    assert "Training" in gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).numbers
+    assert "Training" in gauge(FAR, 2.0, 1.5, 4.0, reading=Interpretation({"floor": 1.0})).numbers
 
 
 def test_numbers_that_say_little_decide_nothing():
     caveats = (Caveat("few", "Too few users"), Caveat("far", "Too far"))
-    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, title="Far", reading=Interpretation(caveats=caveats))
+    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, reading=Interpretation(caveats=caveats))
     assert with_caveat.position is None
     assert with_caveat.caveat == "Too few users. Too far."
-    assert gauge(FAR, 1.0, 5.0, 5.05, title="Far").status is Status.UNKNOWN
-    good = gauge(FAR, 1.0, 1.0, 5.0, title="Near")
+    assert gauge(FAR, 1.0, 5.0, 5.05).status is Status.UNKNOWN
+    good = gauge(FAR, 1.0, 1.0, 5.0)
     assert utility_finding("How far?", [with_caveat, good]).status is Status.GOOD
     assert utility_finding("How far?", [with_caveat]).status is Status.UNKNOWN
 
@@ -651,7 +650,7 @@ def test_tallies():
 
 def test_pictures_show_what_the_metrics_measure(material):
     """The windows that are drawn give the numbers of the evaluation."""
-    radius = {name: radius_of_gyration_km(windows) for name, windows in material.windows.items()}
+    radius = {name: radius_of_gyration_km(windows).value for name, windows in material.windows.items()}
     for name, column in ((SYNTHETIC, material.column), (TRAINING, "training")):
         expected = material.evaluation.value("radius_w1_km", column)
         assert wasserstein(radius[name], radius[REAL]) == pytest.approx(expected)
@@ -1067,20 +1066,20 @@ def planted(material: ReportData, column: str, edit: str = "", **fields: Any) ->
     `edit` names a metric that the evaluation of `good` does not have.
     """
     columns = ["bad", "good", "same", "training", "uniform"]
-    training, uniform = (material.evaluation.columns.index(name) for name in ("training", "uniform"))
-    chosen = (uniform, training, training, training, uniform)
-    rows = [row._replace(values=[row.values[n] for n in chosen]) for row in material.evaluation.rows]
+    chosen = dict(zip(columns, ("uniform", "training", "training", "training", "uniform"), strict=True))
+    rows = [
+        row._replace(numbers={new: row.numbers[old] for new, old in chosen.items()}) for row in material.evaluation.rows
+    ]
     for row in rows:
         if row.quantity.name == edit:
-            row.values[1] = math.nan
-    evaluation = Evaluation(columns, rows)
+            row.numbers["good"] = math.nan
+    evaluation = Evaluation(rows)
     return verdict_text(compose_verdict(changed(material, evaluation=evaluation, column=column, **fields), []))
 
 
 def test_what_serves_better_is_told_with_its_figures(material):
     [row] = (each for each in material.evaluation.rows if each.quantity.name == "tp_tv")
-    of = dict(zip(material.evaluation.columns, row.values, strict=True))
-    real, random = (row.quantity.text(of[name]) for name in ("training", "uniform"))
+    real, random = (row.quantity.text(row.numbers[name]) for name in ("training", "uniform"))
     told = planted(material, "bad")
     assert re.search(r"Where people are, by hour: (good|same) \(fit\)\. ", told)
     assert re.search(rf"TP-TV\S*: {real}; these traces: {random}; real people: ", told)
@@ -1101,12 +1100,12 @@ def test_what_is_known_of_less_is_not_better(material):
 def test_what_chance_explains_is_not_better(material):
     """One number just beyond the limit of a use, and one just within it."""
     [row] = (each for each in material.evaluation.rows if each.quantity.name == "tp_tv")
-    training, uniform = (row.values[material.evaluation.columns.index(name)] for name in ("training", "uniform"))
+    training, uniform = (row.numbers[name] for name in ("training", "uniform"))
     for noise, is_told in ((0.02, False), (0.0005, True)):
         limit = training + 2 * noise + 0.05 * min(1.0, uniform - training)
         values = [limit + 0.002, limit - 0.002, training, uniform]
-        columns = ["bad", "good", "training", "uniform"]
-        evaluation = Evaluation(columns, [row._replace(values=values, reading=Interpretation())])
+        numbers = dict(zip(("bad", "good", "training", "uniform"), values, strict=True))
+        evaluation = Evaluation([row._replace(numbers=numbers, reading=Interpretation())])
         data = changed(material, evaluation=evaluation, column="bad")
         data.__dict__["chance"] = {"tp_tv": Chance(noise)}
         assert ("Where people are, by hour: good (fit)" in verdict_text(compose_verdict(data, []))) == is_told
@@ -1151,8 +1150,9 @@ def test_a_comparison_gives_the_verdict_more_systems(material, tmp_path):
     def cell(*values: float, **about: Any) -> Evaluation:
         columns = ["all", "passed", "training"][: len(values)]
         shares = [about["share"], about["share"], math.nan][: len(values)]
-        rows = [Row(tp_tv, "utility", list(values)), Row(share, "cost", shares)]
-        return Evaluation(columns, rows, about["lineage"])
+        rows = [(tp_tv, "utility", values), (share, "cost", shares)]
+        rows = [Row(quantity, kind, dict(zip(columns, each, strict=True))) for quantity, kind, each in rows]
+        return Evaluation(rows, about["lineage"])
 
     def store(lineage: dict[str, str]) -> None:
         first, second = (cell(0.9, passed, 0.1, share=0.5, lineage=lineage) for passed in (0.2, 0.4))

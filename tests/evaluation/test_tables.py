@@ -127,7 +127,7 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width: int) -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
-    n_numbers = sum(len(row.values) for row in evaluation.rows)
+    n_numbers = sum(len(row.numbers) for row in evaluation.rows)
     assert len(re.findall(r"\d\.\d{4}| -(?= )", text)) >= n_numbers
     assert "All: before. Undefined, shown as -." in text
     assert ("─" in text) == (width >= 80)
@@ -149,7 +149,7 @@ def test_an_undefined_number_has_its_reason_below() -> None:
 
 def test_attacks_stand_apart() -> None:
     rows = [row._replace(kind="privacy" if row.quantity.name == "reid_rate" else "utility") for row in full("a").rows]
-    lines = printed(Evaluation(["a"], rows), 100).splitlines()
+    lines = printed(Evaluation(rows), 100).splitlines()
     (attack,) = [number for number, line in enumerate(lines) if "Re-identification" in line]
     assert not lines[attack - 1].strip()
     assert all(line.strip() for line in lines[4 : attack - 1])

@@ -79,13 +79,13 @@ def _bars(evaluation: Evaluation, kind: str) -> Figure:
 def _draw_panel(ax: Axes, row: Row, colours: Sequence[str]) -> None:
     """Draw a bar and its number for each value, "n/a" for an undefined value, and dashed lines at the references."""
     quantity, references, pale = row.quantity, row.reading.held_against(), bool(row.reading.caveats)
-    finite = [value for value in row.values if np.isfinite(value)]
+    finite = [value for value in row.numbers.values() if np.isfinite(value)]
     shown = [0.0, *finite, *references.values()]
     low, high = min(shown), max(shown)
     if low == high:
         high = 1.0
     gap = 0.02 * (high - low)
-    for position, (value, colour) in enumerate(zip(row.values, colours, strict=True)):
+    for position, (value, colour) in enumerate(zip(row.numbers.values(), colours, strict=True)):
         known = np.isfinite(value)
         if known:
             ax.bar(position, value, color=colour, width=0.75, alpha=0.35 if pale else None)
@@ -96,7 +96,7 @@ def _draw_panel(ax: Axes, row: Row, colours: Sequence[str]) -> None:
         how = {"ha": "center", "va": side, "fontsize": 7, "color": DIM if pale else shade}
         ax.text(position, end, text, **how, path_effects=[withStroke(linewidth=2, foreground="white")])
     room = 0.2 * (high - low)
-    ax.set(xticks=[], xlim=(-0.6, len(row.values) - 0.4), ylim=(low - room * (low < 0), high + room))
+    ax.set(xticks=[], xlim=(-0.6, len(row.numbers) - 0.4), ylim=(low - room * (low < 0), high + room))
     ax.axhline(0, color="black", lw=0.8)
     ax.locator_params(axis="y", nbins=4)
     if not finite:

@@ -6,14 +6,18 @@ All numbers are judged by the rule of `evaluation.judgement`, as in the verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.chance import standard_errors
 from ppmtf_jax.evaluation.judgement import FIT, FLOOR, WITH_CARE, Chance, judge, loss
 from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
-from ppmtf_jax.evaluation.report.inputs import ReportData
-from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
+from ppmtf_jax.evaluation.report.inputs import ReportData, presence_at_hours
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Row
 from ppmtf_jax.evaluation.tables import references_text
 
 UTILITY_RULE = (
@@ -66,10 +70,21 @@ def gauges_of(data: ReportData, section: str, *, without: Container[str] = ()) -
 
 def gauge_of(data: ReportData, row: Row) -> Gauge:
     """The gauge of a row of the evaluation."""
-    value = dict(zip(data.evaluation.columns, row.values, strict=True))
-    numbers = (value[column] for column in (data.column, TRAINING, UNIFORM))
-    chance = data.chance.get(row.quantity.name, Chance())
-    return gauge(row.quantity, *numbers, reading=row.reading, chance=chance)
+    numbers = (row.numbers[column] for column in (data.column, TRAINING, UNIFORM))
+    return gauge(row.quantity, *numbers, reading=row.reading, chance=data.chance.get(row.quantity.name, Chance()))
+
+
+def gauge_of_presence(
+    data: ReportData, quantity: MetricInfo, measure: Callable[[np.ndarray, np.ndarray], float], *, uniform: float
+) -> Gauges:
+    """The gauge of a number that is no metric: `measure` compares the presence of a set with that of the test users."""
+    synthetic, training = (measure(data.presence[name], data.presence[REAL]) for name in (SYNTHETIC, TRAINING))
+
+    def of_real(train: Traces, test: Traces) -> dict[str, float]:
+        return {quantity.name: measure(*(presence_at_hours(traces, test) for traces in (train, test)))}
+
+    chance = Chance(standard_errors(of_real, data.train, data.test).get(quantity.name, 0.0))
+    return Gauges((gauge(quantity, synthetic, training, uniform, chance=chance),))
 
 
 def utility_finding(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -131,8 +130,6 @@ class ReportData:
         Scores of the attack with shadow models that were learned from the synthetic traces.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
-    reidentified : Future, optional
-        The result of `sections.identity.attack`, if another thread computes it.
     whole : tuple of TraceSet, optional
         The whole training, test and synthetic sets, if any of `train`, `test` and `synthetic` is only a sample.
     """
@@ -156,7 +153,6 @@ class ReportData:
     release_scores: MembershipScores | None = None
     shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
-    reidentified: Future[Any] | None = None
     whole: tuple[TraceSet, TraceSet, TraceSet] | None = None
 
     @property

@@ -27,7 +27,7 @@ def compose_verdict(data: ReportData, sections: Sequence[Section]) -> Verdict:
     evaluation = data.evaluation
     # The columns of synthetic traces; the column of the report comes first.
     columns = [data.column, *(each for each in evaluation.columns if each not in (*RESERVED, data.column))]
-    judged = {each: judge_uses(evaluation.rows, evaluation.columns, each, data.chance) for each in columns}
+    judged = {each: judge_uses(evaluation.rows, each, data.chance) for each in columns}
     uses = judged[data.column]
     blocks = [
         Text(tuple(each for each in (data.guarantee, _in_a_sentence(uses)) if each)),
@@ -99,7 +99,7 @@ def _advice(use: JudgedUse) -> str:
 
 def _printed(data: ReportData, row: Row, judged: Judged) -> tuple[str, str]:
     """The number of the synthetic traces, and the number of real people ± what chance explains, as text."""
-    value = _value(data, row, data.column)
+    value = row.numbers[data.column]
     chance = f" ± {row.quantity.text(judged.noise)}" if judged.noise > 0 else ""
     return row.quantity.text(value), row.quantity.text(judged.real) + chance
 
@@ -127,7 +127,7 @@ def _better_systems(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]])
         if better:
             name, best = min(better, key=lambda each: each[1].numbers[0][1].error)
             row, number = use.numbers[0]
-            here, there = (row.quantity.text(_value(data, row, each)) for each in (own, name))
+            here, there = (row.quantity.text(row.numbers[each]) for each in (own, name))
             found.append(
                 f"{use.use.title}: {name} ({best.fitness.word.lower()}). {row.quantity.title}: {there}; these traces: "
                 f"{here}; real people: {row.quantity.text(number.real)}."
@@ -147,12 +147,8 @@ def _serves_better(data: ReportData, own: JudgedUse, name: str, other: JudgedUse
     if any(math.isfinite(judged.error) and math.isnan(errors[row.quantity.name]) for row, judged in own.numbers):
         return False
     row, judged = own.numbers[0]
-    losses = (loss(row.quantity, _value(data, row, each)) for each in (data.column, name))
+    losses = (loss(row.quantity, row.numbers[each]) for each in (data.column, name))
     return next(losses) - next(losses) > judged.noise
-
-
-def _value(data: ReportData, row: Row, column: str) -> float:
-    return dict(zip(data.evaluation.columns, row.values, strict=True))[column]
 
 
 def _better_k(data: ReportData) -> str:
@@ -190,7 +186,7 @@ def _systems_table(data: ReportData, judged: Mapping[str, Sequence[JudgedUse]]) 
     rows = []
     for column, uses in judged.items():
         counts = [str(sum(each.fitness is fitness for each in uses)) for fitness in ORDER]
-        numbers = [row.quantity.text(_value(data, row, column)) for row in risks]
+        numbers = [row.quantity.text(row.numbers[column]) for row in risks]
         passed = data.shares_passed.get(column, math.nan)
         share = [percent(passed) if math.isfinite(passed) else "-"]
         rows.append([COLUMN_TITLES.get(column, column), *share, *counts, *numbers])

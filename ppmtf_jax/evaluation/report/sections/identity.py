@@ -36,7 +36,7 @@ def make(data: ReportData) -> list[Block]:
     if not data.has_known_users:
         answer = f"No guess can be checked: {data.no_users}."
         return [Finding(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS)), Text((answer,))]
-    made, attacks, refused = attack(data) if data.reidentified is None else data.reidentified.result()
+    made, attacks, refused = attack(data)
     evaluation = data.evaluation
     # Evaluations without attacks have no such rate.
     known = evaluation.value("reid_rate", data.column) if "reid_rate" in evaluation.metrics else math.nan

@@ -28,7 +28,7 @@ def make(data: ReportData) -> list[Block]:
             for row in rows:
                 better = f"{row.quantity.better} is better" if row.quantity.better else ""
                 good = "; ".join(filter(None, [row.quantity.good_value, better, references_text(row.reading)]))
-                cells.append([row.title, good, *row.texts(evaluation.columns)])
+                cells.append([row.title, good, *row.texts()])
             blocks.append(Details(caption, (Table(caption, ("Number", "A good value", *columns), cells, n_words=2),)))
     told = evaluation.remarks()
     if told:

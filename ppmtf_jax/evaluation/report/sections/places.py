@@ -8,13 +8,10 @@ import numpy as np
 from scipy import stats
 
 from ppmtf_jax.data.measurement import MetricInfo
-from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.chance import standard_errors
-from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.metrics.population import N_TOP
-from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Table, percent
-from ppmtf_jax.evaluation.report.gauges import gauge
-from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData, presence_at_hours
+from ppmtf_jax.evaluation.report.blocks import Block, Table, percent
+from ppmtf_jax.evaluation.report.gauges import gauge_of_presence
+from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
 
@@ -41,17 +38,13 @@ RANK = MetricInfo(
 )
 def make(data: ReportData) -> list[Block]:
     """The rank correlation of visits, and the most visited places with their ranks."""
-    share = {name: presence.sum(axis=0) for name, presence in data.presence.items()}
-    synthetic, training = (correlation_at_top(share[name], share[REAL]) for name in (SYNTHETIC, TRAINING))
-    chance = Chance(standard_errors(_number_of_real, data.train, data.test).get(RANK.name, 0.0))
+
+    def correlation(presence: np.ndarray, test: np.ndarray) -> float:
+        return correlation_at_top(presence.sum(axis=0), test.sum(axis=0))
+
     # The number of Uniform is 0, because equally often visited places have no order.
-    found = gauge(RANK, synthetic, training, 0.0, chance=chance)
-    return [Gauges((found,)), _table(data, share)]
-
-
-def _number_of_real(train: Traces, test: Traces) -> dict[str, float]:
-    shares = (presence_at_hours(traces, test).sum(axis=0) for traces in (train, test))
-    return {RANK.name: correlation_at_top(*shares)}
+    gauges = gauge_of_presence(data, RANK, correlation, uniform=0.0)
+    return [gauges, _table(data, {name: presence.sum(axis=0) for name, presence in data.presence.items()})]
 
 
 def correlation_at_top(share: np.ndarray, test: np.ndarray) -> float:

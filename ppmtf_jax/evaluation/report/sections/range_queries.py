@@ -8,14 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ppmtf_jax.data.measurement import MetricInfo
-from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.chance import standard_errors
-from ppmtf_jax.evaluation.judgement import Chance
 from ppmtf_jax.evaluation.plots.curves import LOOKS
 from ppmtf_jax.evaluation.plots.style import DIM, LOWER, panels
-from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Picture
-from ppmtf_jax.evaluation.report.gauges import gauge
-from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, presence_at_hours
+from ppmtf_jax.evaluation.report.blocks import Block, Picture
+from ppmtf_jax.evaluation.report.gauges import gauge_of_presence
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -62,14 +59,11 @@ def make(data: ReportData) -> list[Block]:
     position_km = data.places.position_km()
     queries = random_queries(position_km, data.test.time_grid.n_slots)
     answers = {name: answer(presence, queries, position_km) for name, presence in data.presence.items()}
-    errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
 
-    def number_of_real(train: Traces, test: Traces) -> dict[str, float]:
-        answered = (answer(presence_at_hours(each, test), queries, position_km) for each in (train, test))
-        return {ERROR.name: mean_error(*answered)}
+    def error(presence: np.ndarray, test: np.ndarray) -> float:
+        return mean_error(*(answer(each, queries, position_km) for each in (presence, test)))
 
-    chance = Chance(standard_errors(number_of_real, data.train, data.test).get(ERROR.name, 0.0))
-    gauges = Gauges((gauge(ERROR, *errors.values(), chance=chance),))
+    gauges = gauge_of_presence(data, ERROR, error, uniform=mean_error(answers[UNIFORM], answers[REAL]))
 
     def draw(ax: Axes) -> None:
         true = 100 * answers[REAL]
