@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from ppmtf_jax.evaluation import Evaluation, format_table, plots
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.report.gauges import gauges_of
+from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import run
 from ppmtf_jax.settings import help_of_fields
@@ -250,7 +251,8 @@ def test_they_have_a_panel_each(evaluation):
 
 
 def test_the_metric_has_a_gauge_in_its_section_of_the_report(evaluation):
-    data = SimpleNamespace(evaluation=evaluation, column=evaluation.columns[0], chance={})
+    data = object.__new__(ReportData)  # gauges need no more than these
+    data.__dict__.update(evaluation=evaluation, column=evaluation.columns[0], chance={})
     assert "How often people step back" in [each.title for each in gauges_of(data, "persons").items]
 
 
