@@ -117,10 +117,7 @@ def nearer(name):
 
 
 pd.DataFrame(
-    [
-        [question, rows[name].title, *rows[name].texts(), nearer(name)]
-        for name, question in questions.items()
-    ],
+    [[question, rows[name].title, *rows[name].texts(), nearer(name)] for name, question in questions.items()],
     columns=["question", "number", *evaluation.columns, "nearer"],
 ).set_index("question")
 
