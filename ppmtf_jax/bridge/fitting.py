@@ -22,49 +22,52 @@ RAKED, MAX_RAKINGS = 1e-5, 100
 fewer than twenty."""
 
 
-def maximize(value: Callable[[Any, Any], jax.Array], start: Any, data: Any, most_steps: int) -> Any:
-    """The parameters with the greatest `value(parameters, data)`, after at most `most_steps` steps, as NumPy arrays.
+def maximize(
+    value: Callable[[Any, Any], jax.Array],
+    start: Any,
+    data: Any,
+    most_steps: int = 1000,
+    limits: tuple[Any, Any] | None = None,
+) -> Any:
+    """Where L-BFGS finds the greatest `value(parameters, data)` in at most `most_steps` steps, as float64 NumPy arrays.
 
-    It computes in float64, so call it under `jax.enable_x64(True)`. `value`: a module-level function, so that its
-    program is compiled only once for all data of the same shapes; see `padding`.
+    The gradients are JAX's own. `value`: a module-level function, so that its program is compiled only once for all
+    data of the same shapes; see `padding`. `limits`: lower and upper limits, each of the structure of `start`.
+
+    Raises `NumericalError`: the value is not finite.
+
+    Examples
+    --------
+    >>> def falls(x, peak):
+    ...     return -((x - peak) ** 2).sum()
+    >>> maximize(falls, np.zeros(2), np.array([1.0, 3.0]), limits=(np.zeros(2), np.full(2, 2.0))).tolist()
+    [1.0, 2.0]
     """
     # In NumPy: `jax.flatten_util.ravel_pytree` would compile programs of its own for every new shape.
     leaves, structure = jax.tree.flatten(start)
     shapes = [np.shape(leaf) for leaf in leaves]
     ends = np.cumsum([np.size(leaf) for leaf in leaves])
-    data = jax.device_put(data)
 
     def unflatten(x: np.ndarray) -> Any:
         parts = np.split(x, ends[:-1])
         return structure.unflatten([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
 
-    def flatten(leaves: list[Any]) -> np.ndarray:
-        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves])
+    def flatten(tree: Any) -> np.ndarray:
+        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)])
 
     def descend(x: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient = _loss_and_gradient(value)(unflatten(x), data)
-        return float(loss), flatten(jax.tree.leaves(gradient))
+        return float(loss), flatten(gradient)
 
-    return unflatten(lowest(descend, flatten(leaves), most_steps))
-
-
-def lowest(
-    descend: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    start: np.ndarray,
-    most_steps: int,
-    limits: tuple[np.ndarray, np.ndarray] = (np.array(-np.inf), np.array(np.inf)),
-) -> np.ndarray:
-    """Where L-BFGS arrives in at most `most_steps` steps within lower and upper limits.
-
-    `descend` returns the loss and its gradient.
-
-    Raises `NumericalError`: the loss is not finite.
-    """
-    options = {"maxiter": most_steps}
-    found = minimize(descend, start, jac=True, method="L-BFGS-B", bounds=Bounds(*limits), options=options)
+    bounds = None if limits is None else Bounds(*map(flatten, limits))
+    with jax.enable_x64(True):
+        data = jax.device_put(data)
+        found = minimize(
+            descend, flatten(start), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": most_steps}
+        )
     if not np.isfinite(found.fun):
         raise NumericalError("the likelihood is not finite: a parameter has no bound, or the counts are damaged")
-    return found.x
+    return unflatten(found.x)
 
 
 @cache

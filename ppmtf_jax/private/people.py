@@ -8,10 +8,8 @@ stays, distances and returns of simulated people near the estimates. No function
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
@@ -20,10 +18,9 @@ from scipy.stats import beta, binom
 from ppmtf_jax.bridge.people.anchors import in_bins, of_others
 from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
 from ppmtf_jax.bridge.people.fit import narrow
-from ppmtf_jax.bridge.people.law import DWELL_FROM
+from ppmtf_jax.bridge.people.law import DWELL_FROM, MOST_REMEMBERED
 from ppmtf_jax.bridge.people.layers import Layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.private.anchors import anchor_arrays, fit_anchors
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.estimation import estimate_population
@@ -61,32 +58,11 @@ LEAST_SHARE = 1e-3
 TINY = 1e-12
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Forgetful(RememberingBridge):
-    """People who do not remember places elsewhere; they can be sampled, but their traces have no known probability."""
-
-    remembers: ClassVar[bool] = False
-
-    def log_traces(self, places: Any, classes: Any, *, progress: bool = False) -> Any:
-        """Refuse, because the exact probabilities are those of people who remember."""
-        del places, classes, progress
-        raise InputError("traces", [Problem("people who remember", "people who do not")])
-
-    def log_own_class(self, places: Any, own_class: Any, *, progress: bool = False) -> Any:
-        """Refuse, as `log_traces` does."""
-        return self.log_traces(places, own_class, progress=progress)
-
-
 class Fitted(NamedTuple):
-    """Arrays of a law, the share of people in each cluster (type), and whether people remember places elsewhere.
-
-    The law is `RememberingBridge` if people remember, and `Forgetful` otherwise.
-    """
+    """Arrays of a law, and the share of people in each cluster (type)."""
 
     arrays: dict[str, np.ndarray]
     share: Float[np.ndarray, " cluster"]
-    remembers: bool
 
 
 class Movements(NamedTuple):
@@ -233,7 +209,7 @@ def fit_people(
     # The number of simulated people of a type is proportional to its share, so that all people have equal weights.
     clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
 
-    def calibrated(kind: type[RememberingBridge], back: float) -> tuple[RememberingBridge, np.ndarray]:
+    def calibrated(remembered: int, back: float) -> tuple[RememberingBridge, np.ndarray]:
         targets = Targets(
             np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
             np.float32(1 - movements.moves),
@@ -242,17 +218,17 @@ def fit_people(
             back,
             np.float32(share),
         )
-        law = kind.from_arrays(law_arrays)
+        law = RememberingBridge.from_arrays(law_arrays | {"remembered": np.array(remembered)})
         return calibrate(law, targets, clusters, share_back, jax_stream(seed, Stage.FIT, 2), advance)
 
     with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
-        chain, places = calibrated(Forgetful, NEUTRAL_BACK)
+        chain, places = calibrated(0, NEUTRAL_BACK)
         neutral = share_back(places), _misplaced(places, population, slots)
         back = _second_of_two(releases["back or not"], neutral[0], GUESS_WEIGHT)
-        law, places = calibrated(RememberingBridge, float(back))
+        law, places = calibrated(MOST_REMEMBERED, float(back))
     remembers = _misplaced(places, population, slots) < neutral[1] + MOST_MISPLACED
     arrays = (law if remembers else chain).to_arrays()
-    return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share, remembers)
+    return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share)
 
 
 def _misplaced(

@@ -59,7 +59,7 @@ Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 @dataclass(frozen=True)
 class BridgeSettings(Settings):
-    """Settings of the bridge; all other parameters are chosen by held-out likelihood, see `bridge.tuning`.
+    """Settings of the bridge; all other parameters are chosen by held-out likelihood, see `bridge.selection`.
 
     Parameters
     ----------

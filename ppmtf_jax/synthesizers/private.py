@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.memory import require_few_places
 from ppmtf_jax.bridge.people.model import RememberingBridge
-from ppmtf_jax.bridge.people.steps import begin_as
+from ppmtf_jax.bridge.people.steps import begin
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -29,7 +28,7 @@ from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.source import SecureNoise
 from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.people import Forgetful, fit_people, is_small
+from ppmtf_jax.private.people import fit_people, is_small
 from ppmtf_jax.private.prior import read_prior
 from ppmtf_jax.private.releases import MECHANISMS, RELATION, has_dense_users, release
 from ppmtf_jax.private.summaries import SCALE
@@ -37,12 +36,12 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Positive, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, stored
-from ppmtf_jax.trace_models.sampling import evenly_spread
+from ppmtf_jax.trace_models.sampling import sample_index
 
 # Measured as `bridge.memory.PLACE_S`: memory per slot and place, and seconds per place.
 CONSTANT_BYTES, SLOT_PLACE_BYTES, PLACE_S = 900 * 2**20, 6000, 0.011
-COMMON = 2**31
-"""Number of the random stream that all people share. The streams of people have the numbers below it."""
+OF_CLUSTER = 2**31
+"""Number of the random stream of a person's type. The streams of instants have the numbers below it."""
 TITLE = "Synthetic people under user-level differential privacy; the model may be published"
 
 
@@ -94,16 +93,8 @@ class PrivatePeople(RememberingBridge):
     losses: Float[Array, " mechanism"] = stored(lambda n: StoredArray((len(MECHANISMS),), low=0), kw_only=True)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        return self.draw_trace(key, user, jnp.int32(0), n_instants)
-
-    def draw_trace(
-        self, key: Key[Array, ""], user: Int[Array, ""], number: Int[Array, ""], n_instants: int
-    ) -> Int[Array, " instant"]:
-        """Draw a person; how people begin is spread evenly over its distribution, see `evenly_spread`."""
-        own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
-        common_key = jax.random.fold_in(jax.random.fold_in(key, COMMON), number)
-        first = begin_as(self, self.share, own_key, evenly_spread(common_key, user))
-        return self.sample_person(own_key, first, n_instants)
+        cluster = sample_index(jax.random.uniform(jax.random.fold_in(key, OF_CLUSTER)), self.share)
+        return self.sample_person(key, begin(self, key, cluster), n_instants)
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         return np.zeros(n_users, int)
@@ -134,7 +125,7 @@ class PrivatePeople(RememberingBridge):
         lines = [promise if self.is_private else "NOT PRIVATE: the noise comes from a seed, for experiments only"]
         if self.home is not None:
             lines.append("people have a home, and maybe a second place")
-        remembered = "remember" if self.remembers else "do not remember"
+        remembered = "remember" if self.remembered else "do not remember"
         return [*lines, f"people {remembered} the {'other ' if self.home is not None else ''}places of their trace"]
 
 
@@ -154,12 +145,6 @@ def not_below(values: Sequence[float]) -> Float[np.ndarray, " value"]:
     rounded = np.asarray(values, np.float32)
     below = np.array([_decimal(each) for each in rounded]) < np.asarray(values)
     return np.where(below, np.nextafter(rounded, np.float32(np.inf)), rounded)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class ForgetfulPrivatePeople(PrivatePeople, Forgetful):
-    """Private people who do not remember places elsewhere."""
 
 
 def fit_trace_model(
@@ -185,8 +170,7 @@ def fit_trace_model(
     fitted = fit_people(releases, seed, prior, progress=progress)
     promise = not_below([settings.epsilon, settings.delta, float(noise.is_private)])
     losses = not_below([releases.rho(name) for name in MECHANISMS])
-    kind: Any = PrivatePeople if fitted.remembers else ForgetfulPrivatePeople
-    return kind.from_arrays(fitted.arrays | {"promise": promise, "share": fitted.share, "losses": losses})
+    return PrivatePeople.from_arrays(fitted.arrays | {"promise": promise, "share": fitted.share, "losses": losses})
 
 
 TOO_SMALL = (
@@ -229,6 +213,4 @@ def claims(model: PrivatePeople, settings: PrivateSettings) -> Claims:
     )
 
 
-SYNTHESIZERS.register(
-    Synthesizer("private", TITLE, PrivateSettings, fit_trace_model, PrivatePeople, claims, (ForgetfulPrivatePeople,))
-)
+SYNTHESIZERS.register(Synthesizer("private", TITLE, PrivateSettings, fit_trace_model, PrivatePeople, claims))

@@ -16,8 +16,6 @@ from ppmtf_jax.trace_models.base import TraceModel
 
 # Traces are drawn for tiles of this many users, so that products have one shape and traces do not depend on the batch.
 TILE = 64
-GOLDEN_RATIO = np.uint32(0x9E3779B9)
-"""(sqrt(5) - 1) / 2, in units of 2^-32."""
 
 
 @partial(jax.jit, static_argnames="n_instants")
@@ -113,14 +111,3 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)
     return (block * width + jnp.minimum(jnp.sum(within <= rest), last)).astype(jnp.int32)
-
-
-def evenly_spread(key: Key[Array, ""], number: Int[Array, ""]) -> Float[Array, ""]:
-    """Number `number` of a sequence that fills the unit interval more evenly than independent numbers.
-
-    All numbers of a sequence are computed from the same key. If the key is random, each number is uniform. Each number
-    is the one before plus `GOLDEN_RATIO`, modulo 1 (Weyl sequence).
-    """
-    # Sums of unsigned numbers of 32 bits are modulo 2^32. In units of 2^-32, this is the sum modulo 1.
-    point = jax.random.bits(key, (), jnp.uint32) + number.astype(jnp.uint32) * GOLDEN_RATIO
-    return (point >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)

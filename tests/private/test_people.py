@@ -106,7 +106,7 @@ def simulated(fit: people.Fitted, n_people: int, n_instants: int) -> np.ndarray:
     import jax
     import jax.numpy as jnp
 
-    law = (people.RememberingBridge if fit.remembers else people.Forgetful).from_arrays(fit.arrays)
+    law = people.RememberingBridge.from_arrays(fit.arrays)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(n_people))
     cluster = np.random.default_rng(0).choice(len(fit.share), n_people, p=fit.share / fit.share.sum())
     draw = jax.jit(jax.vmap(lambda key, cluster: law.sample_person(key, begin(law, key, cluster), n_instants)))
@@ -141,19 +141,18 @@ def test_the_fit_repeats(fitted, quick):
 
 
 def test_people_who_forget_have_no_likelihood():
-    law = people.Forgetful.from_arrays(random_arrays(anchors=False))
+    law = people.RememberingBridge.from_arrays(random_arrays(anchors=False) | {"remembered": np.array(0)})
     with pytest.raises(InputError, match="people who remember"):
         law.log_traces(np.zeros((1, 24), int), np.array([0]))
 
 
-@pytest.mark.parametrize(("remembers", "new_places"), [(False, True), (True, False)])
-def test_people_who_forget_go_on_after_any_number_of_places(remembers, new_places, monkeypatch):
+@pytest.mark.parametrize(("remembered", "new_places"), [(0, True), (4, False)])
+def test_people_who_forget_go_on_after_any_number_of_places(remembered, new_places):
     """With room for four places, only people who remember have nowhere new to go."""
-    monkeypatch.setattr("ppmtf_jax.bridge.people.law.MOST_REMEMBERED", 4)
     arrays = random_arrays(n_places=40, anchors=False)
     # They seldom stay, and mean to go to a new place.
-    arrays |= {"stay": arrays["stay"] - 9, "strength": np.array(1e6)}
-    found = simulated(people.Fitted(arrays, np.array([0.5, 0.5]), remembers), 4, 60)
+    arrays |= {"stay": arrays["stay"] - 9, "strength": np.array(1e6), "remembered": np.array(remembered)}
+    found = simulated(people.Fitted(arrays, np.array([0.5, 0.5])), 4, 60)
     assert [(len(set(trace)) > 10) for trace in found.tolist()] == [new_places] * 4
 
 
@@ -173,7 +172,7 @@ def test_people_forget_where_a_popular_place_needs_them_to(quick):
     grid = TimeGrid.cyclic("2024-01-01", 3600, 24, slot_s=21_600)
     traces = to_traces(events, places, grid)
     fit = people.fit_people(releases_of(traces, 1000.0), 0)
-    assert not fit.remembers
+    assert not fit.arrays["remembered"]
     found = simulated(fit, 4000, 24)
     at_popular = (found == 0).mean(axis=0)
     assert (np.abs(at_popular - 1 / 3) < 0.06).all()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.trace_models.sampling import evenly_spread, sample_index
+from ppmtf_jax.trace_models.sampling import sample_index
 from tests.trace_models.examples import INSTANTS, random_chains
 
 
@@ -58,24 +58,3 @@ def test_a_chain_is_drawn_event_by_event_each_from_a_key_of_its_own():
         own_key = jax.random.fold_in(key, instant)
         expected.append(following(own_key, jnp.asarray(3), jnp.asarray(instant), expected[-1]))
     assert trace.tolist() == [int(place) for place in expected]
-
-
-def test_evenly_spread_numbers_are_nearer_to_uniform_than_independent_ones():
-    """The share of n numbers below x is at most 3 log(n) / n from x; for independent numbers, the error is larger."""
-
-    def discrepancy(numbers):
-        return np.abs(np.sort(numbers) - np.arange(len(numbers)) / len(numbers)).max()
-
-    key, n = jax.random.key(1), 5000
-    found = jax.vmap(evenly_spread, (None, 0))(key, jnp.arange(123_456, 123_456 + n))
-    assert discrepancy(np.asarray(found)) < 3 * np.log(n) / n < discrepancy(np.asarray(jax.random.uniform(key, (n,))))
-
-
-def test_each_evenly_spread_number_is_uniform_over_keys():
-    """Chi-square of 16 cells with 15 degrees of freedom: above 45 with probability 8e-5."""
-    keys = jax.random.split(jax.random.key(0), 4000)
-    for number in (0, 7, 2**31 - 1):
-        found = np.asarray(jax.vmap(evenly_spread, (0, None))(keys, jnp.asarray(number)))
-        counts = np.bincount((found * 16).astype(int), minlength=16)
-        assert len(counts) == 16
-        assert ((counts - 250) ** 2 / 250).sum() < 45

@@ -60,8 +60,8 @@ def fit_new_places(
     new = history.where(history.is_new)
     of_event = cluster[new.window], slot_of_instant[new.instant]
     arrivals = _Arrivals.of(new, weight, of_event, visits, distance_bin, cell)
+    found = maximize(_log_posterior, _Factors.start(), arrivals.padded(), MOST_STEPS)
     with jax.enable_x64(True):
-        found = maximize(_log_posterior, _Factors.start(), arrivals.padded(), MOST_STEPS)
         shares = np.exp(np.asarray(found.log_references()))
         ranges = np.asarray(jax.nn.softmax(found.range_logits))
     return NewPlaces(ranges, shares.transpose(1, 0, 2), np.exp(found.near_last), np.exp(found.near_own))

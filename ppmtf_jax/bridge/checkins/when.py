@@ -12,15 +12,17 @@ such events, the precision of the prior of the effect is divided by s = (u - 4) 
 between the observed and the expected number of events by s; with fewer than five users, there is no such effect. An
 effect that makes events rarer is learned from users without events, so for this effect u counts all users of the pace.
 
-Everything here is in NumPy: the arrays are small, and no program has to be compiled for each number of windows.
+A round learns from sums over windows, so its program does not depend on their number.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
@@ -28,7 +30,7 @@ from ppmtf_jax.bridge.checkins.law import HOURS_A_DAY, N_HABITS, N_SINCE
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.time_cells import DAYS_A_WEEK, N_CODES, TimeCells, hour_of_week
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, bounded_columns, sums, used_share
-from ppmtf_jax.bridge.fitting import MOST_LOG, lowest
+from ppmtf_jax.bridge.fitting import MOST_LOG, maximize
 from ppmtf_jax.bridge.selection import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.runtime.devices import of_first_process
@@ -231,23 +233,13 @@ class _Effects(NamedTuple):
         n, hours = len(log_odds), (2, HOURS_A_DAY)
         return cls(log_odds, *map(np.zeros, (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (N_SINCE, n), (*hours, n))))
 
-    def log_odds(self) -> Float[np.ndarray, "code pace"]:
-        """Log-odds of an event for each code of `TimeCells`."""
+    def log_odds(self) -> Any:
+        """Log-odds of an event for each code of `TimeCells`, (code, pace): an array of NumPy or of JAX."""
         hour = self.hour[IS_WEEKEND] + self.weekday[:, None]
         of_hour = hour[:, :, None] + self.hour_of_pace[IS_WEEKEND] + self.pace
         of_since = self.since[:, None] + self.since_of_pace
         log_odds = of_hour[:, :, None, None] + (of_since[:, None] + self.habit[:, None])
         return log_odds.reshape(N_CODES, -1)
-
-    @classmethod
-    def sums(cls, of_code: Float[np.ndarray, "code pace"]) -> _Effects:
-        """For each effect, the sum over the codes and paces whose log-odds it is part of."""
-        table = of_code.reshape(DAYS_A_WEEK, HOURS_A_DAY, N_SINCE, N_HABITS, -1)
-        without_habit = table.sum(axis=3)
-        day_and_hour, since = without_habit.sum(axis=2), without_habit.sum(axis=(0, 1))
-        hour = np.stack([day_and_hour[each == IS_WEEKEND].sum(axis=0) for each in (0, 1)])
-        habit, weekday = table.sum(axis=(0, 1, 2, 4)), day_and_hour.sum(axis=(1, 2))
-        return cls(since.sum(axis=0), hour.sum(axis=2), weekday, since.sum(axis=1), habit, since, hour)
 
     @classmethod
     def of_columns(cls, shared: Float[np.ndarray, " column"], of_pace: Float[np.ndarray, "column pace"]) -> _Effects:
@@ -256,14 +248,6 @@ class _Effects(NamedTuple):
         hour_of_pace, _, since_of_pace, _, pace = np.split(of_pace, COLUMN_ENDS)
         hours = (2, HOURS_A_DAY)
         return cls(pace[0], hour.reshape(hours), weekday, since, habit, since_of_pace, hour_of_pace.reshape(*hours, -1))
-
-    def flat(self) -> Float[np.ndarray, " effect"]:
-        return np.concatenate([each.ravel() for each in self])
-
-    def like(self, flat: Float[np.ndarray, " effect"]) -> _Effects:
-        """The effects of which `flat` returned these numbers; `self` has their shapes."""
-        parts = np.split(flat, np.cumsum([each.size for each in self])[:-1])
-        return _Effects._make(part.reshape(each.shape) for part, each in zip(parts, self, strict=True))
 
 
 PRECISIONS = _Effects(*[SHARED_PRECISION] * 5, PACE_PRECISION, PACE_PRECISION)  # type: ignore[arg-type]
@@ -345,31 +329,37 @@ class _Step(NamedTuple):
 
     def improve(self, effects: _Effects) -> _Effects:
         """The effects after some steps of L-BFGS."""
-        mean, above, below = (each.flat() for each in (self.start, self.above, self.below))
         # In these units, the curvature along each effect is about 1, so that L-BFGS needs few steps.
         happens = _Odds.of(effects, self.without).happens
-        curvature = _Effects.sums(self.instants * happens * (1 - happens)).flat()
-        unit = 1 / np.sqrt(curvature + np.minimum(np.minimum(above, below), LARGE))
+        with jax.enable_x64(True):
+            of_codes = jax.vjp(_Effects.log_odds, effects)[1](self.instants * happens * (1 - happens))[0]
+            curvature = jax.tree.map(np.asarray, of_codes)
+        weakest = jax.tree.map(lambda above, below: np.minimum(above, below), self.above, self.below)
+        unit = jax.tree.map(lambda own, prior: 1 / np.sqrt(own + np.minimum(prior, LARGE)), curvature, weakest)
+        limits = (
+            jax.tree.map(lambda precision, far=far: np.where(np.isinf(precision), 0, far), each)
+            for far, each in ((-np.inf, self.below), (np.inf, self.above))
+        )
+        x = jax.tree.map(lambda effect, start, unit: (effect - start) / unit, effects, self.start, unit)
+        x = maximize(_log_posterior, x, (self, unit), STEPS, tuple(limits))
+        return jax.tree.map(lambda x, start, unit: np.asarray(start + x * unit), x, self.start, unit)
 
-        def descend(x: Float[np.ndarray, " effect"]) -> tuple[float, Float[np.ndarray, " effect"]]:
-            value, gradient = self.log_posterior(effects.like(mean + x * unit))
-            return -value, -gradient.flat() * unit
 
-        limits = np.where(np.isinf(below), 0, -np.inf), np.where(np.isinf(above), 0, np.inf)
-        return effects.like(mean + lowest(descend, (effects.flat() - mean) / unit, STEPS, limits) * unit)
+def _log_posterior(x: _Effects, given: tuple[_Step, _Effects]) -> Float[Array, ""]:
+    """Log-likelihood of windows that have an event, plus log-densities of priors; `x` is in units from the start."""
+    step, unit = given
+    apart = jax.tree.map(lambda x, unit: x * unit, x, unit)
+    effects = jax.tree.map(lambda start, apart: start + apart, step.start, apart)
+    none = jnp.logaddexp(0, effects.log_odds())
+    seen = jnp.log(jnp.maximum(-jnp.expm1(-step.without @ none), TINY))
 
-    def log_posterior(self, effects: _Effects) -> tuple[float, _Effects]:
-        """Log-likelihood of windows that have an event, plus log-densities of the priors; and the gradient."""
-        odds = _Odds.of(effects, self.without)
-        value = self.events.flat() @ effects.flat()
-        value -= (self.instants * odds.softplus).sum() + self.windows @ np.log(odds.any)
-        apart = effects.flat() - self.start.flat()
-        precision = np.where(apart > 0, self.above.flat(), self.below.flat())
-        pull = np.multiply(precision, apart, out=np.zeros_like(apart), where=apart != 0)
-        # If windows without events were seen too, there would be this many.
-        unseen = self.windows * odds.none / odds.any
-        expected = _Effects.sums((self.instants + self.without[:, None] * unseen) * odds.happens)
-        return value - 0.5 * pull @ apart, effects.like(self.events.flat() - expected.flat() - pull)
+    def prior(apart: Any, above: Any, below: Any) -> Array:
+        precision = jnp.where(apart > 0, above, below)
+        return (jnp.where(jnp.isinf(precision), 0, precision) * apart**2).sum() / 2
+
+    total = jax.tree.map(lambda events, effect: (events * effect).sum(), step.events, effects)
+    penalty = jax.tree.map(prior, apart, step.above, step.below)
+    return sum(total) - sum(penalty) - (step.instants * none).sum() - step.windows @ seen
 
 
 def _with_equal_totals(events: Float[np.ndarray, " column"]) -> Float[np.ndarray, " column"]:

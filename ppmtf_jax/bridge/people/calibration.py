@@ -119,7 +119,7 @@ def calibrate(
     # The last entries of the moves belong to no place. Their weights are 0.
     origin = np.pad(origin, (0, len(law.next_place) - len(origin)), constant_values=last)
     bin_of_move = targets.bin[cell[origin], cell[np.minimum(law.next_place, last)]]
-    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns * law.remembers)
+    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns * (law.remembered > 0))
     times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
     law = replace(law, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
     base_seen, base_between = law.seen, law.between
@@ -240,7 +240,7 @@ def _sweep(
         after = jax.vmap(advance, (None, 0, 0, None))(_at_once(law, slot, next_layer, now), keys, people, instant)
         moves = weight * ((after.layer == ELSEWHERE) & (after.place != people.place))
         again = jnp.any(people.visited == after.place[:, None], axis=1)
-        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY) if law.remembers else jnp.array(0.0)
+        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY) if law.remembered else jnp.array(0.0)
         bins = targets.bin[law.cell[people.place], law.cell[after.place]]
         in_bin = segment_sum(moves, bins, len(targets.distances))
         times = jax.tree.map(lambda values, new: values.at[instant].set(new), times, now)
@@ -380,7 +380,7 @@ def _corrected(
     moves to a place elsewhere.
     """
     cluster, place = people.cluster, people.place
-    visited = people.visited.T if law.remembers else people.place[None]
+    visited = people.visited.T if law.remembered else people.place[None]
     known = jnp.concatenate([people.home[None], people.second[None], visited])
     # Only the first rows are used, since most people know few places.
     n_known = 2 + jnp.max(jnp.sum(visited != ABSENT, axis=0))

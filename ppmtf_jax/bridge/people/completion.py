@@ -33,7 +33,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.bridge.chains import CellKernel
-from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, MOST_REMEMBERED, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.steps import (
     PersonState,
     anchor_weights,
@@ -485,7 +485,7 @@ def _complete(
     def born(trace: Array, person: Array, uniform: Array) -> _Particle:
         k = cluster[trace]
         mobility = sample_index(uniform, law.class_share[k])
-        state = unborn(k, mobility, has_second[person], min(MOST_REMEMBERED, n_instants))
+        state = unborn(k, mobility, has_second[person], min(law.remembered, n_instants))
         none = jnp.array(0.0)
         return _Particle(trace, person, state, none, log_all[trace, person], none)
 

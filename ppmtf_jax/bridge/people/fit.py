@@ -116,9 +116,11 @@ def fit_people(
         key = jax_stream(seed, Stage.FIT, 2)
         calibrated, _ = calibrate(rounded, targets, simulated, returns_seen, key, advance, effort.n_rounds)
     # Without the added clusters and moves.
-    own = {name: tuple(map(slice, np.shape(values))) for name, values in arrays.items()} | {"residual": ()}
+    own = {name: tuple(map(slice, np.shape(values))) for name, values in arrays.items()}
     # Processes on different processors may round differently.
-    found = {name: of_first_process(np.asarray(each[own[name]])) for name, each in calibrated.to_arrays().items()}
+    found = {
+        name: of_first_process(np.asarray(each[own.get(name, ())])) for name, each in calibrated.to_arrays().items()
+    }
     return RememberingBridge.from_arrays(found)
 
 

@@ -11,7 +11,7 @@ a cluster follow one law, so every trace is equally probable for all users of a 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ HOME, SECOND, ELSEWHERE = 0, 1, 2
 DWELL_FROM = np.array([1, 2, 3, 5, 9, 17])
 """Lower edges of the bins of dwell time: numbers of instants at the place so far."""
 MOST_REMEMBERED = 64
-"""Maximum number of places elsewhere that a person remembers; when she has so many, she goes to no new place."""
+"""Number of places elsewhere that people remember; whoever has so many goes to no new place."""
 MOST_ATTRACTION = 4.0
 """Bound of log(weight of going to a place from here / share of people at this place), for returns."""
 LEAST_WEIGHT = 1e-30
@@ -74,7 +74,7 @@ class StepFormulas:
 
     def new_weight(self: Any, n_elsewhere: Any) -> Any:
         """Weight of going to a new place, after `n_elsewhere` distinct places elsewhere."""
-        return (self.strength + self.discount * n_elsewhere) * (n_elsewhere < MOST_REMEMBERED)
+        return (self.strength + self.discount * n_elsewhere) * (n_elsewhere < max(self.remembered, 1))
 
 
 @jax.tree_util.register_dataclass
@@ -87,9 +87,6 @@ class PersonLaw(StepFormulas, PersonModel):
     k, is K_s(a, b) pull[t, k, b]. Here s is the slot of arrival, and K_s(a, b) = leaving[s, a]
     between[cell(a), cell(b)] arriving[s, b] + seen[s, (a, b)].
     """
-
-    remembers: ClassVar[bool] = True
-    """Whether people remember places elsewhere. Otherwise every move goes to a "new" place, which may be an old one."""
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
     n_present: Int[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), "int", 0))
@@ -141,6 +138,9 @@ class PersonLaw(StepFormulas, PersonModel):
     home_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     second_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     anchor_between: Float[Array, "cell cell"] | None = stored(lambda n: _anchored("cells", "cells"), default=None)
+    # Maximum number of places elsewhere that a person remembers. If it is 0, every move goes to a "new" place, which
+    # may be an old one.
+    remembered: int = stored(lambda n: StoredArray((), "int", 0, MOST_REMEMBERED), static=True, default=MOST_REMEMBERED)
     # How far the simulated people of the last round of calibration are from the targets: difference between the shares
     # of returns, and total variation between the distances of moves; None for a law that was not calibrated.
     residual: Float[Array, " 2"] | None = stored(lambda n: StoredArray((2,), low=0, optional=True), default=None)
@@ -158,7 +158,7 @@ class PersonLaw(StepFormulas, PersonModel):
     @property
     def most_places(self) -> int:
         """Maximum number of distinct places of a trace: those that a person remembers, and her anchors."""
-        return MOST_REMEMBERED + (0 if self.home is None else 2)
+        return self.remembered + (0 if self.home is None else 2)
 
     def phase_of(self, instant: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
         """Instant within its period."""

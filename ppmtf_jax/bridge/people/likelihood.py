@@ -110,6 +110,9 @@ def _log_traces(
     progress: bool,
 ) -> Float[np.ndarray, "trace cluster"]:
     """Log-probabilities of the traces of each part under its clusters; all parts have equally many clusters."""
+    if not law.remembered:
+        found = "people who do not remember places"
+        raise InputError("likelihoods of the traces", [Problem("a model of people who remember", found)])
     places = np.asarray(places)
     if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
         raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
@@ -209,6 +212,7 @@ class _Exact(StepFormulas):
             return (np.asarray(array, np.float64) for array in arrays)
 
         self.law, self.n_places, self.period = law, law.n_places, len(law.slot_of_phase)
+        self.remembered = law.remembered
         self.last_day = len(law.stay_at_time) // self.period - 1
         self.slot_of_phase, self.cell = np.asarray(law.slot_of_phase), np.asarray(law.cell)
         self.move_start, self.next_place = np.asarray(law.move_start), np.asarray(law.next_place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sparse_rows import longest_row
 
+Law = TypeVar("Law", bound="RememberingBridge")
 ANCHORS = ("home", "second", "home_pull", "second_pull", "anchor_between")
 
 
@@ -34,7 +35,7 @@ class RememberingBridge(PersonLaw):
     n_paces: ClassVar[None] = None
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> RememberingBridge:
+    def from_arrays(cls: type[Law], arrays: dict[str, np.ndarray]) -> Law:
         clusters, slots, cells = len(arrays["n_present"]), len(arrays["stay"]), len(arrays["between"])
         for name, n_known in (("cluster", clusters), ("slot_of_phase", slots), ("cell", cells)):
             if arrays[name].max(initial=0) >= n_known:
@@ -60,7 +61,8 @@ class RememberingBridge(PersonLaw):
             if layers[layer] and not arrays[name].any(axis=1).all():
                 raise ValueError(f"clusters without any place in {name!r}")
         longest = longest_row(start, len(next_place))
-        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
+        remembered = {name: int(arrays[name]) for name in ("remembered",) if name in arrays}
+        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()} | remembered, longest=longest)
 
     @property
     def memory(self) -> Memory:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy.optimize import minimize
+from jax.ops import segment_sum
+from jaxtyping import Array, Bool, Float, Int
 from scipy.special import expit
 
 from ppmtf_jax.bridge.contributions import Rows, bounded, bounded_totals
+from ppmtf_jax.bridge.fitting import maximize, padded, padding
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
@@ -26,8 +29,8 @@ from ppmtf_jax.data.traces import Traces, TraceSet
 MOST_USERS, MOST_CHOICES = 5000, 1_000_000
 MOST_LIFT = np.log(20.0)
 """Bound of the logarithm of (population of a place in a slot / mean population of the place)."""
-START = (0.0, 1.0, 0.0, 0.5, 0.1)
-BOUNDS = ((-6, 4), (-4, 9), (-6, 4), (-1, 2), (-1, 2))
+START = np.array([0.0, 1.0, 0.0, 0.5, 0.1])
+BOUNDS = np.array([-6.0, -4.0, -6.0, -1.0, -1.0]), np.array([4.0, 9.0, 4.0, 2.0, 2.0])
 PRECISION = np.array([0.1, 0.0, 1.0, 1.0, 1.0])
 """Start, bounds, and precisions of the normal priors, of: logit discount, log strength, back, by_lift, near."""
 
@@ -52,6 +55,14 @@ class Choices(NamedTuple):
     arrivals: Int[np.ndarray, " choice"]
     features: Float[np.ndarray, "choice 3"]  # the place before, lift, nearness
     is_chosen: Bool[np.ndarray, " choice"]
+
+    def padded(self, weight: Float[np.ndarray, " move"]) -> tuple[Choices, Float[np.ndarray, " more_moves"]]:
+        """Append moves without weight; see `fitting.padding`."""
+        n_moves, n_choices = len(self.user), len(self.move)
+        of_move = [padded(each, padding(n_moves), 1) for each in self[:3]]
+        ends = zip(self[3:], (n_moves, 1, 0, False), strict=True)
+        of_choice = [padded(each, padding(n_choices), value) for each, value in ends]
+        return Choices(*of_move, *of_choice), padded(weight, padding(n_moves), 0)
 
 
 def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "slot place"]:
@@ -127,10 +138,8 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
 
 def maximum_likelihood(choices: Choices) -> ReturnLaw:
     """Parameters that maximize the likelihood times weak normal priors."""
-    n_moves = len(choices.user)
-    weight = bounded(choices.user, np.zeros(n_moves, int), 1)[0]
-    of_chosen = weight[choices.move] * choices.is_chosen
-    found = minimize(_loss, START, (choices, weight, of_chosen), "L-BFGS-B", jac=True, bounds=BOUNDS).x
+    weight = bounded(choices.user, np.zeros(len(choices.user), int), 1)[0]
+    found = maximize(_log_posterior, START, choices.padded(weight), limits=BOUNDS)
     return ReturnLaw(float(expit(found[0])), float(np.exp(found[1])), *found[2:].tolist())
 
 
@@ -151,25 +160,14 @@ def share_of_returns(windows: Blocks[Traces]) -> float:
     return (n_return + 0.5) / (n_return + n_other + 1)
 
 
-def _loss(
-    parameters: np.ndarray,
-    choices: Choices,
-    weight: Float[np.ndarray, " move"],
-    of_chosen: Float[np.ndarray, " choice"],
-) -> tuple[float, np.ndarray]:
-    """Negative logarithm of the posterior density, and its gradient."""
-    n_moves, move = len(choices.user), choices.move
-    discount, strength = expit(parameters[0]), np.exp(parameters[1])
-    left = choices.arrivals - discount
-    log_back = np.log(left) + choices.features @ parameters[2:]
-    back, new = np.exp(log_back), strength + discount * choices.n_places
-    total = np.bincount(move, back, n_moves) + new
-    is_new = ~choices.is_return
-    likelihood = of_chosen @ log_back + weight @ (is_new * np.log(new) - np.log(total))
-    # For each possible return: weight of its move, times (1 if it was chosen, otherwise 0) minus its probability.
-    surplus = of_chosen - weight[move] * back / total[move]
-    new_surplus = weight * (is_new / new - 1 / total)
-    by_discount = new_surplus @ choices.n_places - (surplus / left).sum()
-    gradient = [by_discount * discount * (1 - discount), new_surplus.sum() * strength, *(surplus @ choices.features)]
-    loss = 0.5 * PRECISION @ parameters**2 - likelihood
-    return loss, PRECISION * parameters - np.array(gradient)
+def _log_posterior(parameters: Array, given: tuple[Choices, Array]) -> Float[Array, ""]:
+    """Log-likelihood of the weighted moves, plus the log-densities of the normal priors."""
+    choices, weight = given
+    discount, strength = jax.nn.sigmoid(parameters[0]), jnp.exp(parameters[1])
+    log_back = jnp.log(choices.arrivals - discount) + choices.features @ parameters[2:]
+    log_new = jnp.log(strength + discount * choices.n_places)
+    back, chosen = jnp.exp(log_back), choices.is_chosen * log_back
+    total = jnp.exp(log_new) + segment_sum(back, choices.move, len(weight), indices_are_sorted=True)
+    of_move = jnp.where(choices.is_return, 0, log_new) - jnp.log(total)
+    of_move += segment_sum(chosen, choices.move, len(weight), indices_are_sorted=True)
+    return weight @ of_move - PRECISION @ parameters**2 / 2

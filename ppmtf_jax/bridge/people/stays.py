@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy.optimize import minimize
+from jaxtyping import Array, Bool, Float, Int
 from scipy.special import expit, logit
 
 from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches, used_share
+from ppmtf_jax.bridge.fitting import maximize, padded, padding
 from ppmtf_jax.bridge.moves import MoveSmoothing, StayCounts, stay_rates
 from ppmtf_jax.bridge.people.law import DWELL_FROM
 from ppmtf_jax.bridge.transitions import Transitions
@@ -121,17 +122,16 @@ def _regression(
     ((table, groups),) = bounded_totals(elsewhere.map(rows, of_class))
     table *= used_share(groups.users_of(len(DWELL_FROM)), STEP_USERS)[:, None, None]
     found = np.nonzero(table.sum(axis=-1))
-    offset, (dwell, of_cell) = log_odds[found[:2]], found[2:]
-    n_leave, n_stay = table[found].T
-    n = n_leave + n_stay
+    n_more = padding(len(found[0]))
+    columns = (log_odds[found[:2]], *found[2:], *table[found].T)
+    start = np.zeros(len(DWELL_FROM)), np.zeros(N_CLASSES)
+    return maximize(_log_posterior, start, [padded(column, n_more, 0) for column in columns])
 
-    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        by_dwell, by_class = np.split(parameters, [len(DWELL_FROM)])
-        score = offset + by_dwell[dwell] + by_class[of_cell]
-        surplus = n * expit(score) - n_stay
-        gradient = [np.bincount(dwell, surplus, len(by_dwell)), np.bincount(of_cell, surplus, N_CLASSES)]
-        log_likelihood = (n_stay * score - n * np.logaddexp(0, score)).sum()
-        return 0.5 * parameters @ parameters - log_likelihood, parameters + np.concatenate(gradient)
 
-    fitted = minimize(loss, np.zeros(len(DWELL_FROM) + N_CLASSES), jac=True, method="L-BFGS-B").x
-    return fitted[: len(DWELL_FROM)], fitted[len(DWELL_FROM) :]
+def _log_posterior(effects: tuple[Array, Array], rows: list[Array]) -> Float[Array, ""]:
+    """Log-likelihood of stays and steps away, plus log-densities of the standard normal priors of the effects."""
+    by_dwell, by_class = effects
+    offset, dwell, of_class, n_leave, n_stay = rows
+    score = offset + by_dwell[dwell] + by_class[of_class]
+    log_likelihood = n_stay @ score - (n_leave + n_stay) @ jnp.logaddexp(0, score)
+    return log_likelihood - (by_dwell @ by_dwell + by_class @ by_class) / 2

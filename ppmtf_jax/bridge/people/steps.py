@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, LEAST_WEIGHT, MOST_REMEMBERED, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -55,25 +55,8 @@ def begin(law: PersonLaw, key: Key[Array, ""], cluster: Int[Array, ""]) -> Perso
     has_second = (uniform[0] < law.second_share[cluster]).astype(jnp.int32)
     layer = sample_index(uniform[1], law.layer_first[has_second, cluster])
     place = sample_index(uniform[2], _first_places(law)[layer, cluster])
-    return arrived(unborn(cluster, sample_index(uniform[3], law.class_share[cluster]), has_second), layer, place)
-
-
-def begin_as(
-    law: PersonLaw, share: Float[Array, " cluster"], key: Key[Array, ""], uniform: Float[Array, ""]
-) -> PersonState:
-    """Like `begin`, for a person of any cluster.
-
-    `uniform` determines her cluster, whether she has a second place, her layer and her place. `key` determines the
-    rest. `share`: share of the people in each cluster.
-    """
-    second = jnp.stack([1 - law.second_share, law.second_share])
-    layers = jnp.moveaxis(share * second * jnp.moveaxis(law.layer_first, -1, 0), 0, -1)
-    places = jnp.moveaxis(_first_places(law), 0, 1)
-    weight = layers[..., None] * places / jnp.maximum(places.sum(axis=-1, keepdims=True), LEAST_WEIGHT)
-    drawn = sample_index(uniform, weight.ravel())
-    has_second, cluster, layer, place = (each.astype(jnp.int32) for each in jnp.unravel_index(drawn, weight.shape))
-    own_uniform = jax.random.uniform(jax.random.fold_in(key, 0))
-    return arrived(unborn(cluster, sample_index(own_uniform, law.class_share[cluster]), has_second), layer, place)
+    mobility = sample_index(uniform[3], law.class_share[cluster])
+    return arrived(unborn(cluster, mobility, has_second, max(law.remembered, 1)), layer, place)
 
 
 def _first_places(law: PersonLaw) -> Float[Array, "3 cluster place"]:
@@ -82,9 +65,7 @@ def _first_places(law: PersonLaw) -> Float[Array, "3 cluster place"]:
     return jnp.stack([*anchors, law.first_elsewhere])
 
 
-def unborn(
-    cluster: Int[Array, ""], mobility: Int[Array, ""], has_second: Int[Array, ""], most: int = MOST_REMEMBERED
-) -> PersonState:
+def unborn(cluster: Int[Array, ""], mobility: Int[Array, ""], has_second: Int[Array, ""], most: int) -> PersonState:
     """A person before her first instant, who can remember `most` places."""
     nowhere, nothing = jnp.int32(ABSENT), jnp.zeros(most, jnp.int32)
     return PersonState(
@@ -200,9 +181,9 @@ def move_weights(
     place = jnp.maximum(state.visited, 0)
     weight = _weight_from(law, slot, state.place, place)
     weight = law.return_weight(slot, place, weight, state.arrivals, place == state.before)
-    is_other = (state.visited != ABSENT) & (state.visited != state.place) & law.remembers
+    is_other = (state.visited != ABSENT) & (state.visited != state.place) & (law.remembered > 0)
     # Whoever forgets may go to a new place after any number of places.
-    n_remembered = jnp.sum(state.visited != ABSENT) * law.remembers
+    n_remembered = jnp.sum(state.visited != ABSENT) * (law.remembered > 0)
     return jnp.where(is_other, weight, 0), law.new_weight(n_remembered)
 
 
@@ -252,7 +233,7 @@ def _draw(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Arra
 
 def _never_visited(law: PersonLaw, state: PersonState) -> Float[Array, " place"]:
     """1 for places where the person never was, otherwise 0; people without memory know the current place only."""
-    visited = state.visited if law.remembers else state.place[None]
+    visited = state.visited if law.remembered else state.place[None]
     known = jnp.append(visited, jnp.stack([state.home, state.second]))
     # A negative index would count from the end.
     known = jnp.where(known == ABSENT, law.n_places, known)

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -126,28 +127,36 @@ def observed_of(windows: ObservedWindows, cluster: np.ndarray) -> when._Observed
     return when._Observed.of(windows, cells, windows.weights(), cluster, 2)
 
 
-def test_the_gradient_is_that_of_differences(planted):
-    """The gradient in a random direction; as a planted error, windows without events are forgotten."""
+def test_the_log_posterior_is_that_of_its_formula(planted):
+    """As a planted error, windows without events are forgotten."""
     happens, cluster = planted
     rng = np.random.default_rng(3)
     # With such rare events, two thirds of the windows of the slow pace have none.
     start = when._Effects.start(np.array([-6.0, -3.0]))
     step = when._Step.of(observed_of(windows_of(happens), cluster), rng.dirichlet([1, 1], len(happens)), start)
-    at, way = (rng.normal(0, 0.1, len(start.flat())) for _ in range(2))
     # Other effects are 0.
-    way *= np.isfinite(step.above.flat()) & np.isfinite(step.below.flat())
-    at *= way != 0
-    assert (way != 0).sum() > 50
+    exists = jax.tree.map(lambda above, below: np.isfinite(above) & np.isfinite(below), step.above, step.below)
+    at = jax.tree.map(lambda own: rng.normal(0, 0.1, own.shape) * own, exists)
+    unit = jax.tree.map(np.ones_like, at)
+    assert sum(own.sum() for own in exists) > 50
 
-    def along(length: float, step: when._Step = step) -> tuple[float, float]:
-        value, gradient = step.log_posterior(start.like(start.flat() + at + length * way))
-        return value, float(gradient.flat()[way != 0] @ way[way != 0])
+    def by_loop(without: np.ndarray) -> float:
+        """The log-posterior from its formula, over the codes of `TimeCells`."""
+        effects = start._make(one + other for one, other in zip(start, at, strict=True))
+        log_odds = effects.log_odds()
+        value = sum(float((events * effect).sum()) for events, effect in zip(step.events, effects, strict=True))
+        value += (step.instants * np.log(expit(-log_odds))).sum()
+        for pace, n_windows in enumerate(step.windows):
+            value -= n_windows * np.log(max(1 - np.prod(expit(-log_odds[:, pace]) ** without), when.TINY))
+        for own, above, below in zip(at, step.above, step.below, strict=True):
+            precision = np.where(own > 0, above, below)
+            value -= (precision[own != 0] * own[own != 0] ** 2).sum() / 2
+        return value
 
-    # The error of a central difference is of the order of the square of its step, 1e-8.
-    wanted = (along(1e-4)[0] - along(-1e-4)[0]) / 2e-4
-    assert along(0)[1] == pytest.approx(wanted, rel=1e-6)
-    forgotten = step._replace(without=np.zeros_like(step.without))
-    assert along(0, forgotten)[1] != pytest.approx(wanted, rel=1e-4)
+    with jax.enable_x64(True):
+        found = float(when._log_posterior(at, (step, unit)))
+    assert found == pytest.approx(by_loop(step.without), rel=1e-9)
+    assert found != pytest.approx(by_loop(np.zeros_like(step.without)), rel=1e-4)
 
 
 def people(often: list[tuple[int, float]], rng: np.random.Generator) -> ObservedWindows:

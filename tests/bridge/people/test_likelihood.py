@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from ppmtf_jax.bridge.people import law as law_module
 from ppmtf_jax.bridge.people import likelihood
 from ppmtf_jax.bridge.people.likelihood import held_out, log_own_cluster, log_traces
 from ppmtf_jax.bridge.people.model import RememberingBridge
@@ -61,11 +61,10 @@ def test_a_planted_bug_changes_probabilities(bug: str) -> None:
     assert np.abs(found - [oracle.get(tuple(x), 0) for x in traces.tolist()]).sum() > 0.01
 
 
-def test_few_remembered_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(law_module, "MOST_REMEMBERED", 2)
-    oracle = Oracle(LAWS["no anchors"], 1, most_remembered=2).traces(5)
-    traces = every_trace(4, 5)
-    found = np.exp(log_traces(LAWS["no anchors"], traces, BOTH)[:, 1])
+def test_few_remembered_places() -> None:
+    law, traces = replace(LAWS["no anchors"], remembered=2), every_trace(4, 5)
+    oracle = Oracle(law, 1, most_remembered=2).traces(5)
+    found = np.exp(log_traces(law, traces, BOTH)[:, 1])
     np.testing.assert_allclose(found, [oracle.get(tuple(x), 0) for x in traces.tolist()], atol=1e-14)
 
 
@@ -73,8 +72,7 @@ def test_few_remembered_places(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trace_with_more_places_than_a_person_has_costs_nothing(
     anchors: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(law_module, "MOST_REMEMBERED", 2)
-    law = random_law(n_places=6, period=3, anchors=anchors, seed=8)
+    law = replace(random_law(n_places=6, period=3, anchors=anchors, seed=8), remembered=2)
     most = 2 + 2 * anchors
     assert law.most_places == most
     traces = np.array([np.resize(np.arange(most), 5), np.resize(np.arange(most + 1), 5)])

@@ -1,17 +1,19 @@
-"""Returns: possible returns by a loop, the gradient by differences, and planted parameters that are found again."""
+"""Returns: possible returns and their likelihood by loops, and planted parameters that are found again."""
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime
 
 from ppmtf_jax.bridge.people import returns
 from ppmtf_jax.bridge.people.law import MOST_ATTRACTION
 from ppmtf_jax.bridge.people.returns import (
+    PRECISION,
     Choices,
     _few,
-    _loss,
+    _log_posterior,
     choices_of,
     lift_of,
     maximum_likelihood,
@@ -72,13 +74,23 @@ def test_choices_are_those_of_a_loop(windows):
         np.testing.assert_allclose(found, sorted(map(list, options)), rtol=1e-5, atol=1e-6)
 
 
-def test_the_gradient_is_that_of_differences(windows):
+def test_the_likelihood_of_moves_is_that_of_a_loop(windows):
+    """And appended moves without weight change nothing."""
     choices = choices_of(windows, np.ones(windows.n_events, bool), movement_of(windows))
     weight = np.linspace(0.5, 1, len(choices.user))
-    arguments = choices, weight, weight[choices.move] * choices.is_chosen
     point = np.array([0.3, 0.7, -0.5, 0.4, 0.2])
-    numeric = approx_fprime(point, lambda parameters: _loss(parameters, *arguments)[0], 1e-6)
-    np.testing.assert_allclose(_loss(point, *arguments)[1], numeric, rtol=1e-3, atol=1e-3)
+    discount, strength = 1 / (1 + np.exp(-0.3)), np.exp(0.7)
+    expected = -0.5 * PRECISION @ point**2
+    for move, (n_places, is_return) in enumerate(zip(choices.n_places, choices.is_return, strict=True)):
+        own = choices.move == move
+        back = (choices.arrivals[own] - discount) * np.exp(choices.features[own] @ point[2:])
+        new = strength + discount * n_places
+        chosen = back[choices.is_chosen[own]].sum() if is_return else new
+        expected += weight[move] * np.log(chosen / (back.sum() + new))
+    with jax.enable_x64(True):
+        for given in ((choices, weight), choices.padded(weight)):
+            given = jax.tree.map(jnp.asarray, given)
+            assert float(_log_posterior(jnp.asarray(point), given)) == pytest.approx(expected, rel=1e-9)
 
 
 def simulated(n_users: int, *, discount: float, strength: float, back: float, seed: int = 0) -> Choices:
@@ -113,12 +125,9 @@ def test_planted_parameters_are_found():
     choices = simulated(300, **planted)
     law = maximum_likelihood(choices)
     point = np.array([np.log(law.discount / (1 - law.discount)), np.log(law.strength), law.back, 0, 0])
-    weight = np.ones(len(choices.user))
-    arguments = choices, weight, choices.is_chosen.astype(float)
-    rows = [
-        (_loss(point + step, *arguments)[1] - _loss(point - step, *arguments)[1])[:3] / 2e-4
-        for step in 1e-4 * np.eye(5)[:3]
-    ]
+    with jax.enable_x64(True):
+        given = jax.tree.map(jnp.asarray, (choices, np.ones(len(choices.user))))
+        rows = -jax.hessian(_log_posterior)(jnp.asarray(point), given)[:3, :3]
     error = np.sqrt(np.diag(np.linalg.inv(np.array(rows))))
     away = np.abs(point[:3] - [0.0, np.log(planted["strength"]), planted["back"]])
     assert (away < 5 * error).all()

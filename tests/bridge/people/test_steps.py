@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.people import law as law_module
 from ppmtf_jax.bridge.people import steps
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from tests.bridge.people.laws import random_arrays, random_law, with_zeros
@@ -28,17 +28,6 @@ def sampled(law: RememberingBridge, n_instants: int = N_INSTANTS, n_traces: int 
     numbers = jnp.arange(n_traces).reshape(-1, min(n_traces, 1000))
     keys = jax.vmap(jax.vmap(partial(jax.random.fold_in, jax.random.key(0))))(numbers)
     return np.asarray(_sampled(law, keys, n_instants)).reshape(n_traces, n_instants)
-
-
-def sampled_of_all(law: RememberingBridge, share: np.ndarray) -> np.ndarray:
-    """Traces of people of all clusters."""
-
-    def one(key: jax.Array) -> jax.Array:
-        uniform = jax.random.uniform(jax.random.fold_in(key, 12345))
-        return law.sample_person(key, steps.begin_as(law, jnp.asarray(share), key, uniform), N_INSTANTS)
-
-    keys = jax.random.split(jax.random.key(1), N_TRACES).reshape(-1, 1000)
-    return np.asarray(jax.jit(lambda: jax.lax.map(jax.vmap(one), keys))()).reshape(N_TRACES, N_INSTANTS)
 
 
 @partial(jax.jit, static_argnames="n_instants")
@@ -76,36 +65,12 @@ class TestFrequencies:
     def test_a_planted_bug_is_found(self, anchored: tuple[RememberingBridge, np.ndarray], bug: str) -> None:
         assert deviation(anchored[1], traces_of_anchored(bug)) > 15
 
-    def test_people_of_all_clusters_have_the_mixture_of_their_laws(
-        self, anchored: tuple[RememberingBridge, np.ndarray]
-    ) -> None:
-        law, _ = anchored
-        n_clusters = len(law.second_share)
-        assert n_clusters > 1
-        share = np.arange(1.0, n_clusters + 1)
-        share /= share.sum()
-        of_clusters = [Oracle(law, cluster).traces(N_INSTANTS) for cluster in range(n_clusters)]
-
-        def mixture(weights: np.ndarray) -> dict[tuple[int, ...], float]:
-            return {
-                trace: sum(weight * each[trace] for weight, each in zip(weights, of_clusters, strict=True))
-                for trace in of_clusters[0]
-            }
-
-        traces = sampled_of_all(law, share)
-        assert abs(deviation(traces, mixture(share))) < 5
-        assert deviation(traces, mixture(share[::-1])) > 15
-
     def test_who_cannot_go_anywhere_stays(self) -> None:
         law = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
         assert abs(deviation(sampled(law, n_traces=FEWER), Oracle(law, 0).traces(N_INSTANTS))) < 5
 
-    def test_who_remembers_as_many_places_as_she_can_goes_to_no_new_place(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for module in (law_module, steps):
-            monkeypatch.setattr(module, "MOST_REMEMBERED", 2)
-        law = random_law(period=2, n_days=2, anchors=False, seed=3)
+    def test_who_remembers_as_many_places_as_they_can_goes_to_no_new_place(self) -> None:
+        law = replace(random_law(period=2, n_days=2, anchors=False, seed=3), remembered=2)
         traces = sampled(law, n_traces=FEWER)
         assert abs(deviation(traces, Oracle(law, 0, most_remembered=2).traces(N_INSTANTS))) < 5
         assert max(len(set(trace)) for trace in traces.tolist()) == 2
