@@ -35,7 +35,6 @@ from ppmtf_jax.synthesizers.memory import require_memory_to_sample
 from ppmtf_jax.synthesizers.model_folder import read_model, write_model
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims
 from ppmtf_jax.trace_models.base import ABSENT, TraceModel
-from ppmtf_jax.trace_models.persons import PersonModel
 from ppmtf_jax.trace_models.sampling import sample_traces
 
 
@@ -409,8 +408,8 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
 def places_of_traces(model: FittedModel, traces: Traces) -> Int[np.ndarray, "trace instant"]:
     """Places of the traces.
 
-    `ABSENT` stands at instants without an event, which only traces of a `PersonModel` may have. Raises `InputError` if
-    the traces have another grid or place table, or missing events.
+    `ABSENT` stands at instants without an event, if traces of the model may have gaps. Raises `InputError` if the
+    traces have another grid or place table, or missing events.
     """
     problems = model._grid_problems(traces.time_grid)
     if not np.array_equal(traces.places.ids, model.places.ids):
@@ -418,7 +417,7 @@ def places_of_traces(model: FittedModel, traces: Traces) -> Int[np.ndarray, "tra
     trace_of_event, n_instants = traces.trace_of_event(), traces.time_grid.n_instants
     n_events = np.bincount(trace_of_event)
     n_short = int((n_events != n_instants).sum())
-    if n_short and not isinstance(model.trace_model, PersonModel):
+    if n_short and not model.trace_model.has_gaps:
         problems.append(Problem("an event at every instant", f"{n_short} traces with missing events"))
     raise_any("synthetic traces", problems)
     if not n_short:

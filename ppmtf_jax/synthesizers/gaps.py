@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.bridge.people.completion import complete_traces
-from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
@@ -22,9 +21,7 @@ from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
-from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
-from ppmtf_jax.trace_models.persons import PersonModel
 
 MOST_DAYS = 28
 """Maximum number of days that are completed as one person who remembers; then a new person begins."""
@@ -98,7 +95,7 @@ def complete(
 
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
     `bridge.people.completion`. Their home and second place are sought among the 12 known places with the most events
-    (`bridge.people.completion.MOST_ANCHORS`); otherwise they are places that are not known.
+    (`bridge.people.look_ahead.MOST_ANCHORS`); otherwise they are places that are not known.
 
     Examples
     --------
@@ -160,7 +157,7 @@ def _left(
     examples = ", ".join(f"user {name}, trace {number}, instant {at}" for name, number, at in first)
     n_users = len(np.unique(user))
     what = f"{len(user)} of {n_rows} pieces of traces, of {n_users} user{'s' * (n_users > 1)}, stay as they are: "
-    if isinstance(model.trace_model, RememberingBridge):
+    if model.trace_model.completed_as == "person":
         why = "an event is impossible under the model, or too improbable for its particles"
         way_out = 'Try another seed, or fit with memory="none" (--set memory=none)'
     else:
@@ -172,7 +169,7 @@ def _left(
 def _instants_of_one(model: FittedModel, traces: Traces) -> int:
     """Number of instants that are completed as one chain or as one person."""
     grid = traces.time_grid
-    if not isinstance(model.trace_model, RememberingBridge):
+    if model.trace_model.completed_as != "person":
         return grid.period
     most = max(1, MOST_DAYS * DAY_S // (grid.period * grid.step_s))
     return min(most, -(-grid.n_instants // grid.period)) * grid.period
@@ -191,10 +188,10 @@ def complete_rows(
     `model`: a model without `completion_problems`. `users`: indices of the model's users. `known`: known places,
     `ABSENT` where the place is unknown. `how`: as in `CompletionSettings`.
     """
-    law = model.trace_model
-    if isinstance(law, RememberingBridge):
+    law: Any = model.trace_model
+    if law.completed_as == "person":
         return complete_traces(keys, law, users, known, most_probable=how == "most-probable", progress=progress)
-    given: tuple[Any, ...] = (law, users, known, len(model.places))
+    given = (law, users, known, len(model.places))
     return (
         sample_places(keys, *given, progress=progress)
         if how == "random"
@@ -204,16 +201,14 @@ def complete_rows(
 
 def completion_problems(model: FittedModel) -> list[Problem]:
     """A problem if the model cannot complete traces."""
-    if isinstance(model.trace_model, RememberingBridge):
+    if model.trace_model.completed_as is not None:
         return []
-    if isinstance(model.trace_model, PersonModel):
+    if model.trace_model.has_gaps:
         way_out = 'Fit the bridge with gaps="none" (--set gaps=none): its people are somewhere at every instant'
         found = f"{model.system}, which makes check-ins with gaps"
         return [Problem("a model of where people are at every instant", found, 0, (), way_out)]
-    if not isinstance(model.trace_model, ScoredTraceModel):
-        way_out = "Completion weighs whole traces: take another system"
-        return [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)]
-    return []
+    way_out = "Completion weighs whole traces: take another system"
+    return [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)]
 
 
 @jax.jit

@@ -80,6 +80,12 @@ class TraceModel(abc.ABC):
     goes_on: ClassVar[bool] = False
     """Whether a trace may last any number of periods; otherwise it lasts as long as `grid_of_trace`."""
 
+    has_gaps: ClassVar[bool] = False
+    """Whether a trace may have instants without an event, which are `ABSENT`."""
+
+    completed_as: ClassVar[Literal["chain", "person"] | None] = None
+    """How gaps of a trace are filled: each period as a chain, several periods as one person, or not at all."""
+
     padded: ClassVar[tuple[str, ...]] = ()
     """Axes of stored arrays, such as "clusters", that `rounded` makes longer."""
 
@@ -175,6 +181,8 @@ class MarkovModel(TraceModel):
 
 class ScoredTraceModel(MarkovModel):
     """A Markov chain whose log-probabilities are known."""
+
+    completed_as: ClassVar = "chain"
 
     @abc.abstractmethod
     def user_cache(self, users: Int[Array, " user"]) -> Any:

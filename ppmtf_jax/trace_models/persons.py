@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -17,6 +18,8 @@ class PersonModel(TraceModel):
     Each trace belongs to a new synthetic person, who is no user, and whose properties (such as her home) are drawn for
     this trace. `sample_trace` may return `ABSENT` for an instant without an event, but no trace is empty.
     """
+
+    has_gaps: ClassVar[bool] = True
 
     cluster: Int[Array, " user"]
     """Class number of each user: 0, 1, ... without gaps. Subclasses declare it as a stored field."""

@@ -8,17 +8,12 @@ drawn with probability proportional to
 
     (probability of the place under the law) x (estimate of the probability of all later events, given the place).
 
-The *estimate* need not be exact: each particle has a weight that corrects its errors (a twisted particle filter,
-Guarniero et al. 2017). The estimate is the product of two parts. The first part is the probability of the next known
-event. A chain without memory is followed backwards from this event. Its layers have their exact probabilities. Its
-places elsewhere follow the stays and moves of the cluster, and a fixed share of its moves leads back to known places.
-The second part is the probability of all events after the next known event. Home and second place tell the layers of
-these events. A place elsewhere has a probability in proportion to its earlier known events. If it has none, the
-probability is in proportion to its share of the population.
+The *estimate* is made in `look_ahead`. It need not be exact: each particle has a weight that corrects its errors (a
+twisted particle filter, Guarniero et al. 2017).
 
-The completion is the trace of one particle, which is drawn by weight. If a trace has at most `MOST_ANCHORS` known
-places, the distribution of the completion tends to the exact one as the number of particles grows. If a trace has more,
-the known places with fewer events are never home or second place.
+The completion is the trace of one particle, which is drawn by weight. If a trace has at most `look_ahead.MOST_ANCHORS`
+known places, the distribution of the completion tends to the exact one as the number of particles grows. If a trace has
+more, the known places with fewer events are never home or second place.
 """
 
 from __future__ import annotations
@@ -32,8 +27,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.bridge.chains import CellKernel
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.look_ahead import (
+    LEAST_ESTIMATE,
+    Ahead,
+    People,
+    layer_of,
+    log_of_anchors,
+    look_ahead,
+    people_of,
+    persons_of,
+)
 from ppmtf_jax.bridge.people.steps import (
     PersonState,
     anchor_weights,
@@ -43,7 +47,6 @@ from ppmtf_jax.bridge.people.steps import (
     new_place_weights,
     unborn,
 )
-from ppmtf_jax.bridge.people.trails import Persons
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ABSENT
@@ -55,12 +58,8 @@ PARTICLES, MORE = 32, 8
 
 The error of the distribution falls as 1 / particles.
 """
-MOST_ANCHORS = 12
-"""Maximum number of known places that may be home or second place: the known places with the most events."""
 NUMBERS_AT_A_TIME, MOST_AT_A_TIME = 2**23, 64
 """Maximum size of an array of (instants, traces, places), and maximum number of traces that are completed at a time."""
-LEAST_ESTIMATE = 1e-12
-"""Smaller estimates of probabilities are raised to this number, so that no possible place is excluded."""
 
 
 def complete_traces(
@@ -140,147 +139,6 @@ def _least_open(law: PersonLaw) -> int:
     return int(min(n_open))
 
 
-class _Ahead(NamedTuple):
-    """For every instant and trace, estimates about the *target*: the first known event after this instant.
-
-    `next_place`: place of the target, `ABSENT` if there is no target. `layers`: probability of the layer at the target,
-    by `has_second`, by the layer at the instant, and by the layer at the target. `still`: probability that a person who
-    is elsewhere at the instant is elsewhere at all instants up to the target. `at_place`: for such a person,
-    probability of the target's place, by her place at the instant. `moving`: expectation of `at_place` after a move to
-    a new place, by the place at the instant before. `entering`: probability of the target's place for a person who is
-    elsewhere at the target, but not at all instants up to it.
-    """
-
-    next_place: Int[Array, "instant trace"]
-    layers: Float[Array, "instant trace 2 3 3"]
-    still: Float[Array, "instant trace 2"]
-    at_place: Float[Array, "instant trace place"]
-    moving: Float[Array, "instant trace place"]
-    entering: Float[Array, "instant trace"]
-
-
-def _look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array, "trace instant"]) -> _Ahead:
-    """Follow the chain without memory backwards from each known event."""
-    n_traces, n_instants = known.shape
-    is_dense = len(law.between) == law.n_places
-    origin = jnp.searchsorted(law.move_start, jnp.arange(len(law.next_place) - 1), side="right") - 1
-    n_known = jnp.maximum(jnp.sum(known != ABSENT, axis=1), 1)
-    # Estimate of returns: a person returns to each known place in proportion to its known events. The share of returns
-    # among moves is that of a person who arrived once at each known place.
-    visits = jnp.zeros((n_traces, law.n_places + 1)).at[jnp.arange(n_traces)[:, None], known].add(known != ABSENT)
-    visits = visits[:, :-1] / n_known[:, None]
-    n_distinct = jnp.sum(visits > 0, axis=1)
-    old = n_distinct * (1 - law.discount)
-    returning = (old / (old + law.strength + law.discount * n_distinct + LEAST_ESTIMATE))[:, None]
-    average = law.stay_by_dwell[1] + law.class_share @ law.stay_by_class
-
-    def back(state: tuple[Array, ...], instant: Array) -> tuple[tuple[Array, ...], _Ahead]:
-        """From an instant to the instant before."""
-        next_place, layers, still, at_place, entering = state
-        phase, time = law.phase_of(instant), law.time_of(instant)
-        slot, here = law.slot_of_phase[phase], known[:, instant]
-        outer = law.leaving[slot], law.arriving[slot], law.between, law.cell
-        kernel = CellKernel(jnp.zeros(law.n_places), origin, law.next_place[:-1], law.seen[slot, :-1], *outer)
-        product = kernel.as_dense().__matmul__ if is_dense else kernel.from_next
-        pull, is_known = law.pull[time], (here != ABSENT)[:, None]
-        value = jnp.where(is_known, jnp.arange(law.n_places) == here[:, None], at_place)
-        total = jnp.maximum(product(pull.T).T, jnp.finfo(pull.dtype).tiny)
-        moving = product((pull[cluster] * value).T).T / total[cluster]
-        moving = jnp.where(instant == 0, jnp.sum(law.first_elsewhere[cluster] * value, axis=1)[:, None], moving)
-        found = _Ahead(next_place, layers, still, at_place, moving, entering)
-        stay = law.stay[slot] + law.stay_at_time[time] + law.stay_tilt[time] + average[:, None]
-        stays = jax.nn.sigmoid(stay)[cluster]
-        back_again = returning * jnp.sum(visits * value, axis=1, keepdims=True)
-        before = stays * value + (1 - stays) * (back_again + (1 - returning) * moving)
-        chance = back_again + (1 - returning) * jnp.sum(law.population[slot] * value, axis=1, keepdims=True)
-        next_layers = jnp.moveaxis(law.layer_next[:, cluster, phase], 0, 1)
-        layers = jnp.where(is_known[..., None, None], jnp.eye(3), layers)
-        still = next_layers[..., ELSEWHERE, ELSEWHERE] * jnp.where(is_known, 1, still)
-        entering = jnp.where(is_known[:, 0], chance[:, 0], entering)
-        next_place = jnp.where(is_known[:, 0], here, next_place)
-        return (next_place, next_layers @ layers, still, jnp.maximum(before, LEAST_ESTIMATE), entering), found
-
-    end = (
-        jnp.full(n_traces, ABSENT, known.dtype),
-        jnp.ones((n_traces, 2, 3, 3)) * jnp.eye(3),
-        jnp.ones((n_traces, 2)),
-        jnp.ones((n_traces, law.n_places)),
-        jnp.ones(n_traces),
-    )
-    return lax.scan(back, end, jnp.arange(n_instants), reverse=True)[1]
-
-
-class _People(NamedTuple):
-    """People who may have made a trace; a home or second place that is not a known place is `ABSENT`.
-
-    `later`: for each instant, log of the estimated probability of all known events after the next known event.
-    """
-
-    home: Int[Array, "trace person"]
-    second: Int[Array, "trace person"]
-    has_second: Int[Array, " person"]
-    later: Float[Array, "instant trace person"]
-
-
-def _persons(law: PersonLaw, n_instants: int) -> Persons:
-    """People whose home and second place are absent or known places; place 0 has the most events."""
-    return Persons.of(min(MOST_ANCHORS, n_instants), anchors=law.home is not None)
-
-
-def _people(
-    law: PersonLaw, cluster: Int[Array, ""], known: Int[Array, " instant"], ahead: _Ahead
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Homes, second places and `later` of the people of one trace; log-weights; estimated log-probability of events."""
-    n_instants = len(known)
-    home, second, has_second, _ = _persons(law, n_instants)
-    # The known places with the most events.
-    is_known, instants = known != ABSENT, jnp.arange(n_instants)
-    is_same = (known[:, None] == known) & is_known
-    is_earlier = is_same & (instants < instants[:, None])
-    events = jnp.where(is_earlier.any(axis=1), 0, is_same.sum(axis=1))
-    n_events, first = lax.top_k(events, max(1, 1 + home.max()))
-    place = jnp.append(jnp.where(n_events > 0, known[first], ABSENT), ABSENT)
-    homes, seconds = place[home], place[second]
-    is_real = ((home == ABSENT) | (homes != ABSENT)) & ((second == ABSENT) | (seconds != ABSENT))
-    # Probability of the layer of each known event, given the layer of the known event before.
-    layer = _layer(known, homes[:, None], seconds[:, None])
-    before = lax.cummax(jnp.where(is_known, instants, ABSENT))
-    before = jnp.append(ABSENT, before[:-1])
-    step = ahead.layers[before, has_second[:, None], layer[:, before], layer]
-    first_layer = law.layer_first[has_second, cluster]
-    begin = jnp.einsum("pl,plm->pm", first_layer, ahead.layers[0, has_second])
-    begin = jnp.where(is_known[0], first_layer, begin)
-    step = jnp.where(before == ABSENT, jnp.take_along_axis(begin, layer, axis=1), step)
-    # Probability of each place elsewhere, given the known places before, as in a Chinese restaurant process.
-    is_elsewhere = (layer == ELSEWHERE) & is_known
-    n_elsewhere = jnp.cumsum(is_elsewhere, axis=1) - is_elsewhere
-    n_same, slot = is_earlier.sum(axis=1), law.slot_of_phase[law.phase_of(instants)]
-    at_place = jnp.where(n_same > 0, n_same, law.population[slot, known]) / (n_elsewhere + 1)
-    log_event = jnp.log(jnp.maximum(step * jnp.where(is_elsewhere, at_place, 1), LEAST_ESTIMATE))
-    from_here = jnp.cumsum(jnp.where(is_known, log_event, 0)[:, ::-1], axis=1)[:, ::-1]
-    from_here = jnp.pad(from_here, [(0, 0), (0, 1)])
-    following = lax.cummin(jnp.where(is_known, instants, n_instants), reverse=True)
-    following = jnp.append(following[1:], n_instants)
-    later = from_here[:, jnp.minimum(following + 1, n_instants)]
-    share = law.second_share[cluster]
-    prior = jnp.log(jnp.where(has_second == 1, share, 1 - share)) + jnp.where(is_real, 0, -jnp.inf)
-    total = from_here[:, 0] + _log_of_anchors(law, cluster, homes, seconds)
-    return homes, seconds, later, prior + total, total
-
-
-def _layer(place: Array, home: Array, second: Array) -> Array:
-    return jnp.where(place == home, HOME, jnp.where(place == second, SECOND, ELSEWHERE))
-
-
-def _log_of_anchors(law: PersonLaw, cluster: Array, home: Array, second: Array) -> Array:
-    """Estimated log-probability that the law draws this home and this second place; an `ABSENT` one counts 0."""
-    if law.home is None or law.second is None:
-        return jnp.zeros(jnp.shape(home))
-    pairs = (home, law.home), (second, law.second)
-    logs = [jnp.where(a == ABSENT, 0, jnp.log(jnp.maximum(p[cluster, a], LEAST_ESTIMATE))) for a, p in pairs]
-    return logs[0] + logs[1]
-
-
 class _Particle(NamedTuple):
     """A possible person and her trace so far.
 
@@ -304,8 +162,8 @@ class _Instant(NamedTuple):
     slot: Int[Array, ""]
     known: Int[Array, " trace"]
     is_known_place: Bool[Array, "trace place"]
-    ahead: _Ahead
-    people: _People
+    ahead: Ahead
+    people: People
 
 
 def _anchors(at: _Instant, particle: _Particle) -> tuple[Array, Array]:
@@ -317,7 +175,7 @@ def _estimate(at: _Instant, particle: _Particle, layer: Array, at_place: Array) 
     """Estimated probability of the next known event, given a layer and, for the layer elsewhere, `at_place`."""
     trace, has_second = particle.trace, particle.state.has_second
     target = at.ahead.next_place[trace]
-    target_layer = _layer(target, *_anchors(at, particle))
+    target_layer = layer_of(target, *_anchors(at, particle))
     reach = at.ahead.layers[trace, has_second, layer, target_layer]
     still = jnp.where(layer == ELSEWHERE, at.ahead.still[trace, has_second], 0)
     elsewhere = still * at_place + jnp.maximum(reach - still, 0) * at.ahead.entering[trace]
@@ -343,7 +201,7 @@ def _draw(
     # The layer of each known place is fixed, so a known place cannot be drawn for another layer.
     if layer == ELSEWHERE:
         places, at_place = jnp.arange(law.n_places), at.ahead.at_place[particle.trace]
-        is_other = _layer(places, *_anchors(at, particle)) == ELSEWHERE
+        is_other = layer_of(places, *_anchors(at, particle)) == ELSEWHERE
         guided = weight * is_other * _estimate(at, particle, jnp.full(at_place.shape, layer), at_place)
     else:
         guided = weight * ~at.is_known_place[particle.trace]
@@ -370,7 +228,7 @@ class _Outcomes(NamedTuple):
     probability: Float[Array, " outcome"]  # under the law
     layer: Int[Array, " outcome"]
     place: Int[Array, " outcome"]
-    at_place: Float[Array, " outcome"]  # as in `_Ahead`, or its expectation for a new place
+    at_place: Float[Array, " outcome"]  # as in `Ahead`, or its expectation for a new place
 
 
 def _outcomes(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle) -> _Outcomes:
@@ -415,7 +273,7 @@ def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, un
     guided = probability * jax.vmap(partial(_estimate, at, particle))(outcomes.layer, outcomes.at_place)
     # If the place is known, it decides the outcome.
     home, second = _anchors(at, particle)
-    known_layer = _layer(known, home, second)
+    known_layer = layer_of(known, home, second)
     is_old = state.visited == known
     elsewhere = jnp.where(is_old.any(), 1 + n_anchors + jnp.argmax(is_old), len(probability) - 1)
     by_layer = jnp.where((known_layer == ELSEWHERE) | (n_anchors == 0), elsewhere, 1 + known_layer)
@@ -440,7 +298,7 @@ def _go(law: PersonLaw, at: _Instant, least_open: Array, particle: _Particle, un
             jnp.where(following.home == ABSENT, home, ABSENT),
             jnp.where(following.second == ABSENT, second, ABSENT),
         )
-        log_estimate += _log_of_anchors(law, state.cluster, *to_draw)
+        log_estimate += log_of_anchors(law, state.cluster, *to_draw)
     log_ratio = log_probability - jnp.log(drawing) - log_drawing + log_estimate - particle.log_estimate
     return particle._replace(
         state=following,
@@ -469,10 +327,11 @@ def _complete(
 ) -> tuple[Int[Array, "trace instant"], Int[Array, " trace"]]:
     """Places of each trace, and the first instant at which no particle was left (or `ABSENT`)."""
     n_traces, n_instants = known.shape
-    ahead = _look_ahead(law, cluster, known)
-    home, second, later, log_guess, log_all = jax.vmap(partial(_people, law), in_axes=(0, 0, 1))(cluster, known, ahead)
-    has_second = jnp.asarray(_persons(law, n_instants).has_second)
-    people = _People(home, second, has_second, jnp.moveaxis(later, -1, 0))
+    ahead = look_ahead(law, cluster, known)
+    of_trace = partial(people_of, law)
+    home, second, later, log_guess, log_all = jax.vmap(of_trace, in_axes=(0, 0, 1))(cluster, known, ahead)
+    has_second = jnp.asarray(persons_of(law, n_instants).has_second)
+    people = People(home, second, has_second, jnp.moveaxis(later, -1, 0))
     is_known_place = jnp.zeros((n_traces, law.n_places + 1), bool)
     is_known_place = is_known_place.at[jnp.arange(n_traces)[:, None], known].set(True)[:, :-1]
 

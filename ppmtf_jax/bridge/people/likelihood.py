@@ -15,19 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
-from scipy.sparse import csr_array
+from jaxtyping import Bool, Float, Int
 from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.clusters import indicator
-from ppmtf_jax.bridge.moves import find_pairs
-from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw, StepFormulas
+from ppmtf_jax.bridge.people.exact_law import ExactLaw, positive
+from ppmtf_jax.bridge.people.law import ELSEWHERE, PersonLaw
 from ppmtf_jax.bridge.people.trails import Persons, Steps, number_of_places
-from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads
@@ -204,56 +201,8 @@ class _Ways(NamedTuple):
         return np.take_along_axis(self.layers, at[:, None], axis=2)
 
 
-class _Exact(StepFormulas):
-    """The law in float64; its probabilities, which were rounded to float32, are normalized again."""
-
-    def __init__(self, law: PersonLaw) -> None:
-        def double(*arrays: Array) -> Iterable[np.ndarray]:
-            return (np.asarray(array, np.float64) for array in arrays)
-
-        self.law, self.n_places, self.period = law, law.n_places, len(law.slot_of_phase)
-        self.remembered = law.remembered
-        self.last_day = len(law.stay_at_time) // self.period - 1
-        self.slot_of_phase, self.cell = np.asarray(law.slot_of_phase), np.asarray(law.cell)
-        self.move_start, self.next_place = np.asarray(law.move_start), np.asarray(law.next_place)
-        self.stay, self.stay_at_time = double(law.stay, law.stay_at_time)
-        self.stay_by_dwell, self.stay_by_class = double(law.stay_by_dwell, law.stay_by_class)
-        self.discount, self.strength = float(law.discount), float(law.strength)
-        self.back, self.by_lift, self.near = float(law.back), float(law.by_lift), float(law.near)
-        self.lift, self.population = double(law.lift, law.population)
-        self.seen, self.leaving = double(law.seen, law.leaving)
-        self.arriving, self.between = double(law.arriving, law.between)
-        place, n_moves = np.repeat(np.arange(self.n_places), np.diff(self.move_start)), self.move_start[-1]
-        self.move = place * self.n_places + self.next_place[:n_moves]
-        shape, moves = (self.n_places, self.n_places), (self.next_place[:n_moves], self.move_start)
-        self.seen_from = [csr_array((seen[:n_moves], *moves), shape=shape) for seen in self.seen]
-        self.in_cell = indicator(self.cell, len(self.between)).T
-        self.n_open_of_cluster = law.n_open()
-
-    def of(self, clusters: Int[np.ndarray, " cluster"]) -> _Exact:
-        """The law of some clusters."""
-        some = copy(self)
-        some._take(clusters)
-        return some
-
-    def _take(self, clusters: Int[np.ndarray, " cluster"]) -> None:
-        """Set the arrays that differ between clusters."""
-
-        def double(array: Array, axis: int = 0) -> np.ndarray:
-            return np.take(np.asarray(array), clusters, axis).astype(np.float64)
-
-        law = self.law
-        self.class_share, self.second_share = _normalized(double(law.class_share)), double(law.second_share)
-        self.layer_first = _normalized(double(law.layer_first, axis=1))
-        self.layer_next = _normalized(double(law.layer_next, axis=1))
-        self.first_elsewhere = _normalized(double(law.first_elsewhere))
-        # The largest arrays stay in float32 until their entries are needed.
-        self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (law.stay_tilt, law.pull))
-        self.n_open = self.n_open_of_cluster[:, clusters].min(axis=1)
-        self.anchors = []
-        for alone, pull, between in map(law.anchor, () if law.home is None else (HOME, SECOND)):
-            alone, pull, between = double(alone), double(pull), np.asarray(between, np.float64)
-            self.anchors.append((alone, pull, between, between.T @ (self.in_cell @ pull.T)))
+class _Exact(ExactLaw):
+    """Probabilities of traces under some clusters of the law."""
 
     def log_traces(self, places: Int[np.ndarray, "trace instant"]) -> Float[np.ndarray, "trace cluster"]:
         """Log-probability of traces that have equally many distinct places."""
@@ -265,7 +214,7 @@ class _Exact(StepFormulas):
             moves = ~steps.stays & (steps.end - steps.start == 1)
             stays = self._log_of_plain_stays(steps.select(plain), distinct.shape)
             moves, others = (self._ways(steps.select(some), distinct) for some in (moves, ~plain & ~moves))
-            layers = self._layers_at(first)
+            layers = self.layers_at(first)
             log = np.full((len(places), len(self.class_share)), -np.inf)
             size = max(1, NUMBERS_AT_A_TIME // max(1, moves.log_stays.size, others.log_stays.size))
             for begin in range(0, len(persons.home), size):
@@ -286,7 +235,7 @@ class _Exact(StepFormulas):
     def _is_plain(self, steps: Steps, anchors: list[_Anchor]) -> Bool[np.ndarray, " step"]:
         """Whether a step is a plain stay: one instant later at the same place, while a place is left in every layer."""
         known = steps.known
-        has_new = (known < self.n_open[self._time_of(steps.end)]) & (self.new_weight(known) > 0) & (self.strength > 0)
+        has_new = (known < self.n_open[self.time_of(steps.end)]) & (self.new_weight(known) > 0) & (self.strength > 0)
         is_plain = steps.stays & (steps.end - steps.start == 1) & has_new
         for anchor in anchors:
             is_plain &= ~anchor.may_be_barred(steps.trace, known)
@@ -298,7 +247,7 @@ class _Exact(StepFormulas):
         """Log-probabilities of the plain stays at each place: of keeping each layer; of staying, if it is elsewhere."""
         remains = np.log(np.einsum("hkpll->pkhl", self.layer_next))[steps.end % self.period]
         at = steps.trace * shape[1] + steps.number
-        return _sums(remains, at, *shape), _sums(self._log_stays(steps), at, *shape)
+        return _sums(remains, at, *shape), _sums(self.log_stays(steps), at, *shape)
 
     def _log_of_moves(
         self, moves: _Ways, persons: Persons, n_traces: int
@@ -344,7 +293,7 @@ class _Exact(StepFormulas):
         n_elsewhere = np.cumsum(persons.is_elsewhere, axis=1).T[ways.steps.known - 1]
         new = self.new_weight(n_elsewhere)[:, None]
         total = (ways.returns @ persons.is_elsewhere.T)[:, None] + new * ways.has_new[..., None]
-        return (ways.chosen[:, None, None] + new * ways.new[..., None]) / _positive(total), total == 0
+        return (ways.chosen[:, None, None] + new * ways.new[..., None]) / positive(total), total == 0
 
     def _log_first(
         self, place: Int[np.ndarray, " trace"], layers: Float[np.ndarray, "trace cluster 2 3"], persons: Persons
@@ -355,64 +304,14 @@ class _Exact(StepFormulas):
         at_place = np.where(layer == ELSEWHERE, self.first_elsewhere[:, place].T[..., None], 1)
         return np.log(share) + np.log(layers[..., has_second, layer] * at_place)
 
-    def _layers_at(self, instant: Int[np.ndarray, " trace"]) -> Float[np.ndarray, "trace cluster 2 3"]:
-        """Probabilities of the layers at given instants."""
-        layers = self._layers(0 * instant, instant)[0].reshape(len(instant), -1, 2, 3, 3)
-        return np.einsum("hkl,tkhlm->tkhm", self.layer_first, layers)
-
-    def _layers(
-        self, start: Int[np.ndarray, " step"], end: Int[np.ndarray, " step"]
-    ) -> tuple[Float[np.ndarray, "step cluster 18"], Float[np.ndarray, "step cluster 2"]]:
-        """`layers` and `through` of `_Ways` for given spans of time."""
-        # Numbers are sorted much faster than rows.
-        n_ends = int(end.max(initial=0)) + 1
-        spans, index = np.unique(start * n_ends + end, return_inverse=True)
-        shape = len(spans), len(self.class_share)
-        layers, through = np.empty((*shape, 2, 3, 3)), np.empty((*shape, 2))
-        begin = at = -1
-        product = remains = np.empty(0)
-        # The spans are sorted, so that all spans from the same instant are computed together.
-        for number, (start, end) in enumerate(zip(*np.divmod(spans, n_ends), strict=True)):
-            if start != begin:
-                begin = at = start
-                product, remains = np.broadcast_to(np.eye(3), self.layer_next[:, :, 0].shape), np.ones((2, shape[1]))
-            while at < end:
-                at += 1
-                step = self.layer_next[:, :, at % self.period]
-                product, remains = product @ step, remains * step[..., ELSEWHERE, ELSEWHERE]
-            layers[number], through[number] = np.moveaxis(product, 1, 0), remains.T
-        return layers.reshape(*shape, 18)[index], through[index]
-
     def _ways(self, steps: Steps, distinct: Int[np.ndarray, "trace number"]) -> _Ways:
-        slot, other = self._slot_of(steps.end)[:, None], distinct[steps.trace]
-        weight = self._weight(slot, steps.place[:, None], other)
+        slot, other = self.slot_of(steps.end)[:, None], distinct[steps.trace]
+        weight = self.weight(slot, steps.place[:, None], other)
         returns = self._returns(steps, slot, other, weight)
         chosen = returns[np.arange(len(returns)), steps.following]
-        layers, through = self._layers(steps.start, steps.end)
+        layers, through = self.layers(steps.start, steps.end)
         new, has_new = self._new(steps, distinct, weight)
-        return _Ways(steps, layers, through, self._log_stays(steps), returns, chosen, new, has_new)
-
-    def _time_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        return np.minimum(instant // self.period, self.last_day) * self.period + instant % self.period
-
-    def _slot_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        return self.slot_of_phase[instant % self.period]
-
-    def _log_stays(self, steps: Steps) -> Float[np.ndarray, "step cluster class"]:
-        """Log-probability of staying at the place at every instant after the start of the step until its end."""
-        cluster, mobility = np.arange(len(self.class_share))[:, None], np.arange(len(self.stay_by_class))
-        log_stays = np.zeros((len(steps.place), len(cluster), len(mobility)))
-        for more in range(1, 1 + int((steps.end - steps.start).max(initial=0))):
-            step = np.flatnonzero(steps.start + more <= steps.end)
-            instant, place = (x[step, None, None] for x in (steps.start + more, steps.place))
-            slot, time, dwell = (
-                self._slot_of(instant),
-                self._time_of(instant),
-                instant - steps.arrived[step, None, None],
-            )
-            log_odds = self.stay_log_odds(slot, time, cluster, place, dwell, mobility)
-            log_stays[step] -= np.logaddexp(0, -log_odds)
-        return log_stays
+        return _Ways(steps, layers, through, self.log_stays(steps), returns, chosen, new, has_new)
 
     def _returns(
         self,
@@ -430,23 +329,6 @@ class _Exact(StepFormulas):
         is_old = (steps.arrivals > 0) & (~is_here | (steps.end - steps.start > 1)[:, None])
         return np.where(is_old, returns, 0)
 
-    def _weight(
-        self, slot: Int[np.ndarray, "step 1"], place: Int[np.ndarray, "step 1"], other: Int[np.ndarray, "step number"]
-    ) -> Float[np.ndarray, "step number"]:
-        """K(a, b) for given pairs of places."""
-        at, found = find_pairs(place * self.n_places + other, self.move)
-        return self.gravity(slot, place, other) + np.where(found, self.seen[slot, at], 0)
-
-    def _weights_from(
-        self, slot: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
-    ) -> Float[np.ndarray, "step place"]:
-        """K(a, b) from given places a to all places b."""
-        weight = self.gravity(slot[:, None], place[:, None], np.arange(self.n_places))
-        begin, n_moves = self.move_start[place], np.diff(self.move_start)[place]
-        at, row = joined_ranges(begin, n_moves), np.repeat(np.arange(len(place)), n_moves)
-        weight[row, self.next_place[at]] += self.seen[slot[row], at]
-        return weight
-
     def _new(
         self, steps: Steps, distinct: Int[np.ndarray, "trace number"], weight: Float[np.ndarray, "step number"]
     ) -> tuple[Float[np.ndarray, "step cluster"], Bool[np.ndarray, "step cluster"]]:
@@ -457,7 +339,7 @@ class _Exact(StepFormulas):
         """
         new = np.zeros((len(steps.place), len(self.class_share)))
         has_new = np.ones(new.shape, bool)
-        time = self._time_of(steps.end)
+        time = self.time_of(steps.end)
         at = np.flatnonzero((steps.following == steps.known) | (steps.known >= self.n_open[time]))
         known, following, place, time = steps.known[at], steps.following[at], steps.place[at], time[at]
         visited = distinct[steps.trace[at]]
@@ -466,29 +348,14 @@ class _Exact(StepFormulas):
         taken = np.where((np.arange(visited.shape[1]) < known[:, None])[:, None], of_visited, 0).sum(axis=2)
 
         def weights(row: np.ndarray, cluster: np.ndarray) -> np.ndarray:
-            weight = self._weights_from(self._slot_of(time[row]), place[row]) * self.pull[time[row], cluster]
+            weight = self.weights_from(self.slot_of(time[row]), place[row]) * self.pull[time[row], cluster]
             return _without(weight, visited[row], known[row])
 
-        left = _left(self._to_all(time, place), taken, weights)
+        left = _left(self.to_all(time, place), taken, weights)
         chosen = of_visited[np.arange(len(at)), :, following]
-        new[at] = np.where((following == known)[:, None], chosen / _positive(left), 0)
+        new[at] = np.where((following == known)[:, None], chosen / positive(left), 0)
         has_new[at] = left > 0
         return new, has_new
-
-    def _to_all(
-        self, time: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
-    ) -> Float[np.ndarray, "step cluster"]:
-        """Sum of K(a, b) pull(b) over all places b."""
-        total = np.empty((len(place), len(self.class_share)))
-        for one_time in np.unique(time):
-            rows = np.flatnonzero(time == one_time)
-            slot, here = int(self.slot_of_phase[one_time % self.period]), place[rows]
-            pull = self.pull[one_time].T.astype(np.float64)
-            to_cells = self.in_cell @ (self.arriving[slot][:, None] * pull)
-            # A product for each row alone: its rounding does not depend on the other rows, nor on the process.
-            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]][:, None] @ to_cells)[:, 0]
-            total[rows] += self.seen_from[slot][here] @ pull
-        return total
 
     def _anchor(
         self,
@@ -516,8 +383,8 @@ class _Exact(StepFormulas):
         left_alone = _left(alone.sum(axis=1)[:, None], _sums_so_far(chosen), weights_alone)
         left_beside = _left(np.moveaxis(to_all[cell], 2, 1)[:, :, None], _sums_so_far(beside), weights_beside)
         return _Anchor(
-            chosen / _positive(left_alone[:, :, :-1]),
-            beside / _positive(left_beside[:, :, :-1]),
+            chosen / positive(left_alone[:, :, :-1]),
+            beside / positive(left_beside[:, :, :-1]),
             left_alone == 0,
             left_beside == 0,
         )
@@ -569,13 +436,3 @@ def _sums(
     """Sums of the rows of each group, in an array of the given shape; `group` is a flat index of this shape."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     return (indicator(group, math.prod(shape)).T @ flat).reshape(*shape, *values.shape[1:])
-
-
-def _positive(total: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The same numbers, with 1 instead of 0, so that 0 / 0 becomes 0 / 1."""
-    return np.where(total > 0, total, 1)
-
-
-def _normalized(weight: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Rows divided by their sums; rows of zeros stay zero."""
-    return weight / _positive(weight.sum(axis=-1, keepdims=True))

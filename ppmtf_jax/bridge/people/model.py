@@ -30,6 +30,7 @@ class RememberingBridge(PersonLaw):
     """Traces of synthetic people who remember where they were; see `PersonLaw` for the arrays."""
 
     goes_on: ClassVar[bool] = True
+    completed_as: ClassVar = "person"
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
     rules: ClassVar[tuple[str, ...]] = (*RULES, *PEOPLE_RULES)
     n_paces: ClassVar[None] = None

@@ -112,8 +112,8 @@ def test_sums_over_all_places_have_the_same_bits_alone_and_among_others() -> Non
     """Several processes share the traces, and find what one process does; a matrix product rounds by its shape."""
     exact = likelihood._Exact(random_law(n_places=97, period=2, seed=6)).of(np.array([0]))
     time, place = np.zeros(97, int), np.arange(97)
-    alone = [exact._to_all(time[:1], place[i : i + 1])[0] for i in place]
-    np.testing.assert_array_equal(exact._to_all(time, place), alone)
+    alone = [exact.to_all(time[:1], place[i : i + 1])[0] for i in place]
+    np.testing.assert_array_equal(exact.to_all(time, place), alone)
 
 
 class TestGaps:
