@@ -10,6 +10,10 @@ weight of the second heaviest user, its sum is S <= u c, and the model uses the 
 Afterwards the cap is c' <= m. The added user adds at most c', and the user who was heaviest adds at most c' - c more.
 So the used sum grows by at most S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c). This is at most 2 c', since the
 first term is at most c n / (u + 1). The used sum never decreases.
+
+The moves between two places may be few, and those from a place that are used fewer still. So `shrinkage` divides them
+by all steps away from the place. An added user then raises the part of a pair's probability that comes from its count
+by at most 2 m / L. Here m belongs to the moves between the two places, and L are the steps away from the first.
 """
 
 from __future__ import annotations
@@ -56,6 +60,10 @@ RULES = (
     f"is {PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
     "exception: when the model learns how far people go, steps away from a place count if at least "
     f"{PLACE_USERS} users made them",
+    "moves that are not used, because too few users made them or because they are more than the limits, still count "
+    "among the steps away from their place. The model sends as many people from there to places that it chooses by "
+    "their distance and their number of people. So the moves from one place to another weigh only as much as they do "
+    "among all steps away from the place",
     "so, if one user is added to the data, each of these counts (over all times, in a whole stretch, at a time of the "
     "day or over a range of distances) grows by at most twice the number that the most active of the other users has "
     "in this count. This holds whatever the data of the added user are",
@@ -369,3 +377,22 @@ def used_share(users: Int[np.ndarray, "..."] | Float[np.ndarray, "..."], least: 
     [0.0, 0.0, 0.2, 0.6]
     """
     return np.maximum(users - least + 1, 0) / np.maximum(users, 1)
+
+
+def shrinkage(
+    used: Float[np.ndarray, "*shape"], counted: Float[np.ndarray, "*shape"], mass: float
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    """Weight of each used count in a probability, and the share of the prior; what is not used goes to the prior.
+
+    `used`: sums of the counts that are used. `counted`: sums of all counts, used or not; no less than `used`. `mass`:
+    weight of the prior where all counts are used.
+
+    Examples
+    --------
+    Of 30 moves from a place, 2 are used. The other 28, and 20 more, go where the prior says:
+
+    >>> shrinkage(np.array([2.0]), np.array([30.0]), mass=20.0)
+    (array([0.02]), array([0.96]))
+    """
+    total = np.maximum(used, counted) + mass
+    return 1 / total, (total - used) / total

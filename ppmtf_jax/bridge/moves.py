@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, stretches, sums, used_share
+from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, shrinkage, stretches, sums, used_share
 from ppmtf_jax.bridge.gravity import Gravity, covered_distances, fit_gravity
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
@@ -189,15 +189,18 @@ class Movement:
     def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
         """Shrink the moves of a slot towards the moves of all slots, and the moves of all slots towards gravity.
 
-        D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s),
-        where N counts the observed moves, N_s is N smoothed over slots, t_d `gravity_mass` and t_s `slot_mass`.
+        D(b | a) = (N(a, b) + (R(a) + t_d) g(b | a)) / (L(a) + t_d) and
+        M_s(b | a) = (N_s(a, b) + (R_s(a) + t_s) D(b | a)) / (L_s(a) + t_s). Here N counts the observed moves that are
+        used, L all steps away from a place, and R = L - sum_b N(a, b) the rest, see `shrinkage`. N_s, L_s and R_s are
+        smoothed over slots; t_d is `gravity_mass` and t_s `slot_mass`.
         """
         kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
-        in_slot, from_overall = kernel @ seen.count, seen.from_place(seen.overall[None])[0]
-        of_slot = 1 / (seen.from_place(in_slot) + smoothing.slot_mass)
-        of_overall = smoothing.slot_mass / (from_overall + smoothing.gravity_mass)
-        weights = (in_slot + seen.overall * of_overall[seen.place]) * of_slot[:, seen.place]
-        leaving, attraction = of_overall * smoothing.gravity_mass * of_slot, counts.gravity.attraction
+        in_slot, (_, away), (_, away_in_slot) = kernel @ seen.count, counts.stays.overall, counts.stays.in_stretch
+        used = seen.from_place(np.vstack([seen.overall, in_slot]))
+        of_overall, to_gravity = shrinkage(used[0], away.sum(axis=0), smoothing.gravity_mass)
+        of_slot, to_overall = shrinkage(used[1:], kernel @ away_in_slot, smoothing.slot_mass)
+        weights = in_slot * of_slot[:, seen.place] + to_overall[:, seen.place] * (seen.overall * of_overall[seen.place])
+        leaving, attraction = to_overall * to_gravity, counts.gravity.attraction
         gravity = np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0)
         return cls(counts, stay_rates(counts.stays, smoothing.stay_mass, kernel), weights, gravity)
 

@@ -20,11 +20,12 @@ from ppmtf_jax.bridge.contributions import (
     Rows,
     bounded,
     bounded_totals,
+    shrinkage,
     stretches,
     used_share,
 )
 from ppmtf_jax.bridge.gravity import covered_distances, fit_gravity
-from ppmtf_jax.bridge.moves import SeenMoves, StayCounts, stay_rates
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, SeenMoves, StayCounts, stay_rates
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import BoundedCounts, PopulationSmoothing, VisitCounts, population
@@ -191,6 +192,31 @@ def test_totals_over_blocks_are_those_of_all_users(n_blocks, bug, monkeypatch):
     if not bug:
         np.testing.assert_array_equal(of_groups.total, np.bincount(group, count))
         np.testing.assert_array_equal(of_groups.groups.users_of(12), users)
+
+
+@pytest.mark.parametrize("masses", [(0.1, 1e9), (1e9, 0.1)], ids=["over all times", "in a stretch"])
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_one_more_user_moves_a_share_of_moves_by_no_more_than_among_all_steps_away(bug, masses, monkeypatch):
+    """Few go from place 0 to place 1, and three to each of many other places, which are too few to be used."""
+    if bug:
+        # By the rule of before, moves that are not used did not count.
+        monkeypatch.setattr(moves, "shrinkage", lambda used, counted, mass: shrinkage(used, used, mass))
+    n_places, others = 24, np.repeat(np.arange(2, 24), 3)
+    table, smoothing = place_table(n_places), MoveSmoothing(*masses, 1.0, 0.0)
+
+    def share(n_users: int, with_them: bool) -> float:
+        """Part of the moves from place 0 that go to place 1 because users did; whoever is added does so 50 times."""
+        arrives = np.append(others, np.ones(n_users + 50 * with_them, int))
+        user = np.minimum(np.arange(len(arrives)), len(others) + n_users)
+        steps = Transitions(user, np.full(len(user), NOON), np.zeros_like(user), arrives, HOURS.n_slots, n_places)
+        population = np.full((HOURS.n_slots, n_places), 1 / n_places)
+        return float(Movement.of(MoveCounts.of(steps, population, space_of(table), HOURS), smoothing).seen[NOON].sum())
+
+    n_users = np.arange(1, 12)
+    more = np.array([share(n, with_them=True) - share(n, with_them=False) for n in n_users])
+    # Each of the others weighs one, and all steps away but four are used.
+    bound = BOUND / (len(others) + n_users - 4)
+    assert ((more >= 0) & (more <= bound)).all() != bug
 
 
 # A person alone at a place at night, where four others pass once at noon

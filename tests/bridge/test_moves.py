@@ -47,6 +47,12 @@ def told_by_loop(rows: dict, min_users: int) -> dict:
     return found
 
 
+def shrunk(used: np.ndarray, counted: float, mass: float, prior: np.ndarray) -> np.ndarray:
+    """Probabilities of the used counts and of a prior, which weighs its mass and all that was counted but not used."""
+    weighed = used + (max(counted - used.sum(), 0) + mass) * prior
+    return weighed / weighed.sum()
+
+
 def dense_probabilities(train, smoothing: MoveSmoothing, min_users: int) -> np.ndarray:
     """P(next | place, slot) by loops, with the gravity and the stays that the library found."""
     steps, space, stretch = Transitions.of(train), space_of(train.places), stretches(GRID)
@@ -59,24 +65,31 @@ def dense_probabilities(train, smoothing: MoveSmoothing, min_users: int) -> np.n
         for user, slot, place, following in zip(steps.user, steps.slot, steps.place, steps.next_place, strict=True)
         if place != following
     ]
+    # Moves between two places, and steps away from a place to any other.
     overall_rows, stretch_rows = defaultdict(Counter), defaultdict(Counter)
-    for user, slot, *pair in moved:
-        overall_rows[tuple(pair)][user] += 1
-        stretch_rows[(stretch[slot], *pair)][user] += 1
+    for user, slot, place, following in moved:
+        for key in ((place, following), (place,)):
+            overall_rows[key][user] += 1
+            stretch_rows[stretch[slot], *key][user] += 1
     of_overall, of_stretch = told_by_loop(overall_rows, min_users), told_by_loop(stretch_rows, min_users)
     total, counted = np.zeros((N_PLACES, N_PLACES)), np.zeros((GRID.n_slots, N_PLACES, N_PLACES))
+    away, away_in_slot = np.zeros(N_PLACES), np.zeros((GRID.n_slots, N_PLACES))
     for user, slot, *pair in moved:
+        place = pair[0]
         total[tuple(pair)] += of_overall[tuple(pair)][user]
+        away[place] += of_overall[(place,)][user]
         counted[(slot, *pair)] += of_stretch[(stretch[slot], *pair)][user]
+        away_in_slot[slot, place] += of_stretch[(stretch[slot], place)][user]
     result = np.zeros_like(counted)
     for slot in range(GRID.n_slots):
         for place in range(N_PLACES):
             gravity = factor[place] * shares[slot]
             gravity[place] = 0
             gravity /= gravity.sum()
-            overall = (total[place] + smoothing.gravity_mass * gravity) / (total[place].sum() + smoothing.gravity_mass)
-            here = sum(kernel[slot, other] * counted[other, place] for other in range(GRID.n_slots))
-            row = (here + smoothing.slot_mass * overall) / (here.sum() + smoothing.slot_mass)
+            overall = shrunk(total[place], away[place], smoothing.gravity_mass, gravity)
+            row = shrunk(
+                kernel[slot] @ counted[:, place], kernel[slot] @ away_in_slot[:, place], smoothing.slot_mass, overall
+            )
             result[slot, place] = (1 - stays[slot, place]) * row
             result[slot, place, place] = stays[slot, place]
     return result
