@@ -261,19 +261,20 @@ def _done(path: Path | None) -> set[tuple[str, int, str]]:
 
 def register_window_radius() -> None:
     """Add a metric: the radius of gyration in whole windows. The metric of the library measures one period."""
-    from ppmtf_jax.data.measurement import MetricInfo
     from ppmtf_jax.evaluation.distributions import wasserstein
     from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
-    from ppmtf_jax.evaluation.metrics.windows import WindowMetric
+    from ppmtf_jax.evaluation.metrics.windows import window_metric
 
-    meaning = "Wasserstein distance between the radii of gyration of synthetic and of test users' windows."
-    WindowMetric(
-        MetricInfo("window_radius_w1_km", "Gyration of a window, km", meaning, "km"),
-        radius_of_gyration_km,
+    window_metric(
+        "window_radius_w1_km",
+        "Gyration of a window, km",
+        "Wasserstein distance between the radii of gyration of synthetic and of test users' windows.",
         wasserstein,
+        unit="km",
+        scale="none",
         min_events=3,
         applies=lambda comparison: comparison.window_length > comparison.test.time_grid.period,
-    ).register()
+    )(radius_of_gyration_km)
 
 
 def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:

@@ -20,6 +20,7 @@ from rich.console import Console
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation, format_table, plots
@@ -213,16 +214,20 @@ def test_they_are_rows_of_what_evaluate_shows(made, evaluation):
     console = Console(width=200, file=io.StringIO())
     console.print(format_table(evaluation))
     for text in (shown, console.file.getvalue()):
-        assert re.search(r"^ *Return share( +\d\.\d{4}){3} +near Training", text, flags=re.MULTILINE)
+        assert re.search(r"^ *Return share( +-?\d\.\d{4}){3} +near 0", text, flags=re.MULTILINE)
         assert re.search(r"^ *Home guess( +\d\.\d{4}){3} +near Uniform", text, flags=re.MULTILINE)
 
 
 def test_their_numbers(made, evaluation):
     train, test = (Traces.load(made / "data" / name) for name in ("train", "test"))
-    at = {(user, instant): place for user, _, instant, place in test.to_frame().itertuples(index=False)}
-    in_a_row = [(u, i) for u, i in at if (u, i + 1) in at and (u, i + 2) in at]
-    returns = np.mean([at[u, i] == at[u, i + 2] for u, i in in_a_row])
-    assert evaluation.value("return_share", "uniform") == pytest.approx(abs(1 / test.n_places - returns))
+    shares = []
+    for traces in (train, test):
+        at = {(user, instant): place for user, _, instant, place in traces.to_frame().itertuples(index=False)}
+        period = traces.time_grid.period
+        # Three events of one period.
+        in_a_row = [(u, i) for u, i in at if (u, i + 1) in at and (u, i + 2) in at and i % period < period - 2]
+        shares.append(np.mean([at[u, i] == at[u, i + 2] for u, i in in_a_row]))
+    assert evaluation.value("return_share", "training") == pytest.approx(shares[0] - shares[1])
     assert evaluation.value("home_guess", "training") == 1
     frame = train.to_frame()
     homes = frame.groupby("user")["place"].agg(lambda places: places.value_counts().idxmax())
@@ -236,8 +241,8 @@ def test_numbers_of_traces_known_by_heart(added):
     first = [(0, 0, instant, place) for instant, place in enumerate([1, 1, 2, 1])]
     traces = to_traces([*first, (1, 0, 0, 3), (1, 0, 1, 3), (1, 0, 3, 3)], places, grid)
     returns, homes = added["evaluation/metrics/returns.py"], added["attacks/home_guess.py"]
-    assert returns.return_share(traces) == 0.5  # of 1, 1, 2 and 1, 2, 1; the second user has a gap
-    assert np.isnan(returns.return_share(traces.select_users(np.array([1]))))
+    # Of 1, 1, 2 and 1, 2, 1; the second user has a gap.
+    assert returns.return_share(Windows.of(traces)).value.tolist() == [False, True]
     assert homes.most_visited(traces.user, traces.place).tolist() == [1, 3]
     assert homes.most_visited(np.array([0, 0]), np.array([2, 1])).tolist() == [1]
 
@@ -246,7 +251,7 @@ def test_they_have_a_panel_each(evaluation):
     axes = {
         ax.get_title().partition("\n")[0]: ax for draw in (utility_bars, privacy_bars) for ax in draw(evaluation).axes
     }
-    assert axes["Return share"].get_ylabel() == "share of steps, 0 to 1"
+    assert axes["Return share"].get_ylabel() == "share of steps, -1 to 1"
     assert axes["Home guess"].get_title() == "Home guess\nlower is better"
 
 

@@ -14,8 +14,7 @@ from jaxtyping import Int
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples
-from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference
-from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
+from ppmtf_jax.evaluation.metrics.windows import Sample, mean_difference, window_metric
 
 MAX_NODES = 5
 MOST_PLACES = 9
@@ -23,6 +22,16 @@ MOST_PLACES = 9
 N_BITS = MAX_NODES**2
 
 
+@window_metric(
+    "closed_day_difference",
+    "Closed days",
+    "Share of days whose last event is at the place of the first one: synthetic users minus test users.",
+    mean_difference,
+    unit="share of days, -1 to 1",
+    plain="How many days end where they began",
+    section="persons",
+    one_period=True,
+)
 def ends_where_it_began(windows: Windows) -> Sample:
     """For each day, whether its last event is at the place of its first one."""
     days = windows.days().with_events(MIN_WINDOW_EVENTS)
@@ -31,6 +40,16 @@ def ends_where_it_began(windows: Windows) -> Sample:
     return Sample(days.user, days.place[first] == days.place[last])
 
 
+@window_metric(
+    "daily_motif_tv",
+    "Daily motifs",
+    "Total variation between the distributions of synthetic and of test users' daily motifs: the network of moves "
+    f"between the places of a day, or the number of places if it is above {MAX_NODES}.",
+    variation_of_samples,
+    plain="In which order people visit the places of a day",
+    section="persons",
+    one_period=True,
+)
 def daily_motifs(windows: Windows) -> Sample:
     """Number of the motif of each day: the network of the moves between its places (Schneider et al. 2013).
 
@@ -79,31 +98,3 @@ def _nodes(window: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarra
     number, first = np.empty(len(order), np.int64), np.sort(order[begins])
     number[order] = np.searchsorted(first, order[begins])[np.cumsum(begins) - 1]
     return np.bincount(window[first]), rank_in_run(window[first])[number]
-
-
-WindowMetric(
-    variation_quantity(
-        "daily_motif_tv",
-        "Daily motifs",
-        "Total variation between the distributions of synthetic and of test users' daily motifs: the network of moves "
-        f"between the places of a day, or the number of places if it is above {MAX_NODES}.",
-        plain="In which order people visit the places of a day",
-        section="persons",
-    ),
-    daily_motifs,
-    variation_of_samples,
-    one_period=True,
-).register()
-WindowMetric(
-    difference_quantity(
-        "closed_day_difference",
-        "Closed days",
-        "Share of days whose last event is at the place of the first one: synthetic users minus test users.",
-        "share of days, -1 to 1",
-        plain="How many days end where they began",
-        section="persons",
-    ),
-    ends_where_it_began,
-    mean_difference,
-    one_period=True,
-).register()

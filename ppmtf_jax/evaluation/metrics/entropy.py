@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.windows import SEED, Sample, WindowMetric, mean_difference
-from ppmtf_jax.evaluation.registry import difference_quantity
+from ppmtf_jax.evaluation.metrics.windows import SEED, Sample, mean_difference, window_metric
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MIN_ENTROPY_EVENTS = 20
@@ -22,6 +21,18 @@ WINDOWS = 4
 ABSENT = -1
 
 
+@window_metric(
+    "entropy_difference",
+    "Entropy, bits",
+    "Lempel-Ziv estimate of the entropy of the next place given all places before it, mean over windows of at "
+    f"least {MIN_ENTROPY_EVENTS} events: synthetic users minus test users.",
+    mean_difference,
+    unit="bits an event",
+    scale="bits",
+    plain="How regular people are",
+    section="persons",
+    min_events=MIN_ENTROPY_EVENTS,
+)
 def entropies(windows: Windows) -> Sample:
     """Entropy of each window in bits, see `lempel_ziv_entropy`.
 
@@ -69,20 +80,3 @@ def lempel_ziv_entropy(
         longest = np.minimum(common, event - np.arange(event)).max(axis=1, initial=0)
         total += np.where(counted[:, event], longest + 1, 0)
     return n_events * np.log2(n_events) / total
-
-
-WindowMetric(
-    difference_quantity(
-        "entropy_difference",
-        "Entropy, bits",
-        "Lempel-Ziv estimate of the entropy of the next place given all places before it, mean over windows of at "
-        f"least {MIN_ENTROPY_EVENTS} events: synthetic users minus test users.",
-        "bits an event",
-        scale="bits",
-        plain="How regular people are",
-        section="persons",
-    ),
-    entropies,
-    mean_difference,
-    min_events=MIN_ENTROPY_EVENTS,
-).register()

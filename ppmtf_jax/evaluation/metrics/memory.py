@@ -10,14 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Caveat, Comparison, MetricInfo, caveat_if
+from ppmtf_jax.data.measurement import Caveat, Comparison, caveat_if
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.windows import Visits, Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
 from ppmtf_jax.evaluation.judgement import LITTLE_MEMORY
-from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference, one_point
-from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
+from ppmtf_jax.evaluation.metrics.windows import Sample, mean_difference, one_point, window_metric
 
 MIN_SHARE_EVENTS = 5
 NIGHT_H, DAYS_OF_WEEK = 6, 7
@@ -25,6 +24,27 @@ RETURN_HOURS = np.r_[0:25, 26:80:2, 100, 130, 170, 400]
 """First hour of each bin of return times."""
 
 
+def _little_memory(windows: Windows, floor: float) -> tuple[Caveat, ...]:
+    text = f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory"
+    few = windows.n_windows and np.median(windows.events_per_window()) <= LITTLE_MEMORY
+    return caveat_if(bool(few), "little_memory", text)
+
+
+def _has_nights(comparison: Comparison) -> bool:
+    """Whether windows last at least two days."""
+    return comparison.window_length * comparison.test.time_grid.step_s >= 2 * DAY_S
+
+
+@window_metric(
+    "return_difference",
+    "Returns",
+    "Share of moves to a place visited earlier in the same window: synthetic users minus test users.",
+    mean_difference,
+    unit="share of moves, -1 to 1",
+    plain="How often people come back to a place",
+    section="persons",
+    caveats=_little_memory,
+)
 def returns(windows: Windows) -> Sample:
     """For each move, whether it leads to a place visited earlier in the window."""
     runs = windows.runs
@@ -32,6 +52,16 @@ def returns(windows: Windows) -> Sample:
     return Sample(windows.user[runs.window[move]], runs.earlier()[move] >= 0)
 
 
+@window_metric(
+    "straight_back_difference",
+    "Straight back",
+    "Share of moves that lead straight back to the place before: synthetic users minus test users.",
+    mean_difference,
+    unit="share of moves, -1 to 1",
+    plain="How often people go straight back",
+    section="persons",
+    caveats=_little_memory,
+)
 def straight_back(windows: Windows) -> Sample:
     """For each move, whether it leads from a place straight back to the place visited just before that place."""
     runs = windows.runs
@@ -39,6 +69,15 @@ def straight_back(windows: Windows) -> Sample:
     return Sample(windows.user[runs.window[move]], runs.place_before(2)[move] == runs.place[move])
 
 
+@window_metric(
+    "return_time_tv",
+    "Return times",
+    "Total variation between the distributions of the hours after which synthetic and test users come back to a place.",
+    variation_of_samples,
+    plain="After how many hours people come back",
+    section="persons",
+    caveats=_little_memory,
+)
 def return_time_bins(windows: Windows) -> Sample:
     """For each return, the bin of the time since the last event at the place."""
     runs, earlier = windows.runs, windows.runs.earlier()
@@ -52,6 +91,17 @@ def hour_bins(windows: Windows, n_instants: np.ndarray, first_hours: np.ndarray)
     return np.searchsorted(first_hours * 3600, n_instants.astype(np.int64) * windows.time_grid.step_s, side="right") - 1
 
 
+@window_metric(
+    "distinct_w1",
+    "Distinct places",
+    "Wasserstein distance between the numbers of different places of synthetic and of test users in windows as "
+    "long as a synthetic trace.",
+    wasserstein,
+    unit="places",
+    scale="places",
+    plain="How many different places people see",
+    section="trips",
+)
 def distinct(windows: Windows) -> Sample:
     """Number of different places of each window."""
     return Sample(windows.user, np.bincount(windows.visits().window, minlength=windows.n_windows))
@@ -72,6 +122,19 @@ def visits_of_rank(windows: Windows, rank: int) -> Visits:
     return Visits(*(column[chosen] for column in visits))
 
 
+@window_metric(
+    "main_places_w1_km",
+    "Main places, km",
+    "Wasserstein distance between the distances from the most to the second most visited place of synthetic and of "
+    f"test users' windows with at least {MIN_SHARE_EVENTS} events.",
+    wasserstein,
+    unit="km",
+    scale="none",
+    plain="Distance between the two main places",
+    section="persons",
+    min_events=MIN_SHARE_EVENTS,
+    caveats=one_point,
+)
 def main_distance_km(windows: Windows) -> Sample:
     """Distance between the two most visited places of each window with at least two events at the second one.
 
@@ -86,6 +149,18 @@ def main_distance_km(windows: Windows) -> Sample:
     return Sample(windows.user[window[known]], distance_km[known])
 
 
+@window_metric(
+    "night_homes_difference",
+    "Night homes",
+    "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
+    "average: synthetic users minus test users.",
+    mean_difference,
+    unit="places a week",
+    scale="nights",
+    plain="At how many places people spend the nights of a week",
+    section="persons",
+    applies=_has_nights,
+)
 def night_homes(windows: Windows) -> Sample:
     """Number of different places of a week that are the most frequent place of a night, from 0 to 6 o'clock.
 
@@ -109,116 +184,19 @@ def night_homes(windows: Windows) -> Sample:
     return Sample(windows.user[window[begins][begins_week]], n_homes)
 
 
-def _little_memory(windows: Windows, floor: float) -> tuple[Caveat, ...]:
-    text = f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory"
-    few = windows.n_windows and np.median(windows.events_per_window()) <= LITTLE_MEMORY
-    return caveat_if(bool(few), "little_memory", text)
-
-
-def _has_nights(comparison: Comparison) -> bool:
-    """Whether windows last at least two days."""
-    return comparison.window_length * comparison.test.time_grid.step_s >= 2 * DAY_S
-
-
-WindowMetric(
-    difference_quantity(
-        "return_difference",
-        "Returns",
-        "Share of moves to a place visited earlier in the same window: synthetic users minus test users.",
-        "share of moves, -1 to 1",
-        plain="How often people come back to a place",
-        section="persons",
-    ),
-    returns,
-    mean_difference,
-    caveats=_little_memory,
-).register()
-WindowMetric(
-    difference_quantity(
-        "straight_back_difference",
-        "Straight back",
-        "Share of moves that lead straight back to the place before: synthetic users minus test users.",
-        "share of moves, -1 to 1",
-        plain="How often people go straight back",
-        section="persons",
-    ),
-    straight_back,
-    mean_difference,
-    caveats=_little_memory,
-).register()
-WindowMetric(
-    variation_quantity(
-        "return_time_tv",
-        "Return times",
-        "Total variation between the distributions of the hours after which synthetic and test users come back to a "
-        "place.",
-        plain="After how many hours people come back",
-        section="persons",
-    ),
-    return_time_bins,
-    variation_of_samples,
-    caveats=_little_memory,
-).register()
-WindowMetric(
-    MetricInfo(
-        "distinct_w1",
-        "Distinct places",
-        "Wasserstein distance between the numbers of different places of synthetic and of test users in windows as "
-        "long as a synthetic trace.",
-        "places",
-        scale="places",
-        plain="How many different places people see",
-        section="trips",
-    ),
-    distinct,
-    wasserstein,
-).register()
 for _rank, _name, _title, _which, _plain, _section in (
     (0, "top_place_w1", "Top place", "most", "Share of the time at the most visited place", "visit-fractions"),
     (1, "second_place_w1", "Second place", "second most", "Share of the time at the second place", "persons"),
 ):
-    WindowMetric(
-        MetricInfo(
-            _name,
-            _title,
-            f"Wasserstein distance between the shares of events of synthetic and of test users at the {_which} visited "
-            f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
-            "share of events",
-            scale="share",
-            plain=_plain,
-            section=_section,
-        ),
-        partial(share_of_rank, rank=_rank),
+    window_metric(
+        _name,
+        _title,
+        f"Wasserstein distance between the shares of events of synthetic and of test users at the {_which} visited "
+        f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
         wasserstein,
+        unit="share of events",
+        scale="share",
+        plain=_plain,
+        section=_section,
         min_events=MIN_SHARE_EVENTS,
-    ).register()
-WindowMetric(
-    MetricInfo(
-        "main_places_w1_km",
-        "Main places, km",
-        "Wasserstein distance between the distances from the most to the second most visited place of synthetic and of "
-        f"test users' windows with at least {MIN_SHARE_EVENTS} events.",
-        "km",
-        plain="Distance between the two main places",
-        section="persons",
-    ),
-    main_distance_km,
-    wasserstein,
-    min_events=MIN_SHARE_EVENTS,
-    caveats=one_point,
-).register()
-WindowMetric(
-    difference_quantity(
-        "night_homes_difference",
-        "Night homes",
-        "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
-        "average: synthetic users minus test users.",
-        "places a week",
-        scale="nights",
-        plain="At how many places people spend the nights of a week",
-        section="persons",
-    ),
-    night_homes,
-    mean_difference,
-    applies=_has_nights,
-).register()
+    )(partial(share_of_rank, rank=_rank))

@@ -10,13 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, MetricInfo
+from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
 from ppmtf_jax.evaluation.metrics.memory import hour_bins
-from ppmtf_jax.evaluation.metrics.windows import Sample, WindowMetric, mean_difference, one_point, real_windows
-from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
+from ppmtf_jax.evaluation.metrics.windows import Sample, mean_difference, one_point, real_windows, window_metric
 
 GAP_HOURS = np.r_[0:13, 16, 20, 22, 24, 25, 27, 31, 40, 46, 49, 51, 60, 72, 96, 120, 168, 240, 400]
 """First hour of each bin of the time between two events."""
@@ -34,23 +33,65 @@ MOSTLY_GAPS = 0.5
 BETWEEN = "between the distributions of synthetic and of test users'"
 
 
+@window_metric(
+    "events_w1",
+    "Events of a window",
+    "Wasserstein distance between the numbers of events of synthetic and of test users in windows as long as a "
+    "synthetic trace with at least one event.",
+    wasserstein,
+    unit="events",
+    scale="events",
+    plain="How many events people have",
+    section="events",
+    min_events=1,
+    of_times=True,
+)
 def n_events(windows: Windows) -> Sample:
     """Number of events of each window."""
     return Sample(windows.user, windows.events_per_window())
 
 
+@window_metric(
+    "day_events_tv",
+    "Events of a day",
+    f"Total variation {BETWEEN} numbers of events of a day with at least one event.",
+    variation_of_samples,
+    plain="How many events a day has",
+    section="events",
+    min_events=1,
+    of_times=True,
+)
 def day_events(windows: Windows) -> Sample:
     """Number of events of each day with an event; numbers above `MOST_EVENTS` count as `MOST_EVENTS`."""
     days = windows.days()
     return Sample(days.user, np.minimum(days.events_per_window(), MOST_EVENTS))
 
 
+@window_metric(
+    "event_gap_tv",
+    "Time between events",
+    f"Total variation {BETWEEN} hours between successive events.",
+    variation_of_samples,
+    plain="How long the gaps between events are",
+    section="events",
+    of_times=True,
+)
 def gap_bins(windows: Windows) -> Sample:
     """Bin of the time between each two successive events of a window."""
     later, gap = _gaps(windows)
     return Sample.at(windows, later, hour_bins(windows, gap, GAP_HOURS))
 
 
+@window_metric(
+    "stay_any_gap_difference",
+    "Stays, any gap",
+    "Share of events at the same place as the event before in the window, however long ago: synthetic users minus "
+    "test users.",
+    mean_difference,
+    unit="share of events, -1 to 1",
+    plain="How often people are seen where they were seen last",
+    section="events",
+)
 def stays(windows: Windows) -> Sample:
     """For each event but the first of a window, whether it is at the same place as the event before it."""
     later, _ = _gaps(windows)
@@ -81,71 +122,14 @@ def is_mostly_gaps(comparison: Comparison) -> bool:
     return bool(len(gap)) and float(np.mean(gap > 1)) > MOSTLY_GAPS
 
 
-WindowMetric(
-    difference_quantity(
-        "stay_any_gap_difference",
-        "Stays, any gap",
-        "Share of events at the same place as the event before in the window, however long ago: synthetic users minus "
-        "test users.",
-        "share of events, -1 to 1",
-        plain="How often people are seen where they were seen last",
-        section="events",
-    ),
-    stays,
-    mean_difference,
-).register()
 for _name, (_above, _at_most, _title, _plain) in JUMP_HOURS.items():
-    WindowMetric(
-        variation_quantity(
-            f"jump_{_name}_tv",
-            f"Jump-TV, {_title}",
-            f"Total variation {BETWEEN} lengths of moves between successive events with {_title} between them.",
-            plain=f"How far people go {_plain}",
-            section="transitions",
-        ),
-        partial(jump_bins, above_h=_above, at_most_h=_at_most),
+    window_metric(
+        f"jump_{_name}_tv",
+        f"Jump-TV, {_title}",
+        f"Total variation {BETWEEN} lengths of moves between successive events with {_title} between them.",
         variation_of_samples,
+        plain=f"How far people go {_plain}",
+        section="transitions",
         applies=is_mostly_gaps,
         caveats=one_point,
-    ).register()
-WindowMetric(
-    MetricInfo(
-        "events_w1",
-        "Events of a window",
-        "Wasserstein distance between the numbers of events of synthetic and of test users in windows as long as a "
-        "synthetic trace with at least one event.",
-        "events",
-        scale="events",
-        plain="How many events people have",
-        section="events",
-    ),
-    n_events,
-    wasserstein,
-    min_events=1,
-    of_times=True,
-).register()
-WindowMetric(
-    variation_quantity(
-        "event_gap_tv",
-        "Time between events",
-        f"Total variation {BETWEEN} hours between successive events.",
-        plain="How long the gaps between events are",
-        section="events",
-    ),
-    gap_bins,
-    variation_of_samples,
-    of_times=True,
-).register()
-WindowMetric(
-    variation_quantity(
-        "day_events_tv",
-        "Events of a day",
-        f"Total variation {BETWEEN} numbers of events of a day with at least one event.",
-        plain="How many events a day has",
-        section="events",
-    ),
-    day_events,
-    variation_of_samples,
-    min_events=1,
-    of_times=True,
-).register()
+    )(partial(jump_bins, above_h=_above, at_most_h=_at_most))

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
+from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, MetricInfo, NoSettings, Scale, caveat_if
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows, is_complete, same_period
 from ppmtf_jax.evaluation.judgement import FEW_VALUES, FLOOR
@@ -52,18 +52,56 @@ class Sample(NamedTuple):
         return cls(windows.user[windows.window[event]], value)
 
 
+Sampler = TypeVar("Sampler", bound=Callable[..., Sample])
+
+
+def window_metric(
+    name: str,
+    title: str,
+    meaning: str,
+    distance: Distance,
+    *,
+    unit: str = "total variation, 0 to 1",
+    scale: Scale = "share",
+    plain: str = "",
+    section: str = "",
+    **options: Any,
+) -> Callable[[Sampler], Sampler]:
+    """Register a metric of the values that the decorated function finds in windows.
+
+    `distance` compares the values of synthetic users with those of test users. A number with the distance
+    `mean_difference` is best at 0. The options are fields of `WindowMetric`, the others those of `MetricInfo`.
+    """
+    is_signed = distance is mean_difference
+    best = {"direction": "zero", "good_value": "near 0"} if is_signed else {}
+    quantity = MetricInfo(name, title, meaning, unit, scale=scale, plain=plain, section=section, **best)
+
+    def register(sample: Sampler) -> Sampler:
+        metric = WindowMetric(sample, distance, **options)
+        undefined, exact = NO_VALUE, {} if metric.uniform is None else {"uniform": metric.uniform}
+        if metric.of_times:
+            undefined, exact = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
+        register_utility(
+            replace(quantity, undefined=undefined),
+            measure=metric.measure,
+            reading=metric.reading,
+            applies=metric.applies_to,
+            settings=metric.settings,
+            **exact,
+        )
+        return sample
+
+    return register
+
+
 @dataclass(frozen=True, eq=False)
 class WindowMetric:
-    """A metric that compares samples; `register` adds it to the registry of metrics.
+    """A metric that compares samples; see `window_metric`.
 
     Parameters
     ----------
-    quantity : MetricInfo
-        `register` fills in its `undefined`.
     sample : function of Windows that returns Sample
         The settings of the metric are its keyword arguments.
-    distance : function of two arrays of values that returns a number
-        The values of synthetic users come first, those of test users second.
     one_period : bool
         Whether a window lasts one period; otherwise it is as long as a synthetic trace.
     min_events : int
@@ -78,39 +116,26 @@ class WindowMetric:
         From the windows of the test users, returns why the number says little.
     """
 
-    quantity: MetricInfo
     sample: Callable[..., Sample]
     distance: Distance
-    one_period: bool = field(default=False, kw_only=True)
-    min_events: int = field(default=MIN_WINDOW_EVENTS, kw_only=True)
-    of_times: bool = field(default=False, kw_only=True)
-    settings: type = field(default=NoSettings, kw_only=True)
-    applies: Callable[[Comparison], bool] | None = field(default=None, kw_only=True)
-    uniform: Callable[[Comparison, Any], Sequence[float]] | None = field(default=None, kw_only=True)
-    caveats: Callable[[Windows, float], tuple[Caveat, ...]] = field(default=lambda *_: (), kw_only=True)
+    one_period: bool = False
+    min_events: int = MIN_WINDOW_EVENTS
+    of_times: bool = False
+    settings: type = NoSettings
+    applies: Callable[[Comparison], bool] | None = None
+    uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
+    caveats: Callable[[Windows, float], tuple[Caveat, ...]] = lambda *_: ()
 
-    def register(self) -> None:
-        """Add the metric to the registry of metrics."""
-        undefined, exact = NO_VALUE, {} if self.uniform is None else {"uniform": self.uniform}
-        if self.of_times:
-            undefined, exact = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
-        register_utility(
-            replace(self.quantity, undefined=undefined),
-            measure=self._measure,
-            reading=self._reading,
-            applies=self._applies,
-            settings=self.settings,
-            **exact,
-        )
-
-    def _applies(self, comparison: Comparison) -> bool:
+    def applies_to(self, comparison: Comparison) -> bool:
+        """Whether the sets have such windows."""
         if self.of_times and not has_gaps(comparison):
             return False
         if self.min_events > MIN_WINDOW_EVENTS and not self._real(comparison, comparison.test).n_windows:
             return False
         return self.applies is None or self.applies(comparison)
 
-    def _measure(self, comparison: Comparison, settings: Any) -> list[float]:
+    def measure(self, comparison: Comparison, settings: Any) -> list[float]:
+        """The distance between the values of the measured set and those of the test users."""
         if self.of_times and not (comparison.pool_traces or has_gaps(comparison)):
             raise Undefined
         windows = compared_windows(comparison, self._length(comparison), min_events=self.min_events)
@@ -118,7 +143,8 @@ class WindowMetric:
         test = self._real(comparison, comparison.test)
         return [self.distance(*(self.sample(each, **vars(settings)).value for each in (windows, test)))]
 
-    def _reading(self, comparison: Comparison, settings: Any) -> list[Interpretation]:
+    def reading(self, comparison: Comparison, settings: Any) -> list[Interpretation]:
+        """The floor, and why the number says little."""
         test = self._real(comparison, comparison.test)
         n_values, floor = len(self.sample(test, **vars(settings)).value), self._floor(comparison, settings)
         text = f"The test users have only {n_values} such values, so chance decides"
