@@ -199,11 +199,7 @@ def test_of_users_who_stand_for_nobody_all_is_measured_but_who_they_are(train: T
     for users in (range(5), range(50, 55)):
         invented = replace(random_traces(2, users), of_nobody=True)
         evaluation = evaluate(invented, train, test_set, SMALL_GROUPS)
-        assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {
-            "vf_tv",
-            "reid_rate",
-            "group_tv",
-        }
+        assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {"reid_rate", "group_tv"}
         assert not math.isnan(evaluation.value("reid_rate", "training"))
         (row,) = [row for row in evaluation.rows if row.quantity.name == "reid_rate"]
         assert "synthetic users who stand for nobody" in row.quantity.undefined
@@ -213,15 +209,15 @@ def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: T
     user, number = synthetic.trace_table()
     passed = synthetic.select_traces((user != 1) & ((number != 1) | (user == 3)))
     table = evaluate(passed, train, test_set, SMALL_GROUPS).to_frame()
-    # No window has the five events of VF-TV, and nothing is said of the times of uniform traces.
-    assert table["metric"][~np.isfinite(table["value"])].tolist() == [*["vf_tv"] * 3, *TIME_NUMBERS]
+    # Nothing is said of the times of uniform traces.
+    assert table["metric"][~np.isfinite(table["value"])].tolist() == TIME_NUMBERS
     complete, gaps = (synthetic.select_traces((user == 4) & (number == each)) for each in (0, 2))
     table = evaluate(complete, train, test_set, SMALL_GROUPS).to_frame()
     # One user is a smaller crowd than the test users are, and her only trace goes back nowhere, and to no rare place.
-    undefined = {"unicity", "return_time_tv", "rare_tv", "vf_tv"}
+    undefined = {"unicity", "return_time_tv", "rare_tv"}
     assert set(table["metric"][~np.isfinite(table["value"])]) == undefined
     table = evaluate(gaps, train, test_set, SMALL_GROUPS).to_frame().query("column == 'synthetic'")
-    assert table["metric"][~np.isfinite(table["value"])].tolist() == ["vf_tv", "return_time_tv", "unicity"]
+    assert table["metric"][~np.isfinite(table["value"])].tolist() == ["return_time_tv", "unicity"]
 
 
 def undefined_evaluation(train: Traces) -> Evaluation:

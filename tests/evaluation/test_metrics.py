@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppmtf_jax.data.measurement import Interpretation
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -21,6 +21,7 @@ from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.metrics.population import PopulationSettings, population_by_slot, tp_tv
 from ppmtf_jax.evaluation.metrics.transitions import TransitionSettings, transition_matrix
 from ppmtf_jax.evaluation.metrics.visits import VisitSettings, visit_fractions
+from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
 from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
 from tests.support import codes
@@ -134,21 +135,39 @@ def test_every_metric_equals_that_of_loops(seed: int) -> None:
     other = random_traces(20 + seed, range(5), n_periods=3, n_visited=5)
     for n_bins in (4, 5):
         expected = loop_vf_tv(*(loop_fractions(each, n_bins) for each in (other, train, test)), n_bins)
-        assert vf_tv(other, train, test, n_bins=n_bins) == pytest.approx(expected, abs=1e-12)
+        assert vf_tv(other, train, test, n_bins=n_bins, published=True) == pytest.approx(expected, abs=1e-12)
 
 
 def test_fractions_on_the_edge_of_a_bin() -> None:
     """Bins are open below and closed above: 1 of 6, 2 of 6 and 3 of 6 events are bins 0, 1 and 2 of 6."""
     places = [0, 1, 1, 2, 2, 2]
     traces = to_traces([(0, 0, i, p) for i, p in enumerate(places)], 2)
-    histogram = visit_fractions(Windows.of(traces), 6)
+    histogram = visit_fractions(Windows.of(traces), 6, published=True)
     assert [np.flatnonzero(row).tolist() for row in histogram] == [[0], [1], [2], [], [], []]
 
 
 def test_windows_with_few_events_or_one_place_have_no_fractions() -> None:
     few = [(0, 0, i, i % 2) for i in range(4)]
     one_place = [(1, 0, i, 3) for i in range(8)]
-    assert visit_fractions(Windows.of(to_traces(few + one_place, 2)), 4).sum() == 0
+    assert visit_fractions(Windows.of(to_traces(few + one_place, 2)), 4, published=True).sum() == 0
+
+
+def test_shares_of_places_weigh_as_many_windows_as_both_real_sets_have_of_them() -> None:
+    """Two training and three test windows know place 0 and place 1; place 2 is of the test users alone."""
+    grid = TimeGrid("2024-01-01T00:00:00", 3600, np.zeros(4, np.int32))
+
+    def days(*rows: list[int]) -> Traces:
+        return support.to_traces([(u, 0, i, p) for u, row in enumerate(rows) for i, p in enumerate(row)], PLACES, grid)
+
+    train, test = days(*[[0, 0, 0, 1]] * 2), days(*[[0, 0, 1, 1]] * 3, [2, 2, 2, 2])
+    assert visit_fractions(Windows.of(test), 4)[:3].tolist() == [[0, 3, 0, 0], [0, 3, 0, 0], [0, 0, 0, 1]]
+    assert vf_tv(days([0, 0, 1, 1]), train, test) == 0
+    # Never at place 1.
+    assert vf_tv(days([0, 0, 3, 3]), train, test) == pytest.approx((2 * 0 + 2 * 1) / 4)
+    pairs = days([0, 1], [1, 0])
+    real = Comparison(pairs, pairs, pairs, 4, pool_traces=True)
+    (reading,) = METRICS["vf_tv"].reading(real, METRICS["vf_tv"].settings())
+    assert codes(reading) == ["coarse_shares"]
 
 
 def test_a_slot_without_events_counts_as_uniform() -> None:
@@ -207,7 +226,8 @@ def test_a_set_is_no_distance_from_itself_and_all_distances_are_bounded(a: list,
 def test_uniform_is_what_uniform_distributions_give() -> None:
     train, test = random_traces(0, range(5), n_periods=3), random_traces(1, range(5, 9), n_traces=2, n_periods=3)
     synthetic = random_traces(2, range(5), n_traces=3)
-    evaluation = evaluate(synthetic, train, test, EvaluationSettings(settings={"tm_emd": {"n_bins": 7}}))
+    wanted = EvaluationSettings(settings={"tm_emd": {"n_bins": 7}, "vf_tv": {"published": True}})
+    evaluation = evaluate(synthetic, train, test, wanted)
     flat = [[1 / N_PLACES] * N_PLACES]
     expected = loop_tp_tv(flat * 3, loop_population(test))
     assert evaluation.value("tp_tv", "uniform") == pytest.approx(expected)

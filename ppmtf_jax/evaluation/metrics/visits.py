@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison
-from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
+from ppmtf_jax.data.measurement import Comparison, Interpretation, caveat_if
+from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Windows
+from ppmtf_jax.evaluation.distributions import counts_to_shares, variation, weighted_mean
 from ppmtf_jax.evaluation.metrics.windows import compared_windows, real_windows
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
-MIN_EVENTS = 5
+COARSE_SHARES = f"Most test windows have only {MIN_WINDOW_EVENTS} events, so shares of events say little"
+MIN_PUBLISHED_EVENTS = 5
 
 
 @dataclass(frozen=True)
@@ -25,43 +25,54 @@ class VisitSettings(Settings, subject="VF-TV"):
     ----------
     n_bins : int, optional
         Number of bins of a share. By default, one for each instant of a period.
+    published : bool
+        As in Murakami et al. 2021, 4.3: windows with fewer than 5 events and shares of exactly 1 do not count, all
+        places weigh the same, and a place without synthetic visits counts as if all shares were in the lowest bin.
     """
 
     n_bins: Count | None = None
+    published: bool = False
 
 
-def visit_fractions(windows: Windows, n_bins: int) -> np.ndarray:
+def visit_fractions(windows: Windows, n_bins: int, *, published: bool = False) -> np.ndarray:
     """Histogram of each place over the windows' shares of events at the place: windows per bin, shape (places, bins).
 
-    Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Windows with fewer than 5 events, shares of 0, and shares of
-    exactly 1 do not count.
+    Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1]; shares of 0 do not count. See `VisitSettings` for `published`.
     """
     visits, n_places = windows.visits(), len(windows.places)
     total = windows.events_per_window()[visits.window]
-    counted = (total >= MIN_EVENTS) & (visits.count < total)
     # Whole numbers throughout: a share on the edge of a bin must not depend on rounding.
-    fraction_bin = -(-visits.count * n_bins // total) - 1
-    cells = (visits.place * n_bins + fraction_bin)[counted]
-    return np.bincount(cells, minlength=n_places * n_bins).reshape(n_places, n_bins)
+    cell = visits.place * n_bins - (-visits.count * n_bins // total) - 1
+    if published:
+        cell = cell[(total >= MIN_PUBLISHED_EVENTS) & (visits.count < total)]
+    return np.bincount(cell, minlength=n_places * n_bins).reshape(n_places, n_bins)
 
 
-def _from_real(released: np.ndarray, comparison: Comparison) -> list[float]:
+def _from_real(released: np.ndarray, comparison: Comparison, settings: VisitSettings) -> list[float]:
     """VF-TV: mean over the places that have a histogram in both real sets.
 
-    A place without a synthetic histogram counts as if all windows were in the lowest bin (Murakami et al. 2021, 4.3).
+    The weight of a place is the number of windows that visit it: the smaller of the numbers in the real sets. Otherwise,
+    on data with few events per window, rare places would decide, and the metric would measure only chance. A place
+    without a synthetic histogram has the total variation 1.
     """
-    real = (_real(comparison, traces) for traces in (comparison.train, comparison.test))
-    train, test = (visit_fractions(windows, released.shape[1]) for windows in real)
-    known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
+    train, test = (
+        _fractions(real_windows(comparison, each, comparison.window_length), comparison, settings)
+        for each in (comparison.train, comparison.test)
+    )
+    weight = np.minimum(train.sum(axis=1), test.sum(axis=1))
+    known = weight > 0
     if not known.any():
         raise Undefined
-    released = released[known]
-    released[released.sum(axis=1) == 0, 0] = 1
-    return [total_variation(counts_to_shares(released), counts_to_shares(test[known]))]
+    weight, released, test = weight[known], released[known], test[known]
+    if settings.published:
+        weight = np.ones(len(weight))
+        released[released.sum(axis=1) == 0, 0] = 1
+    distance = variation(counts_to_shares(released), counts_to_shares(test))
+    return [weighted_mean(np.where(released.any(axis=1), distance, 1.0), weight)]
 
 
-def _real(comparison: Comparison, traces: Traces) -> Windows:
-    return real_windows(comparison, traces, comparison.window_length, min_events=MIN_EVENTS)
+def _fractions(windows: Windows, comparison: Comparison, settings: VisitSettings) -> np.ndarray:
+    return visit_fractions(windows, _n_bins(comparison, settings), published=settings.published)
 
 
 def _n_bins(comparison: Comparison, settings: VisitSettings) -> int:
@@ -69,8 +80,8 @@ def _n_bins(comparison: Comparison, settings: VisitSettings) -> int:
 
 
 def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
-    windows = compared_windows(comparison, comparison.window_length, min_events=MIN_EVENTS)
-    return _from_real(visit_fractions(windows, _n_bins(comparison, settings)), comparison)
+    windows = compared_windows(comparison, comparison.window_length)
+    return _from_real(_fractions(windows, comparison, settings), comparison, settings)
 
 
 def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
@@ -78,7 +89,13 @@ def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
     n_places, n_bins = comparison.test.n_places, _n_bins(comparison, settings)
     fractions = np.zeros((n_places, n_bins), np.int64)
     fractions[:, -(-n_bins // n_places) - 1] = 1
-    return _from_real(fractions, comparison)
+    return _from_real(fractions, comparison, settings)
+
+
+def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
+    n_events = real_windows(comparison, comparison.test, comparison.window_length).events_per_window()
+    is_coarse = len(n_events) > 0 and np.median(n_events) <= MIN_WINDOW_EVENTS
+    return [Interpretation(caveats=caveat_if(is_coarse, "coarse_shares", COARSE_SHARES))]
 
 
 register_utility(
@@ -86,9 +103,8 @@ register_utility(
         "vf_tv",
         "VF-TV",
         "Total variation between the distributions of the share of events at a place, over windows as long as a "
-        f"synthetic trace with at least {MIN_EVENTS} events, averaged over the places.",
-        f"no place that is, in both real sets, one of several places of a window of at least {MIN_EVENTS} events, no "
-        "such synthetic window, or time grids with different periods",
+        "synthetic trace, averaged over the places, weighted by the number of windows with a visit.",
+        "no place that windows visit in both real sets, no synthetic window, or time grids with different periods",
         plain="Share of their time that people spend at each place",
         section="visit-fractions",
     ),
@@ -96,4 +112,5 @@ register_utility(
     uniform=_uniform,
     settings=VisitSettings,
     per_trace_number=True,
+    reading=_reading,
 )

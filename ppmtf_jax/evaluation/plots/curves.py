@@ -102,8 +102,8 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
 def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] | None = None) -> Figure:
     """Distributions of users' shares of events at a kind of place: a panel for each category, a line for each set.
 
-    A line shows the share of users in each bin, among those who count for VF-TV: users with at least 5 events who are
-    at this kind of place and also elsewhere. There are as many bins as one period of the first set's grid has instants,
+    A line shows the share of users in each bin, of users with at least 5 events who are at this kind of place and also
+    elsewhere. There are as many bins as one period of the first set's grid has instants,
     such as 24. Without categories, each place is a kind of its own. The sets have the same places; the first one is the
     reference. `kinds`: categories, by default the four with the most events in the first set. Raises `InputError`:
     there is no set, the places differ, or a category is not among theirs.
@@ -135,7 +135,7 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
     counts = {}
     for name, traces in sets.items():
         by_kind = replace(traces, places=kinds_as_places, place=kind_of_place[traces.place].astype(np.int32))
-        counts[name] = visit_fractions(Windows.of(by_kind, by_kind.time_grid.n_instants), n_bins)
+        counts[name] = visit_fractions(Windows.of(by_kind, by_kind.time_grid.n_instants), n_bins, published=True)
 
     def draw(ax: Axes, kind: int) -> None:
         for name, each, colour in coloured(counts):
