@@ -54,6 +54,8 @@ class MetricInfo:
     section : str
         The section of the report that shows it beside the numbers of real and of random traces, see
         `evaluation.report.SECTIONS`; "" for the table of all numbers alone.
+    uses : tuple of str
+        The uses of traces that it decides on in the verdict, see `evaluation.judgement.USES`.
 
     Examples
     --------
@@ -74,6 +76,7 @@ class MetricInfo:
     scale: Scale = "none"
     plain: str = ""
     section: str = ""
+    uses: tuple[str, ...] = ()
 
     @property
     def better(self) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
@@ -213,97 +212,64 @@ def loss(quantity: MetricInfo, value: float) -> float:
 
 
 class Use(NamedTuple):
-    """Something that traces are used for, and the metrics that tell whether they are fit for it."""
+    """Something that traces are used for; metrics name the uses that they decide on."""
 
     title: str
     examples: str
-    metrics: tuple[str, ...]  # names of quantities; "*" stands for any text
     otherwise: str  # what not to do if the traces are not fit
     needs: tuple[str, ...] = ()  # if given, the use is left out where the evaluation has none of these numbers
 
 
-USES = (
-    Use(
+USES = {
+    "population": Use(
         "Where people are, by hour",
         "Shops, buses, cell towers: how many people are at a place at a time of day.",
-        ("tp_tv", "tp_tv_top*"),
         "Do not count people at single places and hours.",
     ),
-    Use(
+    "flows": Use(
         "Flows between areas",
         "Traffic, epidemics: between which parts of the town people move, and how far.",
-        ("od_tv", "jump_tv", "jump_*_tv", "tm_emd_*"),
         "Do not plan traffic, or model an epidemic, with these traces.",
     ),
-    Use(
+    "commuting": Use(
         "Commuting",
         "Homes and work places: the two main places of a person, the distance between them, nights at home.",
-        (
-            "top_place_w1",
-            "second_place_w1",
-            "main_places_w1_km",
-            "night_homes_difference",
-            "closed_day_difference",
-        ),
         "Do not look for homes, work places or the ways between them.",
     ),
-    Use(
+    "days": Use(
         "Days of persons",
         "Time use, travel diaries: which places a person visits on a day, in which order, and for how long.",
-        (
-            "return_difference",
-            "straight_back_difference",
-            "distinct_w1",
-            "daily_motif_tv",
-            "radius_w1_km",
-            "stay_difference",
-            "move_interval_w1_h",
-        ),
         "Do not follow a person through a day.",
     ),
-    Use(
+    "weeks": Use(
         "Weeks of persons",
         "Habits: how often a person comes back to a place, and how regular a person is over several days.",
-        ("distinct_w1", "return_time_tv", "entropy_difference"),
         "Do not follow a person over several days.",
         needs=("night_homes_difference",),
     ),
-    Use(
+    "events": Use(
         "When people are seen",
         "Check-ins: how many events a person has, and how long the gaps between them are.",
-        ("events_w1", "event_gap_tv", "day_events_tv", "stay_any_gap_difference"),
         "Do not study when people check in.",
         needs=("events_w1", "event_gap_tv", "day_events_tv"),
     ),
-    Use(
+    "groups": Use(
         "Groups of people",
         "Neighbourhoods: where the people of one part of the town spend their time.",
-        ("group_tv",),
         "Do not compare parts of the population.",
     ),
-    Use(
+    "rare": Use(
         "Rare places",
         "Parks, clinics, small shops: places with few visits.",
-        ("rare_visits", "rare_tv"),
         "Do not ask about places with few visits.",
     ),
-    Use(
+    "friends": Use(
         "Friends",
         "Contacts: how often friends meet, where and when.",
-        (
-            "friend_rate",
-            "stranger_rate",
-            "friend_lift",
-            "meeting_slot_tv",
-            "pair_meetings_tv",
-            "meeting_category_tv",
-            "friends_tv",
-            "clustering",
-        ),
         "Do not study who meets whom.",
         needs=("friend_rate", "friends_tv"),
     ),
-)
+}
 """The uses of a verdict. Metrics that an evaluation does not have are ignored; the worst other metric decides."""
 
 
@@ -344,16 +310,14 @@ def judge_uses(rows: Sequence[Row], column: str, chance: Mapping[str, Chance]) -
     ('Where people are, by hour', 'Not fit')
     """
     found, known = [], {row.quantity.name for row in rows}
-    for use in USES:
+    for name, use in USES.items():
         if use.needs and known.isdisjoint(use.needs):
             continue
         judged = []
-        for row in rows:
-            if any(fnmatchcase(row.quantity.name, metric) for metric in use.metrics):
-                synthetic, training, uniform = (row.numbers.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
-                by_chance = chance.get(row.quantity.name, Chance())
-                found_here = judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)
-                judged.append((row, found_here))
+        for row in (row for row in rows if name in row.quantity.uses):
+            synthetic, training, uniform = (row.numbers.get(each, math.nan) for each in (column, TRAINING, UNIFORM))
+            by_chance = chance.get(row.quantity.name, Chance())
+            judged.append((row, judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)))
         judged.sort(key=lambda each: each[1].badness, reverse=True)
         found.append(JudgedUse(use, judged))
     return found

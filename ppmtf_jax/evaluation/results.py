@@ -199,7 +199,8 @@ class Evaluation:
 
 
 def _row_from_json(content: dict[str, Any]) -> Row:
-    quantity = MetricInfo(**{each.name: content[each.name] for each in fields(MetricInfo)})
+    about = {each.name: content[each.name] for each in fields(MetricInfo)}
+    quantity = MetricInfo(**about | {"uses": tuple(about["uses"])})
     references = {str(name): float(value) for name, value in content["references"].items()}
     caveats = tuple(Caveat(**each) for each in content["caveats"])
     alarm = math.inf if content["alarm"] is None else float(content["alarm"])

@@ -14,10 +14,13 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.chance import chance_of, standard_errors
 from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER, USES, YARDSTICKS, Chance, Fitness, judge, judge_uses, loss
+from ppmtf_jax.evaluation.report import SECTIONS
 from tests.support import evaluation_of
 
-FLOWS = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1", scale="share")
-RETURNS = MetricInfo("return_difference", "Returns", "Returns.", "share of moves, -1 to 1", "zero", scale="share")
+FLOWS = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1", scale="share", uses=("flows",))
+RETURNS = MetricInfo(
+    "return_difference", "Returns", "Returns.", "share of moves, -1 to 1", "zero", scale="share", uses=("days",)
+)
 DISTINCT = MetricInfo("distinct_w1", "Distinct places", "Places.", "places", scale="places")
 RADIUS = MetricInfo("radius_w1_km", "Gyration, km", "Radius.", "km")
 
@@ -116,9 +119,10 @@ def test_directions():
 
 def test_every_metric_has_a_yardstick_and_every_name_a_metric():
     quantities = EvaluationSettings().quantities()
-    named = {name for use in USES for name in (*use.metrics, *use.needs) if "*" not in name}
-    assert named <= quantities.keys()
-    used = [quantities[name] for name in named]
+    assert {name for use in USES.values() for name in use.needs} <= quantities.keys()
+    used = [each for each in quantities.values() if each.uses]
+    assert {use for each in used for use in each.uses} == set(USES)
+    assert {each.section for each in quantities.values() if each.section} <= set(SECTIONS)
     in_space = {"jump_w1_km", "radius_w1_km", "main_places_w1_km", "tm_emd_y", "tm_emd_x"}
     assert {each.name for each in used if each.scale == "none"} <= in_space
     assert set(YARDSTICKS) == set(get_args(Scale))

@@ -30,6 +30,7 @@ N_BITS = MAX_NODES**2
     unit="share of days, -1 to 1",
     plain="How many days end where they began",
     section="persons",
+    uses=("commuting",),
     one_period=True,
 )
 def ends_where_it_began(windows: Windows) -> Sample:
@@ -48,6 +49,7 @@ def ends_where_it_began(windows: Windows) -> Sample:
     variation_of_samples,
     plain="In which order people visit the places of a day",
     section="persons",
+    uses=("days",),
     one_period=True,
 )
 def daily_motifs(windows: Windows) -> Sample:

@@ -31,6 +31,7 @@ ABSENT = -1
     scale="bits",
     plain="How regular people are",
     section="persons",
+    uses=("weeks",),
     min_events=MIN_ENTROPY_EVENTS,
 )
 def entropies(windows: Windows) -> Sample:

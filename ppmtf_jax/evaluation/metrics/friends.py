@@ -271,6 +271,7 @@ MEETINGS = (
         "friends minus test friends.",
         "share of instants, -1 to 1",
         NEVER_SEEN,
+        uses=("friends",),
     ),
     difference_quantity(
         "stranger_rate",
@@ -278,6 +279,7 @@ MEETINGS = (
         "How often two strangers are at the same place when both are seen: synthetic users minus test users.",
         "share of instants, -1 to 1",
         NEVER_SEEN,
+        uses=("friends",),
     ),
     difference_quantity(
         "friend_lift",
@@ -286,12 +288,14 @@ MEETINGS = (
         "log2 of a ratio",
         NEVER_MET,
         "bits",
+        uses=("friends",),
     ),
     variation_quantity(
         "meeting_slot_tv",
         "Meeting slots",
         "Total variation between the distributions over slots of synthetic and of test friends' meetings.",
         NEVER_MET,
+        uses=("friends",),
     ),
     variation_quantity(
         "pair_meetings_tv",
@@ -299,6 +303,7 @@ MEETINGS = (
         "Total variation between the distributions of the number of meetings of two friends in one period, at instants "
         "at which both are seen: synthetic and test friends.",
         NEVER_SEEN,
+        uses=("friends",),
     ),
 )
 PLACES = (
@@ -307,6 +312,7 @@ PLACES = (
         "Meeting places",
         "Total variation between the distributions over place categories of synthetic and of test friends' meetings.",
         NEVER_MET,
+        uses=("friends",),
     ),
 )
 GRAPH = (
@@ -316,6 +322,7 @@ GRAPH = (
         "Total variation between the distributions of the number of friends of synthetic and of test users, as "
         "expected among equally many users.",
         NO_FRIENDS,
+        uses=("friends",),
     ),
     difference_quantity(
         "clustering",
@@ -323,6 +330,7 @@ GRAPH = (
         "How often two friends of a user are friends of each other: synthetic users minus test users.",
         "share of pairs, -1 to 1",
         f"{NO_FRIENDS}, or nobody with two friends",
+        uses=("friends",),
     ),
 )
 register_utility(

@@ -200,6 +200,7 @@ register_utility(
         good_value="near floor",
         plain="Where and when the people of each neighbourhood are",
         section="clusters",
+        uses=("groups",),
     ),
     measure=_measure,
     uniform=_uniform,

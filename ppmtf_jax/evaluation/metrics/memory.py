@@ -43,6 +43,7 @@ def _has_nights(comparison: Comparison) -> bool:
     unit="share of moves, -1 to 1",
     plain="How often people come back to a place",
     section="persons",
+    uses=("days",),
     caveats=_little_memory,
 )
 def returns(windows: Windows) -> Sample:
@@ -60,6 +61,7 @@ def returns(windows: Windows) -> Sample:
     unit="share of moves, -1 to 1",
     plain="How often people go straight back",
     section="persons",
+    uses=("days",),
     caveats=_little_memory,
 )
 def straight_back(windows: Windows) -> Sample:
@@ -76,6 +78,7 @@ def straight_back(windows: Windows) -> Sample:
     variation_of_samples,
     plain="After how many hours people come back",
     section="persons",
+    uses=("weeks",),
     caveats=_little_memory,
 )
 def return_time_bins(windows: Windows) -> Sample:
@@ -101,6 +104,7 @@ def hour_bins(windows: Windows, n_instants: np.ndarray, first_hours: np.ndarray)
     scale="places",
     plain="How many different places people see",
     section="trips",
+    uses=("days", "weeks"),
 )
 def distinct(windows: Windows) -> Sample:
     """Number of different places of each window."""
@@ -132,6 +136,7 @@ def visits_of_rank(windows: Windows, rank: int) -> Visits:
     scale="none",
     plain="Distance between the two main places",
     section="persons",
+    uses=("commuting",),
     min_events=MIN_SHARE_EVENTS,
     caveats=one_point,
 )
@@ -159,6 +164,7 @@ def main_distance_km(windows: Windows) -> Sample:
     scale="nights",
     plain="At how many places people spend the nights of a week",
     section="persons",
+    uses=("commuting",),
     applies=_has_nights,
 )
 def night_homes(windows: Windows) -> Sample:
@@ -198,5 +204,6 @@ for _rank, _name, _title, _which, _plain, _section in (
         scale="share",
         plain=_plain,
         section=_section,
+        uses=("commuting",),
         min_events=MIN_SHARE_EVENTS,
     )(partial(share_of_rank, rank=_rank))

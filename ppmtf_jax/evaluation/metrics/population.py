@@ -80,6 +80,7 @@ register_utility(
         "over the slots.",
         plain="Where people are",
         section="population",
+        uses=("population",),
     ),
     variation_quantity(
         "tp_tv_top{n_top}",
@@ -87,6 +88,7 @@ register_utility(
         "TP-TV over the {n_top} places that the test users visit most in each slot.",
         plain="Where people are, the {n_top} busiest places alone",
         section="population",
+        uses=("population",),
     ),
     measure=_measure,
     uniform=_uniform,

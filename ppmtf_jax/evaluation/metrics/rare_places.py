@@ -114,6 +114,7 @@ register_utility(
         "near 0",
         "the test users visit no rare place",
         "bits",
+        uses=("rare",),
     ),
     variation_quantity(
         "rare_tv",
@@ -121,6 +122,7 @@ register_utility(
         "Total variation between the distributions of the synthetic and of the test events at rare places over the "
         "cells of a grid of {n_cells} x {n_cells}.",
         "the test users or the synthetic users visit no rare place",
+        uses=("rare",),
     ),
     name="rare_places",
     measure=_measure,

@@ -43,6 +43,7 @@ BETWEEN = "between the distributions of synthetic and of test users'"
     scale="events",
     plain="How many events people have",
     section="events",
+    uses=("events",),
     min_events=1,
     of_times=True,
 )
@@ -58,6 +59,7 @@ def n_events(windows: Windows) -> Sample:
     variation_of_samples,
     plain="How many events a day has",
     section="events",
+    uses=("events",),
     min_events=1,
     of_times=True,
 )
@@ -74,6 +76,7 @@ def day_events(windows: Windows) -> Sample:
     variation_of_samples,
     plain="How long the gaps between events are",
     section="events",
+    uses=("events",),
     of_times=True,
 )
 def gap_bins(windows: Windows) -> Sample:
@@ -91,6 +94,7 @@ def gap_bins(windows: Windows) -> Sample:
     unit="share of events, -1 to 1",
     plain="How often people are seen where they were seen last",
     section="events",
+    uses=("events",),
 )
 def stays(windows: Windows) -> Sample:
     """For each event but the first of a window, whether it is at the same place as the event before it."""
@@ -130,6 +134,7 @@ for _name, (_above, _at_most, _title, _plain) in JUMP_HOURS.items():
         variation_of_samples,
         plain=f"How far people go {_plain}",
         section="transitions",
+        uses=("flows",),
         applies=is_mostly_gaps,
         caveats=one_point,
     )(partial(jump_bins, above_h=_above, at_most_h=_at_most))

@@ -119,6 +119,7 @@ register_utility(
         undefined=NO_TEST_TRANSITIONS,
         plain="Next places, north-south",
         section="transitions",
+        uses=("flows",),
     ),
     MetricInfo(
         "tm_emd_x",
@@ -128,6 +129,7 @@ register_utility(
         undefined=NO_TEST_TRANSITIONS,
         plain="Next places, east-west",
         section="transitions",
+        uses=("flows",),
     ),
     name="tm_emd",
     measure=_measure,

@@ -100,6 +100,7 @@ def _sparse_rows(test: Windows, floor: float) -> tuple[Caveat, ...]:
     unit="share of steps, -1 to 1",
     plain="How often people stay",
     section="transitions",
+    uses=("days",),
     one_period=True,
     uniform=_uniform_stays,
 )
@@ -144,6 +145,7 @@ def moves(windows: Windows) -> Sample:
     scale="hours",
     plain="How long people stay at a place",
     section="trips",
+    uses=("days",),
     one_period=True,
 )
 def move_intervals_h(windows: Windows) -> Sample:
@@ -176,6 +178,7 @@ def jump_lengths_km(windows: Windows) -> Sample:
     variation_of_samples,
     plain="Length of a trip",
     section="trips",
+    uses=("flows",),
     one_period=True,
     settings=JumpSettings,
     caveats=one_point,
@@ -196,6 +199,7 @@ def jump_length_bins(windows: Windows, bin_km: float) -> Sample:
     scale="none",
     plain="How widely people roam (radius of gyration)",
     section="trips",
+    uses=("days",),
     one_period=True,
     caveats=one_point,
 )
@@ -218,6 +222,7 @@ def radius_of_gyration_km(windows: Windows) -> Sample:
     variation_of_samples,
     plain="Flows between parts of the town",
     section="transitions",
+    uses=("flows",),
     one_period=True,
     settings=FlowSettings,
     uniform=_uniform_flows,

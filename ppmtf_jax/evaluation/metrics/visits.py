@@ -51,9 +51,9 @@ def visit_fractions(windows: Windows, n_bins: int, *, published: bool = False) -
 def _from_real(released: np.ndarray, comparison: Comparison, settings: VisitSettings) -> list[float]:
     """VF-TV: mean over the places that have a histogram in both real sets.
 
-    The weight of a place is the number of windows that visit it: the smaller of the numbers in the real sets. Otherwise,
-    on data with few events per window, rare places would decide, and the metric would measure only chance. A place
-    without a synthetic histogram has the total variation 1.
+    The weight of a place is the number of windows that visit it: the smaller of the numbers in the real sets.
+    Otherwise, on data with few events per window, rare places would decide, and the metric would measure only chance. A
+    place without a synthetic histogram has the total variation 1.
     """
     train, test = (
         _fractions(real_windows(comparison, each, comparison.window_length), comparison, settings)

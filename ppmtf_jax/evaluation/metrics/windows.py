@@ -65,6 +65,7 @@ def window_metric(
     scale: Scale = "share",
     plain: str = "",
     section: str = "",
+    uses: tuple[str, ...] = (),
     **options: Any,
 ) -> Callable[[Sampler], Sampler]:
     """Register a metric of the values that the decorated function finds in windows.
@@ -74,7 +75,7 @@ def window_metric(
     """
     is_signed = distance is mean_difference
     best = {"direction": "zero", "good_value": "near 0"} if is_signed else {}
-    quantity = MetricInfo(name, title, meaning, unit, scale=scale, plain=plain, section=section, **best)
+    quantity = MetricInfo(name, title, meaning, unit, scale=scale, plain=plain, section=section, uses=uses, **best)
 
     def register(sample: Sampler) -> Sampler:
         metric = WindowMetric(sample, distance, **options)
