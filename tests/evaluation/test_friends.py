@@ -18,8 +18,10 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate, format_table
 from ppmtf_jax.evaluation.metrics.friends import APART, Encounters
-from ppmtf_jax.evaluation.registry import FRIENDS, METRICS
+from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
+
+FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
 
 PERIOD = 4
 NAMES = [quantity.name for name in FRIENDS for quantity in METRICS[name].quantities]
