@@ -131,18 +131,18 @@ class Compared:
 
         Training and uniform traces have rows too, unless they are candidates.
         """
-        parts = []
-        names = {name for name, _ in self.cells}
-        for (name, seed), cell in self.cells.items():
-            part = cell.to_frame()[["metric", "column", "value"]]
-            part = part[~part["column"].isin(names)]
-            ours = part["column"].isin([ALL, PASSED])
-            candidate, traces = part["column"].where(~ours, name), part["column"].where(ours, ALL)
-            parts.append(part.assign(candidate=candidate, seed=seed, traces=traces))
-        found = pd.concat(parts)[["candidate", "seed", "traces", "metric", "value"]].dropna(subset="value")
+        headings, candidates = ["candidate", "seed", "traces", "metric", "value"], {name for name, _ in self.cells}
+        numbers = [
+            (*((name, seed, column) if column in (ALL, PASSED) else (column, seed, ALL)), row.quantity.name, value)
+            for (name, seed), cell in self.cells.items()
+            for row in cell.rows
+            for column, value in row.numbers.items()
+            if column not in candidates
+        ]
+        found = pd.DataFrame(numbers, columns=headings).dropna(subset="value")
         # Numbers of training and uniform traces do not depend on the candidate, except for attacks on uniform traces:
         # the numbers of the first candidate are kept.
-        return found.drop_duplicates(["candidate", "seed", "traces", "metric"], ignore_index=True)
+        return found.drop_duplicates(headings[:-1], ignore_index=True)
 
     def mean(self, traces: str = ALL) -> Evaluation:
         """Means over seeds of all traces, or of the traces that passed the test; a column for each candidate.
