@@ -21,7 +21,7 @@ METRICS: Registry[Measurement] = Registry(
         *("daily_motif_tv", "closed_day_difference", "night_homes_difference", "entropy_difference"),
         *("stay_any_gap_difference", "jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv"),
         *("events_w1", "event_gap_tv", "day_events_tv", "rare_places"),
-        *("friend_meetings", "meeting_places", "friend_graph"),
+        *("friend_meetings", "friend_graph"),
     ),
 )
 """The order of the metrics in tables; other metrics come last."""

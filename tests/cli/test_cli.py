@@ -347,7 +347,7 @@ REAL = ["--train", "city/train", "--test", "city/test"]
 def test_evaluate_prints_a_table_and_writes_json():
     text = works("evaluate", "released", "--key", "key", *REAL, "--json", "deep/m.json")
     # What is released has no friendships, and complete traces of one day.
-    friends = ("friend_meetings", "meeting_places", "friend_graph")
+    friends = ("friend_meetings", "friend_graph")
     left_out = {quantity.name for name in friends for quantity in METRICS[name].quantities}
     left_out |= {f"jump_{gap}_tv" for gap in ("1h", "6h", "24h", "later")}
     left_out |= {"events_w1", "event_gap_tv", "day_events_tv", "night_homes_difference"}

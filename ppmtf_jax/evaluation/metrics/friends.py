@@ -137,9 +137,13 @@ class _Meetings(NamedTuple):
             met.sum(axis=0),
         )
 
-    def distances(self, test: _Meetings) -> list[float]:
-        """Rates minus those of the test users, and the total variation between the slots of meetings."""
-        return [*(self.rates - test.rates).tolist(), variation_of_counts(self.by_slot, test.by_slot)]
+    def distances(self, test: _Meetings, places: PlaceTable, of_pairs: float) -> list[float]:
+        """Rates minus those of the test users, and total variations between slots, `of_pairs`, and categories."""
+        category = _categories(places)
+        by_category = (np.bincount(category, each.by_place) for each in (self, test))
+        kinds = variation_of_counts(*by_category) if category.any() else math.nan
+        by_slot = variation_of_counts(self.by_slot, test.by_slot)
+        return [*(self.rates - test.rates).tolist(), by_slot, of_pairs, kinds]
 
 
 def _rates(friends: float, strangers: float) -> np.ndarray:
@@ -192,14 +196,7 @@ def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
     like = None if comparison.pool_traces else test
     compared = made if like is None else made.thinned(like)
     of_pairs = variation_of_samples(compared.meetings_per_window(), test.meetings_per_window())
-    return [*_Meetings.of(made, like).distances(_Meetings.of(test)), of_pairs]
-
-
-def _measure_places(comparison: Comparison, settings: NoSettings) -> list[float]:
-    made, test = _encounters(comparison)
-    category = _categories(test.friends.places)
-    meetings = (_Meetings.of(made, None if comparison.pool_traces else test), _Meetings.of(test))
-    return [variation_of_counts(*(np.bincount(category, each.by_place) for each in meetings))]
+    return _Meetings.of(made, like).distances(_Meetings.of(test), test.friends.places, of_pairs)
 
 
 def _measure_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -230,13 +227,7 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
         scipy.stats.binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
     )
     met = np.bincount(encounters.meetings_per_window(), minlength=len(probability))
-    return [*everywhere.distances(_Meetings.of(encounters)), variation_of_counts(probability, met)]
-
-
-def _uniform_places(comparison: Comparison, settings: NoSettings) -> list[float]:
-    encounters, category = comparison.statistic(Encounters.of, comparison.test), _categories(comparison.test.places)
-    met = np.bincount(category, _Meetings.of(encounters).by_place)
-    return [variation_of_counts(np.bincount(category), met)]
+    return everywhere.distances(_Meetings.of(encounters), places, variation_of_counts(probability, met))
 
 
 def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -305,13 +296,11 @@ MEETINGS = (
         NEVER_SEEN,
         uses=("friends",),
     ),
-)
-PLACES = (
     variation_quantity(
         "meeting_category_tv",
         "Meeting places",
         "Total variation between the distributions over place categories of synthetic and of test friends' meetings.",
-        NEVER_MET,
+        f"{NEVER_MET}, or no categories",
         uses=("friends",),
     ),
 )
@@ -341,15 +330,6 @@ register_utility(
     per_trace_number=True,
     reading=_read_meetings,
     applies=_applies,
-)
-register_utility(
-    *PLACES,
-    name="meeting_places",
-    measure=_measure_places,
-    uniform=_uniform_places,
-    per_trace_number=True,
-    reading=lambda comparison, settings: _read_meetings(comparison, settings)[-1:],
-    applies=lambda comparison: _applies(comparison) and bool(_categories(comparison.test.places).any()),
 )
 register_utility(
     *GRAPH, name="friend_graph", measure=_measure_graph, uniform=_uniform_graph, reading=_read_graph, applies=_applies

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,14 @@ from ppmtf_jax.runtime.files import atomic_file
 MAKER = "ppmtf_jax"
 
 
-@dataclass(frozen=True)
-class PictureFormat:
-    """A format of pictures: metadata for Matplotlib, first bytes of every file, and our mark in the file."""
-
-    metadata: dict[str, Any]
-    begins: bytes
-    mark: bytes
-
-
 _PNG_TEXT = b"Software\0" + MAKER.encode()
-FORMATS = {
+FORMATS: dict[str, tuple[dict[str, Any], bytes, bytes]] = {
     # The length of a text chunk precedes it, so a longer name does not match.
-    ".png": PictureFormat({"Software": MAKER}, b"\x89PNG\r\n\x1a\n", len(_PNG_TEXT).to_bytes(4) + b"tEXt" + _PNG_TEXT),
-    ".svg": PictureFormat({"Creator": MAKER, "Date": None}, b"<?xml", f"<dc:title>{MAKER}</dc:title>".encode()),
-    ".pdf": PictureFormat(
-        {"Creator": MAKER, "Producer": None, "CreationDate": None}, b"%PDF-", f"/Creator ({MAKER})".encode()
-    ),
+    ".png": ({"Software": MAKER}, b"\x89PNG\r\n\x1a\n", len(_PNG_TEXT).to_bytes(4) + b"tEXt" + _PNG_TEXT),
+    ".svg": ({"Creator": MAKER, "Date": None}, b"<?xml", f"<dc:title>{MAKER}</dc:title>".encode()),
+    ".pdf": ({"Creator": MAKER, "Producer": None, "CreationDate": None}, b"%PDF-", f"/Creator ({MAKER})".encode()),
 }
+"""Metadata for Matplotlib, first bytes of every file, and our mark in the file."""
 
 
 def save_pictures(
@@ -80,7 +69,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     suffix = check_picture_name(path)
     # The salt of the hashes that are ids within an SVG; otherwise Matplotlib takes a random salt.
     with atomic_file(path) as partial, matplotlib.rc_context({"svg.hashsalt": MAKER}):
-        figure.savefig(partial, dpi=DPI, format=suffix[1:], metadata=FORMATS[suffix].metadata)
+        figure.savefig(partial, dpi=DPI, format=suffix[1:], metadata=FORMATS[suffix][0])
 
 
 def check_picture_name(path: str | os.PathLike[str]) -> str:
@@ -96,7 +85,6 @@ def check_picture_name(path: str | os.PathLike[str]) -> str:
 
 def is_own_picture(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a picture that `save_figure` wrote, in the format of its name."""
-    known = FORMATS[check_picture_name(path)]
-    file = Path(path)
+    (_, begins, mark), file = FORMATS[check_picture_name(path)], Path(path)
     content = file.read_bytes() if file.is_file() else b""
-    return content.startswith(known.begins) and known.mark in content
+    return content.startswith(begins) and mark in content
