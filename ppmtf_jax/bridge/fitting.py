@@ -17,6 +17,7 @@ from ppmtf_jax.runtime.threads import map_in_threads
 
 MOST_LOG = 30.0
 """Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""
+TINY = 1e-30
 RAKED, MAX_RAKINGS = 1e-5, 100
 """Raking ends at this total variation from the population in each slot, or after this number of rounds; most data need
 fewer than twenty."""
@@ -84,6 +85,19 @@ def padding(n: int) -> int:
 def padded(rows: np.ndarray, n: int, value: Any) -> np.ndarray:
     """The rows, and `n` more rows with this value."""
     return np.concatenate([rows, np.full((n, *rows.shape[1:]), value, rows.dtype)])
+
+
+def matching(wanted: Any, found: Any, most_change: float, power: float = 1.0) -> Any:
+    """What a round multiplies weights with, so that shares `found` come near the shares `wanted`.
+
+    The factor is at most `most_change`, and at least its reciprocal: the marginals may make a share impossible.
+
+    Examples
+    --------
+    >>> matching(np.array([0.5, 0.3, 0.2]), np.array([0.25, 0.3, 0.0]), most_change=5).tolist()
+    [2.0, 1.0, 5.0]
+    """
+    return np.clip((wanted / np.maximum(found, TINY)) ** power, 1 / most_change, most_change)
 
 
 def rake(

@@ -23,6 +23,7 @@ from scipy.special import logsumexp
 from ppmtf_jax.bridge.clusters import ClusterSmoother, ClusterSmoothing, fit_clusters, log_likelihoods
 from ppmtf_jax.bridge.contributions import PLACE_USERS
 from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
+from ppmtf_jax.bridge.person import is_first_visit
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import (
@@ -33,7 +34,7 @@ from ppmtf_jax.bridge.visits import (
     slot_kernel,
     smoothed_population,
 )
-from ppmtf_jax.data.runs import rank_in_group, run_begins
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.runtime.devices import of_first_process
@@ -353,9 +354,8 @@ def choose_memory(
 
 def remembered(traces: Traces, most_places: int) -> Traces:
     """The events of each trace before the first place beyond its first `most_places` distinct places."""
-    trace = traces.trace_of_event().astype(np.int64)
-    is_new = rank_in_group(trace * traces.n_places + traces.place) == 0
-    n_so_far = np.cumsum(is_new)
+    trace = traces.trace_of_event()
+    n_so_far = np.cumsum(is_first_visit(trace, traces.place))
     first = np.flatnonzero(run_begins(trace))
     return traces.select_events(n_so_far - (n_so_far[first] - 1)[trace] <= most_places)
 

@@ -67,17 +67,23 @@ def test_the_model_knows_no_user_and_people_stand_for_nobody(tmp_path, traces, m
     np.testing.assert_array_equal(synthesize(loaded, people=20, seed=1).place, first.place)
 
 
-def test_people_begin_nearer_to_their_law_than_by_chance(model):
-    """The variance of a count of n independent people is n p (1 - p); here, every count is within 3 log(n) of n p."""
+def test_people_begin_where_their_law_says(model):
+    """Pearson's statistic, within five of its standard deviations; a law that knows no types is far off."""
     law, n = model.trace_model, 4000
     arrays = {name: np.asarray(values, np.float64) for name, values in law.to_arrays().items()}
     second = np.stack([1 - arrays["second_share"], arrays["second_share"]])
-    layers = np.einsum("k,hk,hkl->kl", arrays["share"], second, arrays["layer_first"])
     places = np.stack([arrays[name] for name in ("home", "second", "first_elsewhere")], axis=1)
-    share = np.einsum("kl,klb->b", layers, places / places.sum(axis=-1, keepdims=True))
+    places /= places.sum(axis=-1, keepdims=True)
     people = synthesize(model, people=n, seed=0, batch_users=64)  # the program of 20 people
-    found = np.bincount(people.place[people.instant == 0], minlength=len(share))
-    np.testing.assert_allclose(share.sum(), 1, rtol=1e-5)
-    # A place has up to 15 intervals: one for each type of people and layer.
-    assert ((found - n * share) ** 2).sum() < 0.2 * n * (share * (1 - share)).sum()
+    found = np.bincount(people.place[people.instant == 0], minlength=places.shape[-1])
+
+    def deviation(of_types: np.ndarray) -> float:
+        share = np.einsum("k,hk,hkl,klb->b", of_types, second, arrays["layer_first"], places)
+        np.testing.assert_allclose(share.sum(), 1, rtol=1e-5)
+        m = len(share)
+        variance = 2 * (m - 1) + ((1 / share).sum() - m**2 - 2 * m + 2) / n
+        return (((found - n * share) ** 2 / (n * share)).sum() - (m - 1)) / np.sqrt(variance)
+
+    assert abs(deviation(arrays["share"])) < 5
+    assert deviation(np.eye(len(arrays["share"]))[0]) > 15
     assert (synthesize(model, people=n, seed=1, batch_users=64).place != people.place).mean() > 0.5

@@ -22,6 +22,7 @@ from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.sampling import sample_places
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
 from ppmtf_jax.bridge.fitting import MOST_LOG
+from ppmtf_jax.bridge.person import is_first_visit
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
@@ -58,10 +59,8 @@ class Moments(NamedTuple):
         later = np.flatnonzero(windows.is_later)
         gaps = bins_of_instants(GAP_FROM_H, model.per_day, windows.grid.n_instants)
         gap = gaps[windows.instant[later] - windows.instant[later - 1]]
-        is_new = np.zeros(len(place), bool)
-        is_new[np.unique(windows.window.astype(np.int64) * model.n_places + place, return_index=True)[1]] = True
         moved = place[later] != place[later - 1]
-        returned = moved & ~is_new[later]
+        returned = moved & ~is_first_visit(windows.window, place)[later]
         of_event, who = weight[windows.window[later]], windows.user_of_event[later]
 
         def count(group: Int[np.ndarray, " row"], keep: Bool[np.ndarray, " row"], n: int) -> Float[np.ndarray, " n"]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from ppmtf_jax.bridge.checkins.calibration import calibrate
 from ppmtf_jax.bridge.checkins.history import History
@@ -17,7 +16,9 @@ from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.returns import fit_returns
 from ppmtf_jax.bridge.checkins.when import fit_paces
 from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.person import is_first_visit
 from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.runtime.devices import of_first_process
@@ -60,8 +61,8 @@ def first_visits(traces: Traces) -> Traces:
     """
     grid = traces.time_grid
     window = (traces.instant - grid.first_midnight()) // CheckinBridge.grid_of_trace(grid).n_instants
-    of_event = pd.DataFrame({"trace": traces.trace_of_event(), "window": window, "place": traces.place})
-    return traces.select_events(~of_event.duplicated().to_numpy())
+    of_window = np.cumsum(run_begins(traces.trace_of_event(), window))
+    return traces.select_events(is_first_visit(of_window, traces.place))
 
 
 def fit_checkins(

@@ -22,7 +22,8 @@ from ppmtf_jax.bridge.checkins.law import (
 )
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, used_share
-from ppmtf_jax.data.runs import Runs, joined_ranges, rank_in_run, run_begins
+from ppmtf_jax.bridge.person import VisitedBefore
+from ppmtf_jax.data.runs import Runs, run_begins
 from ppmtf_jax.data.time_grid import DAY_S
 
 N_BINS = len(DISTANCE_FROM_KM)
@@ -67,11 +68,10 @@ class History(NamedTuple):
     def of(cls, windows: ObservedWindows) -> History:
         """Look back from each event to all earlier events of its window."""
         window, instant, place, grid = windows.window, windows.instant, windows.place, windows.grid
-        rank = rank_in_run(window)
-        later = np.flatnonzero(rank > 0)
+        later = np.flatnonzero(windows.is_later)
         per_day, last = DAY_S // grid.step_s, later - 1
         gap = bins_of_instants(GAP_FROM_H, per_day, grid.n_instants)[instant[later] - instant[last]]
-        visited = _visited(later, rank[later], windows)
+        visited = _visited(later, windows)
         n_visited = np.bincount(visited.event, minlength=len(later))
         is_new = np.bincount(visited.event, visited.is_next, len(later)) == 0
         whole = np.ones(len(later))
@@ -108,24 +108,22 @@ class History(NamedTuple):
         return History._make([*(column[keep] for column in self[:-1]), visited])
 
 
-def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], windows: ObservedWindows) -> Visited:
-    """The places visited before each of the events `later`; `rank`: number of earlier events in the window."""
+def _visited(later: Int[np.ndarray, " later"], windows: ObservedWindows) -> Visited:
+    """The places visited before each of the events `later`, which are all events but the first of each window."""
     instant, place, grid = windows.instant, windows.place, windows.grid
-    event, earlier = np.repeat(np.arange(len(later)), rank), joined_ranges(later - rank, rank)
-    n_places = int(place.max(initial=0)) + 1
-    code, row = np.unique(event * n_places + place[earlier], return_inverse=True)
-    of_row, at = np.divmod(code, n_places)
-    count = np.bincount(row, minlength=len(code))
+    seen = VisitedBefore.of(windows.window, place)
+    of_row = np.searchsorted(later, seen.event)
     per_day = DAY_S // grid.step_s
     hour = hour_of_instants(per_day, grid.n_instants)[instant]
-    apart = np.abs(hour[earlier] - hour[later[event]])
+    apart = np.abs(hour[seen.earlier] - hour[seen.later])
     apart = np.minimum(apart, HOURS_A_DAY - apart)
     close = (apart <= SAME_TIME_H, apart == 0, apart >= OTHER_TIME_H)
-    match = np.stack([np.bincount(row, each, len(code)) / np.maximum(count, 1) for each in close], axis=1)
-    last_there = np.zeros(len(code), np.int64)
-    np.maximum.at(last_there, row, instant[earlier])
-    hours = (instant[later[of_row]] - last_there) * HOURS_A_DAY / per_day
+    match = np.stack([np.bincount(seen.row, each, len(of_row)) / seen.count for each in close], axis=1)
+    last_there = np.zeros(len(of_row), np.int64)
+    np.maximum.at(last_there, seen.row, instant[seen.earlier])
+    hours = (instant[seen.event] - last_there) * HOURS_A_DAY / per_day
     run = np.cumsum(run_begins(windows.window, place)) - 1
     previous = Runs.of(windows.window, place).place_before(1)[run[later - 1]]
-    is_last, is_previous, is_next = (at == each[of_row] for each in (place[later - 1], previous, place[later]))
-    return Visited(of_row, at, count, match, np.log(np.maximum(hours, 1)), is_last, is_previous, is_next)
+    others = place[later - 1], previous, place[later]
+    is_last, is_previous, is_next = (seen.place == each[of_row] for each in others)
+    return Visited(of_row, seen.place, seen.count, match, np.log(np.maximum(hours, 1)), is_last, is_previous, is_next)

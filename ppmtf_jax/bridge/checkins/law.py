@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from ppmtf_jax.bridge.person import entry_of
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.persons import PersonModel
 
@@ -230,9 +231,7 @@ class Memory(NamedTuple):
 
     def after(self, place: Int[Array, ""], instant: Int[Array, ""], hour: Int[Array, ""]) -> Memory:
         """The memory after one more event; a new place needs a free entry."""
-        known = self.place == place
-        is_new = ~known.any()
-        at = jnp.where(is_new, self.n_visited, jnp.argmax(known)).astype(jnp.int32)
+        at, is_new = entry_of(place, self.place, self.n_visited)
         return Memory(
             self.place.at[at].set(place),
             self.n_events.at[at].add(1),

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.clusters import ClusterSmoother, clusters_of_users, indicator
 from ppmtf_jax.bridge.contributions import STEP_USERS, used_share
+from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.gravity import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.selection import Selection
@@ -164,8 +165,7 @@ def couple(
             home_pull = home.T / np.maximum(of_others(second_pull, between, cell), TINY)
             second_pull = second.T / np.maximum(of_others(home_pull, between, cell), TINY)
         found = in_bins(home_pull * share, second_pull, between, bins, cell)
-        ratio = distances / np.maximum(found / max(found.sum(), TINY), TINY)
-        factor *= np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE)
+        factor *= matching(distances, found / max(found.sum(), TINY), MOST_CHANGE)
         factor /= factor.mean()
     # A common factor of the weights of one cluster does not matter: the greatest weight becomes 1.
     home_pull, second_pull = (np.float32(pull / pull.max(axis=0)).T for pull in (home_pull, second_pull))

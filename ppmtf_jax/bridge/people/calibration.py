@@ -23,6 +23,7 @@ from jax.ops import segment_sum
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.bridge.chains import CellKernel
+from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
@@ -136,11 +137,11 @@ def calibrate(
         in_bin, seen = np.asarray(found.in_bin, np.float64).sum(axis=0), share_of_returns(np.asarray(found.place).T)
         distances = in_bin / max(in_bin.sum(), TINY)
         if number < n_rounds - 1:
-            factor *= _bounded_ratio(wanted, distances)
+            factor *= matching(wanted, distances, MOST_CHANGE)
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
             factor /= max(wanted @ factor, TINY)
             odds = seen / (1 - seen), targets.returns / (1 - targets.returns)
-            law = replace(law, strength=law.strength * np.float32(_bounded_ratio(*odds, STRENGTH_POWER)))
+            law = replace(law, strength=law.strength * np.float32(matching(*odds, MOST_CHANGE, STRENGTH_POWER)))
     residual = jnp.array([abs(seen - targets.returns), np.abs(distances - wanted).sum() / 2], jnp.float32)
     return replace(law, residual=residual, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
 
@@ -189,10 +190,6 @@ def share_of_seen_returns(
     moves = weight[runs.window] * runs.is_move()
     least = 0.5 * weight.mean()
     return float((moves @ (runs.earlier() >= 0) + least) / (moves.sum() + 2 * least))
-
-
-def _bounded_ratio(wanted: np.ndarray | float, found: np.ndarray | float, power: float = 1.0) -> np.ndarray | float:
-    return np.clip((wanted / np.maximum(found, TINY)) ** power, 1 / MOST_CHANGE, MOST_CHANGE)
 
 
 @partial(jax.jit, donate_argnames="times")

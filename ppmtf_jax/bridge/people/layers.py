@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.contributions import Rows, bounded_totals
+from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.data.traces import Traces, TraceSet
@@ -119,8 +120,8 @@ def chains_of_layers(
         found = np.einsum("hk,hkt->t", people, joint[..., HOME, HOME] + joint[..., SECOND, SECOND])
         found = np.clip(found, LEAST, 1 - LEAST)
         if number < STAY_ROUNDS - 1:
-            ratio = wanted / (1 - wanted) / (found / (1 - found))
-            odds = np.clip(odds * np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE), 1e-4, 1e4)
+            odds *= matching(wanted / (1 - wanted), found / (1 - found), MOST_CHANGE)
+            odds = np.clip(odds, 1e-4, 1e4)
     # If nobody is in a layer, it has no steps, and any row will do.
     total = joint.sum(axis=-1, keepdims=True)
     return np.where(total > TINY, joint / np.maximum(total, TINY), at[..., None, :])

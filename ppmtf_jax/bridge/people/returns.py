@@ -21,9 +21,10 @@ from ppmtf_jax.bridge.fitting import maximize, padded, padding
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
+from ppmtf_jax.bridge.person import VisitedBefore
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.blocks import Blocks
-from ppmtf_jax.data.runs import Runs, joined_ranges, run_begins
+from ppmtf_jax.data.runs import Runs, run_begins
 from ppmtf_jax.data.traces import Traces, TraceSet
 
 MOST_USERS, MOST_CHOICES = 5000, 1_000_000
@@ -103,25 +104,14 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
     instant to the next. If instants without events lie between, the person may have come from another place.
     """
     runs = Runs.of(windows.trace_of_event(), windows.place)
-    known = is_elsewhere[runs.first]
-    # Cross join: every arrival elsewhere with every distinct place elsewhere of the same window.
-    arrival = np.flatnonzero(known)
-    order = arrival[np.lexsort((arrival, runs.place[arrival], runs.window[arrival]))]
-    first = np.sort(order[run_begins(runs.window[order], runs.place[order])])
-    begin, end = (np.searchsorted(runs.window[first], runs.window[arrival], side) for side in ("left", "right"))
-    at, place = np.repeat(arrival, end - begin), runs.place[first[joined_ranges(begin, end - begin)]]
-    is_chosen = runs.place[at] == place
-    # Number of earlier arrivals at the place, in the window.
-    order = np.lexsort((at, place, runs.window[at]))
-    sorted_chosen = is_chosen[order].astype(np.int64)
-    begins = run_begins(runs.window[at][order], place[order])
-    before = np.cumsum(sorted_chosen) - sorted_chosen
-    arrivals = np.empty(len(order), np.int64)
-    arrivals[order] = before - before[begins][np.cumsum(begins) - 1] if len(order) else 0
+    arrival = np.flatnonzero(is_elsewhere[runs.first])
+    seen = VisitedBefore.of(runs.window[arrival], runs.place[arrival])
+    at, place, arrivals = arrival[seen.event], seen.place, seen.count
+    n_places = np.bincount(at, minlength=len(runs.place))
     now, earlier = runs.place_before(1), runs.place_before(2)
-    n_places = np.bincount(at, arrivals > 0, len(runs.place)).astype(np.int64)
-    possible = (arrivals > 0) & (place != now[at]) & runs.is_move()[at]
-    at, place, arrivals, is_chosen = (each[possible] for each in (at, place, arrivals, is_chosen))
+    possible = (place != now[at]) & runs.is_move()[at]
+    at, place, arrivals = (each[possible] for each in (at, place, arrivals))
+    is_chosen = runs.place[at] == place
     of_move = np.unique(at)
     is_step = windows.is_step()[runs.first][at]
     slot = windows.slot[runs.first][at]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
+from ppmtf_jax.bridge.person import entry_of
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -86,8 +87,7 @@ def unborn(cluster: Int[Array, ""], mobility: Int[Array, ""], has_second: Int[Ar
 def arrived(state: PersonState, layer: Int[Array, ""], place: Int[Array, ""]) -> PersonState:
     """The person one instant later, at a given place, which belongs to a given layer."""
     moved = place != state.place
-    # Number of the place among the visited places; a new place gets the first free number.
-    number = jnp.argmax(state.visited == jnp.where(jnp.any(state.visited == place), place, ABSENT))
+    number = entry_of(place, state.visited, jnp.sum(state.visited != ABSENT))[0]
     arrives = (jnp.arange(len(state.visited)) == number) & moved & (layer == ELSEWHERE)
     return state._replace(
         layer=layer,
