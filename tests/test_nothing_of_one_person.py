@@ -35,12 +35,12 @@ FALSE_ALARM = 0.01
 N_USERS = {"dense": 200, "sparse": 150}
 # The smoothing is given, since its choice would take most of the time of a fit.
 SMOOTHING = Selection(clusters=ClusterSmoothing(2, 0.0, 3.0, 1.0))
-OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_paces=8).by_name()
+OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_paces=8)
 
 
 def bridge(memory: str) -> Callable[[Traces, int], Traces]:
     def drawn(train: Traces, seed: int) -> Traces:
-        model = fit(train, "bridge", memory=memory, gaps="none", chosen=SMOOTHING.by_name(), n_clusters=2, seed=seed)
+        model = fit(train, "bridge", memory=memory, gaps="none", chosen=SMOOTHING, n_clusters=2, seed=seed)
         return model.sample(N_TRACES, seed=seed)
 
     return drawn

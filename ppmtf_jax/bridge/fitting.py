@@ -87,6 +87,18 @@ def padded(rows: np.ndarray, n: int, value: Any) -> np.ndarray:
     return np.concatenate([rows, np.full((n, *rows.shape[1:]), value, rows.dtype)])
 
 
+def pad(table: Any, *axes: dict[str, Any]) -> Any:
+    """Rows without weight are appended to the columns of a NamedTuple; see `padding`.
+
+    `axes`: for each axis, the names of its columns, each with the value of an appended row.
+    """
+    found = {}
+    for ends in axes:
+        n_more = padding(len(getattr(table, next(iter(ends)))))
+        found |= {name: padded(getattr(table, name), n_more, value) for name, value in ends.items()}
+    return table._replace(**found)
+
+
 def matching(wanted: Any, found: Any, most_change: float, power: float = 1.0) -> Any:
     """What a round multiplies weights with, so that shares `found` come near the shares `wanted`.
 

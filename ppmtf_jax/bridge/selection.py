@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, product
+from itertools import product
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
@@ -94,8 +95,8 @@ class Selection(NamedTuple):
 
     Examples
     --------
-    >>> found = Selection(clusters=ClusterSmoothing(16, 0.7, 0.3, 2.0))
-    >>> Selection.of(found.by_name()) == found
+    >>> found = Selection(clusters=ClusterSmoothing(16, 0.5, 0.25, 2.0))
+    >>> Selection.of_numbers(found.numbers) == found
     True
     """
 
@@ -106,46 +107,24 @@ class Selection(NamedTuple):
     n_paces: int | None = None
     gains: Mapping[int, float] = {}
 
-    def by_name(self) -> dict[str, Any]:
-        """The settings as a table of tables of numbers, without the gains."""
-        parts = {"population": self.population, "moves": self.moves, "clusters": self.clusters}
-        parts |= {} if self.first_visits is None else {"first_visits": self.first_visits}
-        found: dict[str, Any] = {name: part._asdict() for name, part in parts.items()}
-        return found if self.n_paces is None else found | {"n_paces": self.n_paces}
-
-    @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Selection:
-        """The inverse of `by_name`; raises ValueError or TypeError for another table."""
-        rest, starts = dict(table), {"population": POPULATION_START, "moves": MOVE_START, "clusters": CLUSTER_START}
-        starts |= {"first_visits": POPULATION_START} if "first_visits" in rest else {}
-        parts: dict[str, Any] = {name: _of_names(start, rest.pop(name, {})) for name, start in starts.items()}
-        return cls(**parts, **rest)
-
     @property
     def numbers(self) -> Float[np.ndarray, " number"]:
-        """All numbers, as a model folder stores them, without the number of paces, which the model shows."""
-        parts = (self.population, self.moves, self.clusters, self.first_visits or ())
-        return np.array([number for part in parts for number in part], float)
+        """All numbers, as a model folder stores them, without the gains and the number of paces."""
+        return np.array(jax.tree.leaves(self[:4]), float)
 
     @classmethod
     def of_numbers(cls, numbers: Float[np.ndarray, " number"], **others: Any) -> Selection:
-        """The inverse of `numbers`."""
-        values, starts = iter(numbers.tolist()), [POPULATION_START, MOVE_START, CLUSTER_START, POPULATION_START]
-        n_starts = 3 + (len(numbers) > sum(map(len, starts[:3])))
-        parts = (dict(zip(start._fields, islice(values, len(start)), strict=True)) for start in starts[:n_starts])
-        return cls(*map(_of_names, starts, parts), **others)
+        """The inverse of `numbers`; each number gets its type, int or float."""
+        start = [*cls()[:3], POPULATION_START]
+        first_visits = len(numbers) == len(jax.tree.leaves(start))
+        leaves, structure = jax.tree.flatten(start if first_visits else start[:3])
+        typed = (type(old)(new) for old, new in zip(leaves, numbers.tolist(), strict=True))
+        return cls(*structure.unflatten(typed), **others)
 
     def of_first_process(self) -> Selection:
         """The selection of the first process: other processors may round differently, and so select differently."""
         numbers, gains = (of_first_process(np.array(each)) for each in (self.numbers, [*self.gains.values()]))
         return self.of_numbers(numbers, gains=dict(zip(self.gains, gains.tolist(), strict=True)))
-
-
-def _of_names(start: Smoothing, numbers: Any) -> Smoothing:
-    """A smoothing with these numbers, each of the type, int or float, that it has at the start."""
-    if not isinstance(numbers, Mapping) or numbers.keys() != set(start._fields):  # type: ignore[attr-defined]
-        raise ValueError(f"numbers {', '.join(start._fields)} are needed, not {numbers}")  # type: ignore[attr-defined]
-    return type(start)(**{name: type(old)(numbers[name]) for name, old in start._asdict().items()})  # type: ignore[attr-defined]
 
 
 def memory_sentence(memory: Memory, gain: Float[Array | np.ndarray, " memory"] | None) -> str:

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
-from ppmtf_jax.bridge.checkins.sparsity import Sparsity
+from ppmtf_jax.bridge.checkins.observed_windows import Sparsity
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoother, find_clusters, population_and_clusters
 from ppmtf_jax.bridge.contributions import NO_RULE
 from ppmtf_jax.bridge.memory import require_memory_to_fit
@@ -77,8 +77,8 @@ class BridgeSettings(Settings):
     gaps : {"auto", "as-observed", "none"}
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
         ("none"). By default, traces have gaps if three conditions hold: the time grid has a whole day from midnight on,
-        the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`), and `memory` is not given.
-    chosen : table of numbers, optional
+        the training traces are sparse (see `bridge.checkins.observed_windows.Sparsity`), and `memory` is not given.
+    chosen : Selection, optional
         What another fit selected by held-out likelihood, see `FittedModel.settings_found`: the smoothing, the number of
         clusters and, for traces with gaps, the number of paces. With these numbers, a fit takes less time. By default,
         the fit selects them itself.
@@ -88,18 +88,14 @@ class BridgeSettings(Settings):
     n_clusters: Count | None = None
     memory: Literal["auto", "none", "places", "anchors"] = "auto"
     gaps: Literal["auto", "as-observed", "none"] = "auto"
-    chosen: dict | None = None
+    chosen: Selection | None = None
 
     def problems(self) -> list[Problem | str]:
         """Problems of `chosen`, and of a `memory` for traces with gaps, whose model has a memory of its own."""
-        if self.chosen is not None:
-            try:
-                found = Selection.of(self.chosen)
-            except (TypeError, ValueError):
-                found = None
-            if found is None or self.gaps == "auto" or (found.first_visits is None) != (self.gaps == "none"):
-                return [Problem("memory, gaps and chosen as another model of the bridge found them", "others")]
-        if self.gaps == "as-observed" and self.memory != "auto":
+        chosen, of_checkins = self.chosen, self.gaps == "as-observed"
+        if chosen is not None and (self.gaps == "auto" or (chosen.first_visits is not None) != of_checkins):
+            return [Problem("memory, gaps and chosen as another model of the bridge found them", "others")]
+        if of_checkins and self.memory != "auto":
             way_out = 'Leave memory out, or set gaps to "none"'
             return [Problem('memory only with gaps = "none"', f"memory = {self.memory!r}", way_out=way_out)]
         return []
@@ -142,9 +138,8 @@ def _select(train: TraceSet, settings: BridgeSettings, has_gaps: bool, seed: int
     """The smoothing and the number of clusters: by held-out likelihood, or as the settings say."""
     n_clusters = settings.n_clusters
     if settings.chosen is not None:
-        given = Selection.of(settings.chosen)
-        clusters = given.clusters._replace(n_clusters=n_clusters or given.clusters.n_clusters)
-        return given._replace(clusters=clusters)
+        clusters = settings.chosen.clusters
+        return settings.chosen._replace(clusters=clusters._replace(n_clusters=n_clusters or clusters.n_clusters))
     found = select(
         train,
         space_of(train.places),
@@ -264,8 +259,8 @@ def settings_found(model: Model) -> dict[str, Any]:
     The choices are at most twenty numbers. Most of them come from coarse grids, and they hardly depend on a single
     user.
     """
-    selection = None if model.chosen is None else Selection.of_numbers(np.asarray(model.chosen), n_paces=model.n_paces)
-    return {**model.kind_found, "chosen": selection and selection.by_name()}
+    chosen = None if model.chosen is None else Selection.of_numbers(np.asarray(model.chosen), n_paces=model.n_paces)
+    return {**model.kind_found, "chosen": chosen}
 
 
 OTHER_MODELS = (RememberingBridge, CheckinBridge)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers import bridge
+from ppmtf_jax.synthesizers.bridge import BridgeSettings
 from ppmtf_jax.synthesizers.synthesis import fit
 from tests.bridge.examples import GRID, POPULATION, people
 
@@ -145,17 +148,12 @@ def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monk
 
 
 @pytest.mark.parametrize("first_visits", [(), (1.0, 3.0, 0.5, 1.0, 0.3)], ids=["", "check-ins"])
-def test_a_selection_comes_back_from_its_numbers_and_its_names(first_visits):
+def test_a_selection_comes_back_from_its_numbers_and_from_json(first_visits):
     numbers = np.array([0.5, 2.0, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16.0, 0.72, 0.3, 2.0, *first_visits])
     found = Selection.of_numbers(numbers, n_paces=6 if first_visits else None)
     np.testing.assert_array_equal(found.numbers, numbers)
     assert (found.population.least_users, found.moves.slot_bandwidth, found.clusters.n_clusters) == (2, 4.0, 16)
     assert isinstance(found.clusters.n_clusters, int)
     assert found._replace(n_paces=None).of_first_process() == found._replace(n_paces=None)
-    assert Selection.of(found.by_name()) == found
-
-
-@pytest.mark.parametrize("table", [{"population": {}}, {"moves": {"speed": 1.0}}, {"paces": 3}, {"clusters": 3}])
-def test_a_table_of_other_names_is_no_selection(table):
-    with pytest.raises((TypeError, ValueError)):
-        Selection.of(table)
+    settings = BridgeSettings(chosen=found, gaps="as-observed" if first_visits else "none")
+    assert build_settings(BridgeSettings, json.loads(json.dumps(asdict(settings))), "bridge") == settings

@@ -238,7 +238,7 @@ def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch
     assert again.settings_found() == first.settings_found()
     for name, array in first.trace_model.to_arrays().items():
         np.testing.assert_allclose(again.trace_model.to_arrays()[name], array, atol=1e-2, err_msg=name)
-    wrong = {**first.settings_found(), "chosen": {"moves": {}}}
+    wrong = {**first.settings_found(), "chosen": Selection()}
     with pytest.raises(InputError, match="as another model of the bridge found them"):
         fit(train, "bridge", wrong, seed=0)
 
@@ -293,7 +293,7 @@ def test_a_fit_does_not_depend_on_blocks_and_parts(settings, tmp_path, monkeypat
 
 def test_a_fit_to_others_can_make_the_same_choice(model, monkeypatch):
     """The settings that a fit found give a model of the same kind, with as many clusters, and nothing is compared."""
-    chosen = Selection.of_numbers(np.asarray(model.trace_model.chosen)).by_name()
+    chosen = Selection.of_numbers(np.asarray(model.trace_model.chosen))
     assert model.settings_found() == model.settings | {"memory": "none", "gaps": "none", "chosen": chosen}
     monkeypatch.setattr(bridge, "fit_people", partial(bridge.fit_people, effort=QUICK))
     places = fit(people(), "bridge", memory="places", n_clusters=2, seed=0)

@@ -33,23 +33,8 @@ def first_visits(traces: Traces) -> Traces:
     """The first event of each trace at each place in each window; see `CheckinBridge.grid_of_trace` for the windows.
 
     The trace model has a law of returns. If the distributions over places counted all events, returns would count
-    twice.
-
-    Parameters
-    ----------
-    traces : Traces
-        Traces with gaps. Events before the first midnight are a window of their own, and so are events of the last days
-        that do not fill a window.
-
-    Returns
-    -------
-    Traces
-        The same users and places, with fewer events.
-
-    Raises
-    ------
-    InputError
-        The step does not divide a day, or the grid has no whole day.
+    twice. Events before the first midnight are a window of their own, and so are events of the last days that do not
+    fill a window. Raises `InputError`: the step does not divide a day, or the grid has no whole day.
 
     Examples
     --------
@@ -76,35 +61,15 @@ def fit_checkins(
 ) -> CheckinBridge:
     """Learn when people check in, whether they return, and which new places they go to; then calibrate.
 
-    Parameters
-    ----------
-    train : Traces or StoredTraces
-        Traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut.
-    clusters : Clusters
-        Clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
-    n_paces : int, optional
-        Number of classes of pace; by default it is chosen by the likelihood of held-out users.
-    seed : int
-        Seed of the streams of `Stage.FIT`, which draw users if there are many, and the simulated people.
-    selected : arrays by name, optional
-        Arrays of the model that say why it was selected.
-    progress : bool
-        Whether to show the progress of the simulations.
+    `train`: traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut. `clusters`:
+    clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
+    `n_paces`: number of classes of pace; by default it is chosen by the likelihood of held-out users. `seed`: seed of
+    the streams of `Stage.FIT`, which draw users if there are many, and the simulated people. `selected`: arrays of the
+    model that say why it was selected.
 
-    Returns
-    -------
-    CheckinBridge
-
-    Raises
-    ------
-    InputError
-        The step does not divide a day; the grid has no whole day; the windows have no event; or the slots of one window
-        differ from those of another.
-
-    Notes
-    -----
     The weight of one user in each learned number is bounded; `contributions.CHECKIN_RULES` says how. The distributions
-    over places follow `contributions.RULES`.
+    over places follow `contributions.RULES`. Raises `InputError`: the step does not divide a day; the grid has no whole
+    day; the windows have no event; or the slots of one window differ from those of another.
     """
     grid = CheckinBridge.grid_of_trace(train.time_grid)
     random = numpy_stream(seed, Stage.FIT, 1)

@@ -17,7 +17,7 @@ from ppmtf_jax.bridge.checkins.history import History, Visited
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
-from ppmtf_jax.bridge.fitting import maximize, padded, padding
+from ppmtf_jax.bridge.fitting import maximize, pad
 from ppmtf_jax.bridge.selection import N_FOLDS, random_folds
 from ppmtf_jax.data.runs import joined_ranges
 
@@ -181,12 +181,8 @@ class _Arrivals(NamedTuple):
 
     def padded(self) -> _Arrivals:
         """Append windows of weight 0; see `fitting.padding`."""
-        n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.share))
         of_event = {"gap": 0, "window": len(self.weight), "part": 0, "last_row": len(self.share)}
-        found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}
-        of_row = {"event": len(self.gap), "share": 1, "bin": 0, "mass": 1}
-        found |= {name: padded(getattr(self, name), n_rows, value) for name, value in of_row.items()}
-        return self._replace(**found, weight=padded(self.weight, n_windows, 0))
+        return pad(self, of_event, {"event": len(self.gap), "share": 1, "bin": 0, "mass": 1}, {"weight": 0})
 
 
 class _Factors(NamedTuple):

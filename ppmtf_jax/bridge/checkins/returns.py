@@ -27,7 +27,7 @@ from ppmtf_jax.bridge.checkins.law import (
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.when import Paces
 from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
-from ppmtf_jax.bridge.fitting import MOST_LOG, maximize, padded, padding
+from ppmtf_jax.bridge.fitting import MOST_LOG, maximize, pad
 
 # Number of pseudo-returns of each place, which count both as observed and as expected.
 RATE_MASS = 5.0
@@ -166,16 +166,11 @@ class _Events(NamedTuple):
 
     def padded(self) -> _Events:
         """Append windows of weight 0, in which people are at new places; see `fitting.padding`."""
-        n_events, n_windows, n_rows = (padding(len(each)) for each in (self.gap, self.weight, self.rate))
         of_event = {"gap": 0, "n_visited": 1, "may_be_new": 1, "is_new": True, "part": 0, "next_row": 0}
         of_event |= {"last_row": len(self.rate), "window": len(self.weight)}
-        found = {name: padded(getattr(self, name), n_events, value) for name, value in of_event.items()}
-        found |= {name: padded(getattr(self, name), n_rows, 0) for name in ("distance", "rate")}
-        found["weight"], found["pace"] = (padded(each, n_windows, 0) for each in (self.weight, self.pace))
-        found["pace"][-n_windows:] = 1 / self.pace.shape[1]
-        rows = {name: padded(each, n_rows, 0) for name, each in self.visited._asdict().items()}
-        rows["event"][-n_rows:], rows["n_events"][-n_rows:] = len(self.gap), 1
-        return self._replace(**found, visited=Visited(**rows))
+        visited = pad(self.visited, dict.fromkeys(Visited._fields, 0) | {"event": len(self.gap), "n_events": 1})
+        found = pad(self, of_event, {"distance": 0, "rate": 0}, {"weight": 0, "pace": 1 / self.pace.shape[1]})
+        return found._replace(visited=visited)
 
 
 class _Urn(NamedTuple):

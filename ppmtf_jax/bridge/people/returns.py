@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.special import expit
 
 from ppmtf_jax.bridge.contributions import Rows, bounded, bounded_totals
-from ppmtf_jax.bridge.fitting import maximize, padded, padding
+from ppmtf_jax.bridge.fitting import maximize, pad, padded, padding
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
@@ -59,11 +59,9 @@ class Choices(NamedTuple):
 
     def padded(self, weight: Float[np.ndarray, " move"]) -> tuple[Choices, Float[np.ndarray, " more_moves"]]:
         """Append moves without weight; see `fitting.padding`."""
-        n_moves, n_choices = len(self.user), len(self.move)
-        of_move = [padded(each, padding(n_moves), 1) for each in self[:3]]
-        ends = zip(self[3:], (n_moves, 1, 0, False), strict=True)
-        of_choice = [padded(each, padding(n_choices), value) for each, value in ends]
-        return Choices(*of_move, *of_choice), padded(weight, padding(n_moves), 0)
+        of_choice = {"move": len(self.user), "arrivals": 1, "features": 0, "is_chosen": False}
+        both = pad(self, {"user": 0, "n_places": 1, "is_return": True}, of_choice)
+        return both, padded(weight, padding(len(weight)), 0)
 
 
 def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "slot place"]:

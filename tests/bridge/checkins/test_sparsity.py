@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.checkins.sparsity import Sparsity
+from ppmtf_jax.bridge.checkins.observed_windows import Sparsity
 from ppmtf_jax.data.time_grid import TimeGrid
 from tests.support import places_in_line, to_traces
 
