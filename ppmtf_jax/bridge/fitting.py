@@ -41,7 +41,7 @@ def maximize(
     --------
     >>> def falls(x, peak):
     ...     return -((x - peak) ** 2).sum()
-    >>> maximize(falls, np.zeros(2), np.array([1.0, 3.0]), limits=(np.zeros(2), np.full(2, 2.0))).tolist()
+    >>> maximize(falls, np.zeros(2), np.array([1.0, 3.0]), limits=(np.zeros(2), np.full(2, 2.0))).round(6).tolist()
     [1.0, 2.0]
     """
     # In NumPy: `jax.flatten_util.ravel_pytree` would compile programs of its own for every new shape.
@@ -106,7 +106,7 @@ def matching(wanted: Any, found: Any, most_change: float, power: float = 1.0) ->
 
     Examples
     --------
-    >>> matching(np.array([0.5, 0.3, 0.2]), np.array([0.25, 0.3, 0.0]), most_change=5).tolist()
+    >>> matching(np.array([0.5, 0.3, 0.2]), np.array([0.25, 0.3, 0.0]), most_change=5.0).round(6).tolist()
     [2.0, 1.0, 5.0]
     """
     return np.clip((wanted / np.maximum(found, TINY)) ** power, 1 / most_change, most_change)

@@ -96,9 +96,11 @@ class ExactLaw(StepFormulas):
         return layers.reshape(*shape, 18)[index], through[index]
 
     def time_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+        """As in `PersonLaw`."""
         return np.minimum(instant // self.period, self.last_day) * self.period + instant % self.period
 
     def slot_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+        """Slot of each instant."""
         return self.slot_of_phase[instant % self.period]
 
     def log_stays(self, steps: Steps) -> Float[np.ndarray, "step cluster class"]:
