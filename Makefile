@@ -11,10 +11,12 @@ DEMO ?= demo
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
     $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
-# What a new version of a dependency is likely to break, in a minute or two.
+# What a new version of a dependency is likely to break, in a minute.
 CORE := tests/test_errors.py tests/test_layout.py tests/test_settings.py tests/test_streams.py tests/data \
     tests/datasets/test_any_table.py tests/datasets/test_times.py tests/exports tests/gibbs/test_kernel.py tests/noise \
-    tests/privacy/test_plausible_users.py tests/runtime tests/synthesizers/test_sgd_and_uniform.py tests/trace_models
+    tests/privacy/test_plausible_users.py tests/runtime/test_arrays.py tests/runtime/test_files.py \
+    tests/synthesizers/test_sgd_and_uniform.py tests/trace_models/test_likelihoods.py \
+    tests/trace_models/test_metropolis_hastings.py
 
 .PHONY: help demo test core lint types docs notebooks check dev format sync lock clean
 
@@ -51,7 +53,7 @@ notebooks: $(VENV)/.installed-notebook ## pairs agree, and every notebook runs
 
 check: lint types docs notebooks test ## all of it
 
-dev: $(VENV)/.installed-test $(VENV)/.installed-dev $(VENV)/.installed-docs $(VENV)/.installed-notebook ## all tools, for working on the code
+dev: $(VENV)/.installed-all ## all tools, for working on the code
 
 format: $(VENV)/.installed-dev ## format, and repair what can be
 	$(BIN)/ruff check --fix --exit-zero .
@@ -80,6 +82,10 @@ $(VENV)/.created:
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
 	$(INSTALL) --editable .
 	touch $@
+
+$(VENV)/.installed-all: pyproject.toml constraints.txt | $(VENV)/.created
+	$(INSTALL) --editable '.[test,dev,docs,notebook]'
+	touch $(VENV)/.installed $(foreach extra,test dev docs notebook,$(VENV)/.installed-$(extra)) $@
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/.created
 	$(INSTALL) --editable '.[$*]'

@@ -65,7 +65,6 @@ fit city/train --system ppmtf --seed 1 --set rank=4 --set n_sweeps=5 --set n_zer
 fit city/train --system ppmtf --seed 1 --set rank=4 --set n_sweeps=20 --set zeros=weighted --out weighted
 fit city/train --system itf --seed 1 --set rank=4 --set n_sweeps=5 --set n_zeros=50 --out itf
 fit city/train --system sgd --seed 1 --set n_copied=1 --out sgd
-fit city/train --system sglt --seed 1 --set n_clusters=5 --out sglt
 fit city/train --system tpm --seed 1 --set noise=seeded --out tpm
 fit city/train --system private --seed 1 --set noise=seeded --set public_places=true --out private
 fit city/train --system training --seed 1 --out training
@@ -78,17 +77,18 @@ synthesize gaps --seed 2 --out by-gaps
 synthesize weekly --seed 2 --out by-weekly
 synthesize ppmtf --seed 2 --out by-ppmtf
 synthesize sgd --seed 2 --out by-sgd
-synthesize sglt --seed 2 --out by-sglt
 synthesize tpm --seed 2 --out by-tpm
 synthesize private --people 60 --seed 2 --out by-private
 test bridge by-bridge --k 5 --seed 3 --out tested-bridge
 test ppmtf by-ppmtf --k 3 --count-all --plot rates.svg --seed 3 --out tested-ppmtf
 test sgd by-sgd --k 3 --noise-epsilon 1 --precision float32 --seed 3 --out tested-sgd
-test sglt by-sglt --k 3 --seed 3 --out tested-sglt
 release by-bridge tested-bridge --min-users-per-place 1 --seed 4 --out released --key key
 release by-bridge tested-bridge --min-users-per-place 1 --keep-users-together --seed 4 --out together --key key-together
-release by-private --model private --min-users-per-place 1 --seed 4 --out published
+release by-private --model private --seed 4 --out published
 complete bridge city/train --seed 5 --out most-probable
+fit most-probable --system sglt --seed 1 --set n_clusters=5 --out sglt
+synthesize sglt --seed 2 --out by-sglt
+test sglt by-sglt --k 3 --seed 3 --out tested-sglt
 complete ppmtf city/train --how random --seed 5 --out random
 evaluate by-bridge --train city/train --test city/test --verdicts tested-bridge --json bridge.json
 evaluate by-gaps --train checkins/train --test checkins/test --no-attacks --json gaps.json
@@ -155,13 +155,15 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         settings = {"epsilon_friendship": 10.0, "n_colocations": 50, "noise": noise, "seed": 2}
         return of(".colocation.synthesizer", "synthesize_colocations")(city, **settings).traces.to_frame()
 
-    def picture(name: str, *folders: str) -> list[Any]:
+    def picture(name: str, *folders: str, named: bool = False) -> list[Any]:
+        drawn = loaded(*folders)
+        figure = of(".evaluation.plots", name)(*([dict(zip(folders, drawn, strict=True))] if named else drawn))
         return [
             [np.asarray(part) for line in axes.lines for part in line.get_data()]
             + [np.asarray(part.get_offsets()) for part in axes.collections]
             + [np.asarray(image.get_array()) for image in axes.images]
             + [part.get_height() for part in axes.patches if hasattr(part, "get_height")]
-            for axes in of(".evaluation.plots", name)(*loaded(*folders)).axes
+            for axes in figure.axes
         ]
 
     sets = ("by-bridge", "city/train", "city/test")
@@ -175,8 +177,8 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "reidentification", lambda: of(".attacks", "reidentify")(*loaded(*sets[:2]))
     yield "population_maps", lambda: picture("population_maps", *sets)
     yield "transition_matrices", lambda: picture("transition_matrices", *sets[:2])
-    yield "jump_length_curves", lambda: picture("jump_length_curves", *sets)
-    yield "visit_fraction_panels", lambda: picture("visit_fraction_panels", *sets)
+    yield "jump_length_curves", lambda: picture("jump_length_curves", *sets, named=True)
+    yield "visit_fraction_panels", lambda: picture("visit_fraction_panels", *sets, named=True)
 
 
 # Digests
@@ -225,6 +227,7 @@ def text_of(value: Any) -> str:
 def digest(value: Any) -> dict[str, Any]:
     if isinstance(value, pd.DataFrame):
         value = {str(name): value[name].to_numpy() for name in value if not VOLATILE.search(str(name))}
+        value = {name: np.array(list(map(str, part))) if part.dtype == object else part for name, part in value.items()}
     means = list(numbers(value))
     mean = float(np.mean(means)) if means else None
     return {"digest": hashlib.sha256(text_of(value).encode()).hexdigest()[:16], "mean": mean}
@@ -278,7 +281,7 @@ def digests() -> dict[str, dict[str, Any]]:
         for line in COMMANDS.strip().splitlines():
             name = line.replace(f"{SAMPLES}/", "")
             said = called(shlex.split(line))
-            failed = said.splitlines()[-1:] if re.search(r"exit \d$|^Traceback", said, re.MULTILINE) else []
+            failed = said.splitlines()[-2:] if re.search(r"exit \d$|^Traceback", said, re.MULTILINE) else []
             found[f"{name}: words"] = digest(PASSING.sub("", said))
             new = sorted(path for path in folder.rglob("*") if path not in known and path.is_file())
             known.update(new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import stat
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -20,17 +21,15 @@ from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.synthesizers.convergence import COUPLINGS
-from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from tests.bridge.examples import try_few_settings
 from tests.commands import works
 from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of
 
 DOCS = ROOT / "docs"
-# Pages whose Python blocks are run; that of the README takes longer and is run by test_readme.py.
+README = ROOT / "README.md"
+# Pages whose Python blocks are run; that of the README takes longer.
 WITH_PYTHON = [page for page in PAGES if page.parent == DOCS and blocks(page, "python")]
-LINES = {" ".join(words): words for page in PAGES for words in command_lines(text_of(page))}
-YAML_FILES = [ROOT / "mkdocs.yml", *sorted((ROOT / ".github").rglob("*.yml"))]
 
 
 def site():
@@ -73,36 +72,35 @@ def test_the_page_on_privacy_has_the_rules_of_the_bridge_in_full():
         assert rule.partition(" ")[2] in page  # the first word may begin a sentence
 
 
-def test_most_pages_have_python():
-    assert {page.stem for page in WITH_PYTHON} >= {"start", "own-data", "synthesizers", "surprises", "attacks"}
+def test_command_lines_and_targets_are_known():
+    lines = {" ".join(words): words for page in PAGES for words in command_lines(text_of(page))}
+    assert [line for line, words in lines.items() if exit_code_of_help(words)] == []
+    for planted in ("fit train --out model --rank 3", "teleport x", "import nowhere x --out y"):
+        assert exit_code_of_help(planted.split()) == 2
+    targets = {name for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for name in make_targets(page)}
+    assert targets >= {"demo", "test", "check", "docs"}
+    assert targets <= set(re.findall(r"^([a-z]+):", text_of(ROOT / "Makefile"), flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("words", LINES.values(), ids=LINES)
-def test_command_line_is_known(words):
-    assert exit_code_of_help(words) == 0
+@pytest.mark.slow
+def test_snippet_of_the_readme_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = blocks(README, "python")
+    exec(compile(snippet, "README.md", "exec"), {})
+    assert re.fullmatch(r"\d+% passed, TP-TV 0\.\d{3}\n", capsys.readouterr().out)
+    assert {path.name for path in tmp_path.iterdir()} == {"released", "released-key"}
+    files = {path.name for path in (tmp_path / "released").iterdir()}
+    assert files >= {"traces.parquet", "places.parquet", "time_grid.json", "PRIVACY.txt", "privacy.json", "ppmtf.json"}
+    assert stat.S_IMODE((tmp_path / "released-key").stat().st_mode) == 0o700
 
 
-def option(words: list[str], name: str, default: str = "") -> str:
-    return words[words.index(name) + 1] if name in words else default
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_is_diagnosed_was_fitted_by_gibbs_sampling(page):
-    """A model of the default system has no sweeps."""
-    lines = command_lines(text_of(page))
-    systems = {
-        option(words, "--out"): option(words, "--system", DEFAULT_SYSTEM) for words in lines if words[0] == "fit"
-    }
-    # A name alone, as in a sentence, and a MODEL in general diagnose nothing.
-    diagnosed = [words[1] for words in lines if words[0] == "diagnose" and words[1:] and words[1].islower()]
-    assert {systems.get(model) for model in diagnosed} <= COUPLINGS.keys()
-
-
-def test_make_targets_are_there():
-    makefile = text_of(ROOT / "Makefile")
-    targets = [name for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for name in make_targets(page)]
-    assert set(targets) >= {"demo", "test", "check", "docs"}
-    assert [name for name in targets if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []
+def test_the_readme_is_short_and_shows_the_line_in_the_order_of_its_use():
+    line = ["import", "fit", "synthesize", "test", "release", "evaluate"]
+    assert [words[0] for words in command_lines(text_of(README))][: len(line)] == line
+    assert len(text_of(README).splitlines()) <= 120
+    assert make_targets(README)[:2] == ["demo", "test"]
+    linked = re.findall(r"\]\(notebooks/(\w+)\.ipynb\)", text_of(README))
+    assert sorted(linked) == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_links_lead_to_files():
@@ -152,11 +150,6 @@ def test_what_processes_say_to_each_other_is_not_protected():
     assert "trusted networks only" in said
 
 
-@pytest.mark.parametrize("file", YAML_FILES, ids=lambda file: file.name)
-def test_yaml_is_yaml(file):
-    assert isinstance(yaml.safe_load(text_of(file)), dict)
-
-
 def test_workflow_runs_what_a_developer_runs():
     workflow = yaml.safe_load(text_of(ROOT / ".github" / "workflows" / "ci.yml"))
     job = workflow["jobs"]["check"]
@@ -203,10 +196,7 @@ def test_navigation_has_every_page():
 def test_pages_are_made_of_the_program():
     made = site()
     commands = made.commands_page()
-    examples = command_lines(commands)
-    assert {words[0] for words in examples} >= set(COMMANDS)
-    # Those of the pages have been tried above.
-    assert [words for words in examples if " ".join(words) not in LINES and exit_code_of_help(words)] == []
+    assert {words[0] for words in command_lines(commands)} >= set(COMMANDS)
     assert [name for name in COMMANDS if f"\n## ppmtf {name}\n" not in commands] == []
     assert "\n`--system NAME`\n:   What to learn" in commands
     names = made.names_page()
