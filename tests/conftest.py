@@ -57,6 +57,10 @@ SAME_PROGRAMS = {
 # A file that runs the programs of another folder.
 WITH = {"tests/synthesizers/test_private.py": "tests/private"}
 
+# Bytes by which a worker grows before it forgets its compiled programs.
+MOST_MEMORY_OF_PROGRAMS = 2**30
+_memory_before = 0
+
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("reproducible")
@@ -99,6 +103,29 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Spare the collector everything, since pytest calls it five times before it ends."""
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Forget compiled programs between files once they and what they keep have taken much memory.
+
+    JAX forgets none by itself: a worker grew to 5 GB.
+    """
+    result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        global _memory_before
+        grown = memory_of_this_process() - _memory_before
+        if grown > MOST_MEMORY_OF_PROGRAMS:
+            jax.clear_caches()
+            gc.collect()
+            _memory_before = memory_of_this_process()
+    return result
+
+
+def memory_of_this_process() -> int:
+    """Resident bytes; 0 where the system does not say."""
+    file = Path("/proc/self/statm")
+    return int(file.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if file.exists() else 0
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
