@@ -12,12 +12,19 @@ from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.exports.nominal_times import iso_texts
-from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+from ppmtf_jax.exports.registry import export_format
 
 # A spreadsheet takes a text with such a beginning for a formula. The last four are wide forms of Japanese keyboards.
 RUNS = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 
 
+@export_format(
+    "csv",
+    "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
+    (".csv",),
+    # The whole line of names, because a CSV has no `about`, and other files begin as this line does.
+    mark=rb"\Atime,latitude,longitude,(user,trace,place|place,(category,)?[^,\n]+_events,)",
+)
 def write_csv(layer: Layer, path: Path) -> None:
     """Write a line of column names and the rows; a CSV has no place for `layer.about`.
 
@@ -51,15 +58,3 @@ def harmless(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return column
     marked = arrow.binary_join_element_wise(pa.scalar("'", column.type), column, pa.scalar("", column.type))  # type: ignore[attr-defined]
     return arrow.if_else(arrow.match_substring_regex(column, RUNS), marked, column)  # type: ignore[attr-defined]
-
-
-EXPORT_FORMATS.register(
-    ExportFormat(
-        "csv",
-        "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
-        (".csv",),
-        write_csv,
-        # The whole line of names, because a CSV has no `about`, and other files begin as this line does.
-        mark=rb"\Atime,latitude,longitude,(user,trace,place|place,(category,)?[^,\n]+_events,)",
-    )
-)

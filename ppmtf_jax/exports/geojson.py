@@ -8,9 +8,14 @@ import pyarrow as pa
 
 from ppmtf_jax.exports.json_texts import joined, json_objects, json_texts, write_collection
 from ppmtf_jax.exports.layers import Layer, Piece
-from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+from ppmtf_jax.exports.registry import export_format
 
 
+@export_format(
+    "geojson",
+    "GeoJSON points with times, for kepler.gl, QGIS and most others.",
+    (".geojson",),
+)
 def write_geojson(layer: Layer, path: Path) -> None:
     """Write a feature collection of points, with `layer.about` as its member "about".
 
@@ -24,10 +29,3 @@ def _features(piece: Piece) -> pa.Array:
     longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
     point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")
     return joined(*point, ',"properties":', json_objects(texts), "}")
-
-
-EXPORT_FORMATS.register(
-    ExportFormat(
-        "geojson", "GeoJSON points with times, for kepler.gl, QGIS and most others.", (".geojson",), write_geojson
-    )
-)

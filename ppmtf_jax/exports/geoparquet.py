@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ppmtf_jax.exports.layers import Layer, Piece
-from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+from ppmtf_jax.exports.registry import export_format
 
 # Well-known binary: byte order (1 is little-endian), geometry type (1 is a point), coordinates.
 WKB_POINT = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
@@ -24,6 +24,11 @@ GEO = {
 }
 
 
+@export_format(
+    "geoparquet",
+    "GeoParquet points with times, for QGIS, GeoPandas and DuckDB.",
+    (".parquet", ".geoparquet"),
+)
 def write_geoparquet(layer: Layer, path: Path) -> None:
     """Write the rows with a column of points; the metadata of the file have `layer.about` as "about".
 
@@ -51,13 +56,3 @@ def _points(longitude: pd.Series, latitude: pd.Series) -> pa.Array:
     points["order"], points["type"], points["x"], points["y"] = 1, 1, longitude, latitude
     fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(points.itemsize), len(points), [None, pa.py_buffer(points)])
     return fixed.cast(pa.binary())
-
-
-EXPORT_FORMATS.register(
-    ExportFormat(
-        "geoparquet",
-        "GeoParquet points with times, for QGIS, GeoPandas and DuckDB.",
-        (".parquet", ".geoparquet"),
-        write_geoparquet,
-    )
-)

@@ -11,9 +11,15 @@ import pyarrow as pa
 
 from ppmtf_jax.exports.json_texts import joined, json_arrays, json_objects, json_texts, write_collection
 from ppmtf_jax.exports.layers import Layer, Piece
-from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+from ppmtf_jax.exports.registry import export_format
 
 
+@export_format(
+    "kepler-trips",
+    "GeoJSON lines with times, which the trip layer of kepler.gl lets move.",
+    (".geojson",),
+    of_traces_alone=True,
+)
 def write_kepler_trips(layer: Layer, path: Path) -> None:
     """Write a line for each trace, of points [longitude, latitude, 0, seconds since 1970-01-01 UTC].
 
@@ -47,14 +53,3 @@ def _unwrapped(longitude: np.ndarray, first: np.ndarray) -> np.ndarray:
     turns[first] = 0
     turns = np.cumsum(turns)
     return longitude + 360 * (turns - np.repeat(turns[first], np.diff(first, append=len(longitude))))
-
-
-EXPORT_FORMATS.register(
-    ExportFormat(
-        "kepler-trips",
-        "GeoJSON lines with times, which the trip layer of kepler.gl lets move.",
-        (".geojson",),
-        write_kepler_trips,
-        of_traces_alone=True,
-    )
-)

@@ -10,12 +10,18 @@ import pyarrow as pa
 
 from ppmtf_jax.exports.json_texts import joined, json_arrays, json_objects, json_texts, write_collection
 from ppmtf_jax.exports.layers import Layer, Piece
-from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+from ppmtf_jax.exports.registry import export_format
 
 CRS = {"type": "Name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
 TRS = {"type": "Name", "properties": {"name": "urn:ogc:data:time:iso8601"}}
 
 
+@export_format(
+    "mf-json",
+    "OGC Moving Features JSON, for MovingPandas, MobilityDB and others.",
+    (".mfjson", ".json"),
+    of_traces_alone=True,
+)
 def write_mf_json(layer: Layer, path: Path) -> None:
     """Write a moving point for each trace, defined at its events and not between them ("Discrete").
 
@@ -43,14 +49,3 @@ def _features(piece: Piece) -> pa.Array:
         ',"temporalProperties":[{"datetimes":', times,
         ',"place":{"type":"Text","values":', names, ',"interpolation":"Discrete"}}]}',
     )  # fmt: skip
-
-
-EXPORT_FORMATS.register(
-    ExportFormat(
-        "mf-json",
-        "OGC Moving Features JSON, for MovingPandas, MobilityDB and others.",
-        (".mfjson", ".json"),
-        write_mf_json,
-        of_traces_alone=True,
-    )
-)

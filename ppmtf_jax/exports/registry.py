@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.runtime.files import PathLike, atomic_file, check_output_file, has_mark
+
+Write = Callable[[Layer, Path], None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class ExportFormat:
     name: str
     title: str
     suffixes: tuple[str, ...]
-    write: Callable[[Layer, Path], None]
+    write: Write
     of_traces_alone: bool = False
     mark: bytes = rb'"made_by": "ppmtf_jax '
 
@@ -48,6 +51,16 @@ class ExportFormat:
 EXPORT_FORMATS: Registry[ExportFormat] = Registry(
     "export format", "ppmtf_jax.exports", first=("geojson", "geoparquet", "csv", "mf-json")
 )
+
+
+def export_format(name: str, title: str, suffixes: tuple[str, ...], **options: Any) -> Callable[[Write], Write]:
+    """Register the decorated function as the `write` of a format; the arguments are those of `ExportFormat`."""
+
+    def register(write: Write) -> Write:
+        EXPORT_FORMATS.register(ExportFormat(name, title, suffixes, write, **options))
+        return write
+
+    return register
 
 
 def write_layer(
