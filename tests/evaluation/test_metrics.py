@@ -226,18 +226,13 @@ def test_a_set_is_no_distance_from_itself_and_all_distances_are_bounded(a: list,
 def test_uniform_is_what_uniform_distributions_give() -> None:
     train, test = random_traces(0, range(5), n_periods=3), random_traces(1, range(5, 9), n_traces=2, n_periods=3)
     synthetic = random_traces(2, range(5), n_traces=3)
-    wanted = EvaluationSettings(settings={"tm_emd": {"n_bins": 7}, "vf_tv": {"published": True}})
-    evaluation = evaluate(synthetic, train, test, wanted)
+    evaluation = evaluate(synthetic, train, test, EvaluationSettings(settings={"tm_emd": {"n_bins": 7}}))
     flat = [[1 / N_PLACES] * N_PLACES]
     expected = loop_tp_tv(flat * 3, loop_population(test))
     assert evaluation.value("tp_tv", "uniform") == pytest.approx(expected)
     for axis, coordinate in (("y", LATITUDE), ("x", LONGITUDE)):
         expected = loop_emd(flat * N_PLACES, loop_matrix(test), coordinate, 7)
         assert evaluation.value(f"tm_emd_{axis}", "uniform") == pytest.approx(expected)
-    # Six places share four bins: every fraction is 1/6, in bin 0.
-    fractions = [loop_fractions(each, 4) for each in (train, test)]
-    expected = loop_vf_tv({place: Counter({0: 1}) for place in range(N_PLACES)}, *fractions, 4)
-    assert evaluation.value("vf_tv", "uniform") == pytest.approx(expected)
 
 
 # How the numbers are to be read on some data

@@ -48,16 +48,19 @@ def visit_fractions(windows: Windows, n_bins: int, *, published: bool = False) -
     return np.bincount(cell, minlength=n_places * n_bins).reshape(n_places, n_bins)
 
 
-def _from_real(released: np.ndarray, comparison: Comparison, settings: VisitSettings) -> list[float]:
+def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
     """VF-TV: mean over the places that have a histogram in both real sets.
 
     The weight of a place is the number of windows that visit it: the smaller of the numbers in the real sets.
     Otherwise, on data with few events per window, rare places would decide, and the metric would measure only chance. A
     place without a synthetic histogram has the total variation 1.
     """
-    train, test = (
-        _fractions(real_windows(comparison, each, comparison.window_length), comparison, settings)
-        for each in (comparison.train, comparison.test)
+    length, n_bins = comparison.window_length, settings.n_bins
+    n_bins = n_bins or min(comparison.n_instants, comparison.test.time_grid.period)
+    sets = (real_windows(comparison, each, length) for each in (comparison.train, comparison.test))
+    released, train, test = (
+        visit_fractions(windows, n_bins, published=settings.published)
+        for windows in (compared_windows(comparison, length), *sets)
     )
     weight = np.minimum(train.sum(axis=1), test.sum(axis=1))
     known = weight > 0
@@ -69,27 +72,6 @@ def _from_real(released: np.ndarray, comparison: Comparison, settings: VisitSett
         released[released.sum(axis=1) == 0, 0] = 1
     distance = variation(counts_to_shares(released), counts_to_shares(test))
     return [weighted_mean(np.where(released.any(axis=1), distance, 1.0), weight)]
-
-
-def _fractions(windows: Windows, comparison: Comparison, settings: VisitSettings) -> np.ndarray:
-    return visit_fractions(windows, _n_bins(comparison, settings), published=settings.published)
-
-
-def _n_bins(comparison: Comparison, settings: VisitSettings) -> int:
-    return settings.n_bins or min(comparison.n_instants, comparison.test.time_grid.period)
-
-
-def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
-    windows = compared_windows(comparison, comparison.window_length)
-    return _from_real(_fractions(windows, comparison, settings), comparison, settings)
-
-
-def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
-    """VF-TV if everybody is at every place equally often."""
-    n_places, n_bins = comparison.test.n_places, _n_bins(comparison, settings)
-    fractions = np.zeros((n_places, n_bins), np.int64)
-    fractions[:, -(-n_bins // n_places) - 1] = 1
-    return _from_real(fractions, comparison, settings)
 
 
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
@@ -109,7 +91,6 @@ register_utility(
         section="visit-fractions",
     ),
     measure=_measure,
-    uniform=_uniform,
     settings=VisitSettings,
     per_trace_number=True,
     reading=_reading,
