@@ -15,7 +15,7 @@ from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.sizes import round_up
 from ppmtf_jax.runtime.threads import map_in_threads
 
-MOST_LOG = 30.0
+MAX_LOG = 30.0
 """Bound of the logarithms that the trace model stores, so that float32 can represent exponentials of some sums."""
 TINY = 1e-30
 RAKED, MAX_RAKINGS = 1e-5, 100

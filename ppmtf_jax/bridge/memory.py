@@ -31,7 +31,7 @@ CROWD_BYTES = 4 * 18 * 4
 # Per user of EM and cluster: scores, sorted and unsorted.
 SCORE_BYTES = 3 * 4
 
-MOST_PLACES = 250_000
+MAX_PLACES = 250_000
 """Maximum number of places of a fit. Time and memory grow in proportion to the places, visited or not."""
 # Measured: 200 users who visit 8 places, in tables of 1,000 and 10,000 places, on two cores shared with other work.
 PLACE_S = 0.004
@@ -50,11 +50,11 @@ def bytes_to_fit(train: TraceSet, n_clusters: int) -> int:
 
 
 def require_few_places(n_places: int, needed: int, place_s: float, way_out: str) -> None:
-    """Refuse more than `MOST_PLACES` places; the error says how many bytes (`needed`) and hours a fit would take."""
-    if n_places > MOST_PLACES:
+    """Refuse more than `MAX_PLACES` places; the error says how many bytes (`needed`) and hours a fit would take."""
+    if n_places > MAX_PLACES:
         found = f"{n_places:,}, which need about {needed / 1e9:.0f} GB and {n_places * place_s / 3600:.1f} hours"
         way_out = Message("Take larger cells, or a smaller box", way_out)
-        raise InputError("fit", [Problem(f"at most {MOST_PLACES:,} places, visited or not", found, way_out=way_out)])
+        raise InputError("fit", [Problem(f"at most {MAX_PLACES:,} places, visited or not", found, way_out=way_out)])
 
 
 def require_memory_to_fit(train: TraceSet, n_clusters: int | None, min_cluster_users: int) -> None:

@@ -28,7 +28,7 @@ from ppmtf_jax.private.releases import Noisy, Releases, shrunk, with_guess
 from ppmtf_jax.private.summaries import N_LAYERS
 
 N_UPDATES = 15
-LEAST_ELSEWHERE = 0.05
+MIN_ELSEWHERE = 0.05
 """Minimum of the people elsewhere at a place at the start, as a share of (people elsewhere in the slot) x (share of
 the population at the place). It counts where the estimates of homes and second places leave too few people."""
 LAYERS_GUESS = np.array([[0.6, 0.0, 0.4], [0.5, 0.2, 0.3]])
@@ -94,7 +94,7 @@ def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"],
     occupancy = np.einsum("k,ksl->ksl", share, at)
     unnormalized = AnchoredPeople(share, layers, home, second, np.zeros_like(population), occupancy)
     else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
-    elsewhere = np.maximum(population - unnormalized.population(), LEAST_ELSEWHERE * else_where * population)
+    elsewhere = np.maximum(population - unnormalized.population(), MIN_ELSEWHERE * else_where * population)
     return unnormalized._replace(elsewhere=_normalized(elsewhere)).drawn_to(population)
 
 

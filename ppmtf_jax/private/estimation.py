@@ -41,7 +41,7 @@ from ppmtf_jax.streams import Stage, jax_stream
 
 N_STEPS = 220
 LEARNING_RATE, LAST_RATE_SHARE = 0.08, 0.02
-MOST_GRADIENT = 100.0
+MAX_GRADIENT = 100.0
 """Maximum norm of the gradient of a step; a longer gradient is scaled down to this norm."""
 CHANCE_VARIANCE = 0.4
 """Variance of a sum over users, divided by its mean, if users are a random sample."""
@@ -59,7 +59,7 @@ FIRST_SD = 0.3
 by sqrt(places). Otherwise draws of a move all places so much that the first gradients are noise, and some seeds find a
 far worse fit."""
 MIN_LOG, MAX_LOG = -25.0, 20.0
-LEAST_PRIOR = 1e-4
+MIN_PRIOR = 1e-4
 """This share of a prior is spread evenly over places, so that no place is impossible."""
 
 
@@ -208,7 +208,7 @@ def _log_prior(prior: Float[np.ndarray, "slot place"], domain: Domain) -> Float[
 def log_guess(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
     """Normalize the weights of each row to shares, and take the logarithm of their ratio to the uniform share."""
     share = weight / weight.sum(axis=1, keepdims=True)
-    return np.log((1 - LEAST_PRIOR) * share * weight.shape[1] + LEAST_PRIOR)
+    return np.log((1 - MIN_PRIOR) * share * weight.shape[1] + MIN_PRIOR)
 
 
 def _start(effects: Mapping[str, _Effect], tables: list[Table], n_slots: int, n_places: int) -> _Parameters:
@@ -243,7 +243,7 @@ def _fit(
     """Mean and variance of log l under the approximate posterior."""
     schedule = optax.cosine_decay_schedule(LEARNING_RATE, N_STEPS, LAST_RATE_SHARE)
     # The gradient of an early draw may be so large that Adam, which divides by past gradients, takes tiny steps later.
-    optimizer = optax.chain(optax.clip_by_global_norm(MOST_GRADIENT), optax.adam(schedule))
+    optimizer = optax.chain(optax.clip_by_global_norm(MAX_GRADIENT), optax.adam(schedule))
 
     def log_people(values: dict[str, Array], slot: Array) -> Float[Array, "place slot"]:
         return offset + slot + sum(effect.at(values[name], smoothing) for name, effect in effects.items())

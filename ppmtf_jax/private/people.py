@@ -18,7 +18,7 @@ from scipy.stats import beta, binom
 from ppmtf_jax.bridge.people.anchors import in_bins, of_others
 from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
 from ppmtf_jax.bridge.people.fit import narrow
-from ppmtf_jax.bridge.people.law import DWELL_FROM, MOST_REMEMBERED
+from ppmtf_jax.bridge.people.law import DWELL_FROM, MAX_REMEMBERED
 from ppmtf_jax.bridge.people.layers import Layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.private.anchors import anchor_arrays, fit_anchors
@@ -44,17 +44,17 @@ have probabilities of a move with a beta distribution: it has a mean (`MEAN_MOVE
 (`SPREAD`) of mean x (1 - mean)."""
 GUESS_WEIGHT, SLOT_WEIGHT = 0.5, 2.0
 """Weights of two guesses, in standard deviations of the noise: of the shares of moves back and of moves in a slot."""
-LEAST_MASS = 0.5
+MIN_MASS = 0.5
 """Minimum rate of moves per pair of people, in standard errors of an estimate that is the same at all distances."""
 NEUTRAL_BACK = 0.2
 """Share of moves back for the calibration of people without memory; it changes nothing for them."""
-MOST_MISPLACED = 0.03
+MAX_MISPLACED = 0.03
 """If people remember places but hardly go back, they cannot be at popular places often enough. The share of people who
 are misplaced may exceed that of people without memory by this number. Otherwise places elsewhere are not remembered."""
 SMALL = (300, 100)
 """With fewer users with a step than this, at epsilon 1, a model is of little use: for sparse traces, and for dense
 traces. Of 1,000 users who check in now and then, a third have events at consecutive instants."""
-LEAST_SHARE = 1e-3
+MIN_SHARE = 1e-3
 TINY = 1e-12
 
 
@@ -126,7 +126,7 @@ def _log_likelihood(
 def _second_of_two(noisy: Noisy, guess: float, weight: float) -> np.ndarray | np.floating:
     """Share of the second of two noisy numbers in their sum, drawn towards a guess of this share; see `with_guess`."""
     sums = with_guess(noisy, np.array([1 - guess, guess]), weight)
-    return np.clip(sums[..., 1] / sums.sum(axis=-1), LEAST_SHARE, 1 - LEAST_SHARE)
+    return np.clip(sums[..., 1] / sums.sum(axis=-1), MIN_SHARE, 1 - MIN_SHARE)
 
 
 def distances(releases: Releases, name: str, population: Float[np.ndarray, " place"]) -> Float[np.ndarray, " bin"]:
@@ -142,7 +142,7 @@ def distances(releases: Releases, name: str, population: Float[np.ndarray, " pla
     some = np.flatnonzero(pairs)
     value, pairs = noisy.value[some], pairs[some]
     rate = isotonic_regression(value / pairs, weights=pairs**2, increasing=False).x
-    rate = np.maximum(rate, LEAST_MASS * noisy.sigma / np.sqrt((pairs**2).sum()))
+    rate = np.maximum(rate, MIN_MASS * noisy.sigma / np.sqrt((pairs**2).sum()))
     sums = shrunk(Noisy(value, noisy.sigma), rate * pairs)
     share = np.zeros(len(noisy.value))
     share[some] = sums / sums.sum()
@@ -225,8 +225,8 @@ def fit_people(
         chain, places = calibrated(0, NEUTRAL_BACK)
         neutral = share_back(places), _misplaced(places, population, slots)
         back = _second_of_two(releases["back or not"], neutral[0], GUESS_WEIGHT)
-        law, places = calibrated(MOST_REMEMBERED, float(back))
-    remembers = _misplaced(places, population, slots) < neutral[1] + MOST_MISPLACED
+        law, places = calibrated(MAX_REMEMBERED, float(back))
+    remembers = _misplaced(places, population, slots) < neutral[1] + MAX_MISPLACED
     arrays = (law if remembers else chain).to_arrays()
     return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share)
 

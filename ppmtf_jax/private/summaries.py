@@ -25,7 +25,7 @@ from ppmtf_jax.private.domain import N_TYPES, Domain
 SCALE = 1024
 """Norm of a user's vector before it is rounded."""
 SCALE_BITS = 10
-MOST_COUNT = 2**21
+MAX_COUNT = 2**21
 """A user's larger counts are reduced to this number. Then their squares times `SCALE` squared fit into 64 bits."""
 MOVES_PERCENT = (0, 12, 25, 40, 60)
 """Upper bound of each class of mobility, as percentage of moves among steps; one more class has larger shares."""
@@ -183,7 +183,7 @@ def vector_sum(counted: Rows, n_cells: int) -> Int[np.ndarray, " cell"]:
     user, cell = np.divmod(key, n_cells)
     begins = run_begins(user)
     first, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
-    squares = np.minimum(count, MOST_COUNT) ** 2
+    squares = np.minimum(count, MAX_COUNT) ** 2
     # Exactly floor(1024 c / |c|): the rounded square root of a whole number up to 2^20 never reaches the next integer.
     vector = np.sqrt((squares << 2 * SCALE_BITS) // np.add.reduceat(squares, first)[owner]).astype(np.int64)
     if (np.add.reduceat(vector**2, first) > SCALE**2).any():

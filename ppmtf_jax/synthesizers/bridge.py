@@ -31,7 +31,7 @@ from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.people.fit import fit_people
-from ppmtf_jax.bridge.people.law import MOST_REMEMBERED
+from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.trails import table_of
@@ -124,7 +124,7 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
     memory, gain = settings.memory, None
     if memory == "auto":
         score, random = partial(_score, selection=selection, seed=seed), numpy_stream(seed, Stage.MEMORY)
-        memory, gain = choose_memory(train, of_user, score, MOST_REMEMBERED, random, progress)
+        memory, gain = choose_memory(train, of_user, score, MAX_REMEMBERED, random, progress)
     why = {} if gain is None else {"memory_gain": gain}
     if memory == "none":
         return chains_and_clusters(train, of_user, selection, why, progress=progress)[0]

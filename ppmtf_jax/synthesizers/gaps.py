@@ -95,7 +95,7 @@ def complete(
 
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
     `bridge.people.completion`. Their home and second place are sought among the 12 known places with the most events
-    (`bridge.people.look_ahead.MOST_ANCHORS`); otherwise they are places that are not known.
+    (`bridge.people.look_ahead.MAX_ANCHORS`); otherwise they are places that are not known.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.private import summaries
 from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.summaries import MOST_COUNT, Rows, density, rows, shapes, vector_sum
+from ppmtf_jax.private.summaries import MAX_COUNT, Rows, density, rows, shapes, vector_sum
 from tests.private.worlds import KINDS, city, domain_of
 from tests.support import minutes, places_in_line, to_traces
 
@@ -194,10 +194,10 @@ def test_large_counts_do_not_overflow(monkeypatch):
     """A count beyond the largest is taken as the largest: the norm stays below 1024."""
     unique = np.unique
     monkeypatch.setattr(
-        summaries.np, "unique", lambda keys, return_counts: (unique(keys), np.array([2**40, MOST_COUNT, 1]))
+        summaries.np, "unique", lambda keys, return_counts: (unique(keys), np.array([2**40, MAX_COUNT, 1]))
     )
     total = vector_sum(Rows(np.zeros(3, int), np.arange(3)), 3)
-    assert total.tolist() == [math.isqrt(1024**2 * MOST_COUNT**2 // (2 * MOST_COUNT**2 + 1))] * 2 + [0]
+    assert total.tolist() == [math.isqrt(1024**2 * MAX_COUNT**2 // (2 * MAX_COUNT**2 + 1))] * 2 + [0]
 
 
 def test_norms_are_checked(monkeypatch):

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, PEOPLE_RULES, RULES
-from ppmtf_jax.bridge.people.law import MOST_REMEMBERED
+from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
 from ppmtf_jax.bridge.people.trails import number_of_places, table_of
 from ppmtf_jax.bridge.selection import MEMORIES, MIN_USERS, Selection, choose_memory, memory_sentence, remembered
 from ppmtf_jax.data.traces import Traces
@@ -52,7 +52,7 @@ def gains_of(*per_user: float):
 def test_the_simplest_memory_within_one_error_of_the_best_is_chosen(per_user, memory):
     train = people()
     choice = choose_memory(
-        train, np.zeros(train.n_users, int), gains_of(*per_user), MOST_REMEMBERED, np.random.default_rng(0)
+        train, np.zeros(train.n_users, int), gains_of(*per_user), MAX_REMEMBERED, np.random.default_rng(0)
     )
     assert choice.memory == memory
     assert choice.gain[0] == 0
@@ -63,14 +63,14 @@ def test_the_simplest_memory_within_one_error_of_the_best_is_chosen(per_user, me
 
 def test_too_few_users_remember_nothing():
     train = people(MIN_USERS - 1)
-    choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, MOST_REMEMBERED, np.random.default_rng(0))
+    choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, MAX_REMEMBERED, np.random.default_rng(0))
     assert choice == ("none", None)
     assert memory_sentence(*choice) == "People remember nothing; nothing else was compared"
 
 
 def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
     train = people()
-    np.testing.assert_array_equal(remembered(train, MOST_REMEMBERED).place, train.place)
+    np.testing.assert_array_equal(remembered(train, MAX_REMEMBERED).place, train.place)
     expected = []
     for (user, trace), events in train.to_frame().groupby(["user", "trace"]):
         for n, instant in enumerate(events["instant"]):

@@ -21,7 +21,7 @@ from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.sampling import sample_places
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
-from ppmtf_jax.bridge.fitting import MOST_LOG
+from ppmtf_jax.bridge.fitting import MAX_LOG
 from ppmtf_jax.bridge.person import is_first_visit
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.runtime.devices import of_first_process
@@ -31,11 +31,11 @@ from ppmtf_jax.trace_models.sampling import TILE, sample_index
 
 # Number of simulations in each round. The noise of a round matters less if more rounds follow.
 N_REPEATS = (1, 1, 1, 2, 2, 4)
-# Part of a difference of log-odds that a round removes; greater differences are first cut to `MOST_CHANGE`.
-STEP, MOST_CHANGE = 0.7, 1.0
-DISTANCE_POWER, MOST_FACTOR = 0.6, 2.0
+# Part of a difference of log-odds that a round removes; greater differences are first cut to `MAX_CHANGE`.
+STEP, MAX_CHANGE = 0.7, 1.0
+DISTANCE_POWER, MAX_FACTOR = 0.6, 2.0
 # Number of pseudo-events, distributed like all events; share that is added to each bin of distance.
-MASS, LEAST_SHARE = 10.0, 0.01
+MASS, MIN_SHARE = 10.0, 0.01
 LEAST = 1e-9
 
 
@@ -81,8 +81,8 @@ class Moments(NamedTuple):
 
     @property
     def of_distance(self) -> Float[np.ndarray, "gap_class bin"]:
-        """Share of the moves in each bin of distance, plus `LEAST_SHARE`, so that it is positive."""
-        return self.moves / np.maximum(self.moves.sum(axis=1, keepdims=True), 1) + LEAST_SHARE
+        """Share of the moves in each bin of distance, plus `MIN_SHARE`, so that it is positive."""
+        return self.moves / np.maximum(self.moves.sum(axis=1, keepdims=True), 1) + MIN_SHARE
 
     def stay_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
         """Shares of stays among events, shrunk to a mean."""
@@ -213,10 +213,10 @@ def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> C
     more_returns = _step(wanted, simulated.shares_of_returns(mean_return))
     # Less weight of new places also raises the share of the last place. This is undone, since `more_stays` corrects it.
     last = np.asarray(model.last) + more_stays - more_returns * (1 - wanted)
-    factor = np.clip(observed.of_distance / simulated.of_distance, 1 / MOST_FACTOR, MOST_FACTOR) ** DISTANCE_POWER
+    factor = np.clip(observed.of_distance / simulated.of_distance, 1 / MAX_FACTOR, MAX_FACTOR) ** DISTANCE_POWER
     changed = {
-        "last": np.clip(last, -MOST_LOG, MOST_LOG),
-        "strength": np.clip(np.asarray(model.strength) - more_returns, -MOST_LOG, MOST_LOG),
+        "last": np.clip(last, -MAX_LOG, MAX_LOG),
+        "strength": np.clip(np.asarray(model.strength) - more_returns, -MAX_LOG, MAX_LOG),
         "near_last": np.asarray(model.near_last) * factor,
     }
     # Simulations on other processors may round differently.
@@ -225,4 +225,4 @@ def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> C
 
 def _step(wanted: Float[np.ndarray, " gap"], found: Float[np.ndarray, " gap"]) -> Float[np.ndarray, " gap"]:
     """What a round adds to log-odds."""
-    return STEP * np.clip(logit(wanted) - logit(found), -MOST_CHANGE, MOST_CHANGE)
+    return STEP * np.clip(logit(wanted) - logit(found), -MAX_CHANGE, MAX_CHANGE)

@@ -26,7 +26,7 @@ from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
 # Upper bounds of the data that the model learns from: number of instants of all windows, and number of pairs of an
 # event and an earlier event of the same window. More data would change the parameters less than another seed does.
-MOST_INSTANTS, MOST_PAIRS = 2**24, 2**21
+MAX_INSTANTS, MAX_PAIRS = 2**24, 2**21
 
 
 def first_visits(traces: Traces) -> Traces:
@@ -73,7 +73,7 @@ def fit_checkins(
     """
     grid = CheckinBridge.grid_of_trace(train.time_grid)
     random = numpy_stream(seed, Stage.FIT, 1)
-    windows = ObservedWindows.of_some(train, grid, random, most_instants=MOST_INSTANTS, most_pairs=MOST_PAIRS)
+    windows = ObservedWindows.of_some(train, grid, random, most_instants=MAX_INSTANTS, most_pairs=MAX_PAIRS)
     space, cluster = space_of(train.places), clusters.of_user[windows.user]
     bins = distance_bins(space.km)
     # A window may lack some slots of the grid, and its grid numbers only the slots that it has.

@@ -13,7 +13,7 @@ from ppmtf_jax.bridge.checkins.law import (
     GAP_CLASS,
     GAP_FROM_H,
     HOURS_A_DAY,
-    MOST_REMEMBERED,
+    MAX_REMEMBERED,
     N_GAP_CLASSES,
     OTHER_TIME_H,
     SAME_TIME_H,
@@ -51,7 +51,7 @@ class Visited(NamedTuple):
 class History(NamedTuple):
     """All events except the first of each window, and the places visited before each event.
 
-    Events with `MOST_REMEMBERED` or more places visited before them are left out.
+    Events with `MAX_REMEMBERED` or more places visited before them are left out.
     """
 
     window: Int[np.ndarray, " event"]
@@ -76,7 +76,7 @@ class History(NamedTuple):
         is_new = np.bincount(visited.event, visited.is_next, len(later)) == 0
         whole = np.ones(len(later))
         history = cls(window[later], instant[later], place[later], place[last], gap, n_visited, is_new, whole, visited)
-        return history.where(n_visited < MOST_REMEMBERED)
+        return history.where(n_visited < MAX_REMEMBERED)
 
     def bounded(
         self,

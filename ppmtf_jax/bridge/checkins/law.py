@@ -20,9 +20,9 @@ from ppmtf_jax.bridge.person import entry_of
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.persons import PersonModel
 
-MOST_DAYS = 28
+MAX_DAYS = 28
 """Maximum number of days of a window."""
-MOST_REMEMBERED = 128
+MAX_REMEMBERED = 128
 """Maximum number of places that a person remembers; when she has so many, she goes to no new place."""
 
 # Every bin begins at its edge and ends before the next edge. Some bins stay empty where the step of the grid is long.
@@ -86,7 +86,7 @@ class CheckinLaw(PersonModel):
       last event at j, at least 1) + previous [j was the place before the last place] + distance[G, class of the
       distance from the last place]),
     - for a new place: exp(strength[g] + strength_of_type[z]) + discount D; 0 if D is the number of places or
-      `MOST_REMEMBERED`.
+      `MAX_REMEMBERED`.
 
     match_j has three shares of the events at j: those within `SAME_TIME_H` hours of the present hour of the day, those
     at the present hour, and those at least `OTHER_TIME_H` hours apart. For a new place, a reference is first drawn from
@@ -150,7 +150,7 @@ class CheckinLaw(PersonModel):
     @property
     def most_places(self) -> int:
         """Maximum number of places that a person visits."""
-        return min(MOST_REMEMBERED, self.n_places)
+        return min(MAX_REMEMBERED, self.n_places)
 
     def log_first_event(self, n_instants: int) -> tuple[Float[Array, "pace instant"], Float[Array, " pace"]]:
         """Log-probability that the first event is at each instant; log-probability that there is any event."""

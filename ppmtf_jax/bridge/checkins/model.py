@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
+from ppmtf_jax.bridge.checkins.law import MAX_DAYS, CheckinLaw
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
 from ppmtf_jax.bridge.clusters import cluster_sentences
@@ -33,8 +33,8 @@ class CheckinBridge(CheckinLaw):
 
     @classmethod
     def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:
-        """At most `MOST_DAYS` whole days from midnight on; see `TimeGrid.whole_days`."""
-        return grid.whole_days(MOST_DAYS)
+        """At most `MAX_DAYS` whole days from midnight on; see `TimeGrid.whole_days`."""
+        return grid.whole_days(MAX_DAYS)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> CheckinBridge:

@@ -23,11 +23,11 @@ from ppmtf_jax.data.runs import joined_ranges
 
 N_RANGES = 3
 # More steps do not make held-out windows more probable.
-MOST_STEPS = 60
+MAX_STEPS = 60
 # Precisions of three normal priors: of differences between neighbouring bins of distance; of `near_last` after the
 # longest gaps, when the last place says little; and of all parameters.
 SMOOTH_PRECISION, LONG_GAP_PRECISION, PRECISION = 2.0, 20.0, 0.04
-LEAST_MASS = 1e-12
+MIN_MASS = 1e-12
 PAIRS_AT_A_TIME = 2**20
 # Candidates for the number of pseudo-events of each place, which shrinks the rates of first events. With infinity, all
 # rates are 0.
@@ -60,7 +60,7 @@ def fit_new_places(
     new = history.where(history.is_new)
     of_event = cluster[new.window], slot_of_instant[new.instant]
     arrivals = _Arrivals.of(new, weight, of_event, visits, distance_bin, cell)
-    found = maximize(_log_posterior, _Factors.start(), arrivals.padded(), MOST_STEPS)
+    found = maximize(_log_posterior, _Factors.start(), arrivals.padded(), MAX_STEPS)
     with jax.enable_x64(True):
         shares = np.exp(np.asarray(found.log_references()))
         ranges = np.asarray(jax.nn.softmax(found.range_logits))
@@ -217,11 +217,11 @@ def _log_ranges(factors: _Factors, arrivals: _Arrivals) -> Float[Array, "window 
     mass_of_last = arrivals.mass[arrivals.last_row]
     log_last = factors.near_last[jnp.asarray(GAP_CLASS)[arrivals.gap]]
     last = jnp.exp(jnp.take_along_axis(log_last, arrivals.bin[arrivals.last_row][:, None], axis=1)[:, 0])
-    last /= (mass_of_last * jnp.exp(log_last)).sum(axis=1) + LEAST_MASS
+    last /= (mass_of_last * jnp.exp(log_last)).sum(axis=1) + MIN_MASS
     own = arrivals.share * jnp.exp(factors.near_own[arrivals.bin])
-    own /= arrivals.mass @ jnp.exp(factors.near_own) + LEAST_MASS
+    own /= arrivals.mass @ jnp.exp(factors.near_own) + MIN_MASS
     own = jax.ops.segment_sum(own, arrivals.event, n_events, indices_are_sorted=True)
-    anywhere = 1 / (mass_of_last.sum(axis=1) + LEAST_MASS)
+    anywhere = 1 / (mass_of_last.sum(axis=1) + MIN_MASS)
     ratio = jnp.stack([anywhere, last, own], axis=-1)
     of_event = jax.scipy.special.logsumexp(factors.log_references()[arrivals.gap], axis=-1, b=ratio[:, None])
     of_event *= arrivals.part[:, None]

@@ -27,17 +27,17 @@ from ppmtf_jax.bridge.checkins.law import (
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.when import Paces
 from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
-from ppmtf_jax.bridge.fitting import MOST_LOG, maximize, pad
+from ppmtf_jax.bridge.fitting import MAX_LOG, maximize, pad
 
 # Number of pseudo-returns of each place, which count both as observed and as expected.
 RATE_MASS = 5.0
 N_TYPES = 4
 # More steps do not make held-out windows more probable.
-MOST_STEPS = 30
+MAX_STEPS = 30
 # Standard deviations of two normal priors. The first prior holds for all parameters. The second one holds, in addition,
 # for logits of shares and for effects of distance.
 PRIOR_SD, NARROW_SD = 3.0, 1.0
-LEAST_DISCOUNT, MOST_DISCOUNT = 1e-6, 0.99
+MIN_DISCOUNT, MAX_DISCOUNT = 1e-6, 0.99
 TINY = 1e-300
 
 
@@ -74,13 +74,13 @@ def fit_returns(
     user = windows.user[history.window[events.visited.event]]
     with jax.enable_x64(True):
         whole = events.padded()
-        urn = maximize(_log_posterior, _Urn.start(pace.shape[1]), whole, MOST_STEPS)
+        urn = maximize(_log_posterior, _Urn.start(pace.shape[1]), whole, MAX_STEPS)
         expected = np.asarray(_probabilities(urn, whole))[: len(user)]
         returned, place = events.visited.is_next, events.visited.place
         scale = weight[history.window[events.visited.event]]
         rate, without = rates_of_places(user, place, returned * scale, expected * scale, len(cell))
         events = events._replace(rate=without)
-        urn = maximize(_log_posterior, urn._replace(by_rate=np.array(1.0)), events.padded(), MOST_STEPS)
+        urn = maximize(_log_posterior, urn._replace(by_rate=np.array(1.0)), events.padded(), MAX_STEPS)
         found = urn.parameters(rate)
     of_all = (weight @ pace) @ found.type_share / weight.sum()
     return found._replace(type_share=of_all + paces.used[:, None] * (found.type_share - of_all))
@@ -200,7 +200,7 @@ class _Urn(NamedTuple):
     @property
     def discount(self) -> Array:
         """Between 0 and 1."""
-        return LEAST_DISCOUNT + (MOST_DISCOUNT - LEAST_DISCOUNT) * jax.nn.sigmoid(self.logit_discount)
+        return MIN_DISCOUNT + (MAX_DISCOUNT - MIN_DISCOUNT) * jax.nn.sigmoid(self.logit_discount)
 
     def parameters(self, rate: Float[np.ndarray, " place"]) -> Returns:
         """The fields of the trace model, given the rates of places."""
@@ -208,7 +208,7 @@ class _Urn(NamedTuple):
             shares = np.asarray(jax.nn.softmax(self.type_logits, axis=1))
             discount = float(self.discount)
         kept = {name: np.asarray(getattr(self, name)) for name in _Urn._fields if name in Returns._fields}
-        bounded_logs = {name: np.clip(each, -MOST_LOG, MOST_LOG) for name, each in kept.items()}
+        bounded_logs = {name: np.clip(each, -MAX_LOG, MAX_LOG) for name, each in kept.items()}
         return Returns(**bounded_logs, discount=discount, place_rate=rate * float(self.by_rate), type_share=shares)
 
 

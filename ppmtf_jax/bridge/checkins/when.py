@@ -30,7 +30,7 @@ from ppmtf_jax.bridge.checkins.law import HOURS_A_DAY, N_HABITS, N_SINCE
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.checkins.time_cells import DAYS_A_WEEK, N_CODES, TimeCells, hour_of_week
 from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, bounded_columns, sums, used_share
-from ppmtf_jax.bridge.fitting import MOST_LOG, maximize
+from ppmtf_jax.bridge.fitting import MAX_LOG, maximize
 from ppmtf_jax.bridge.selection import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.runtime.devices import of_first_process
@@ -41,9 +41,9 @@ N_PACES = (6, 16)
 # Minimum mean number of windows per pace; with few windows, there are fewer paces.
 PACE_WINDOWS = 50
 # Rounds, and steps of L-BFGS in each round.
-MOST_ROUNDS, STEPS = 20, 30
+MAX_ROUNDS, STEPS = 20, 30
 # The rounds stop when a round changes the log-likelihood by less than this, in nats per window.
-LEAST_GAIN = 0.001
+MIN_GAIN = 0.001
 # Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
 PACE_MASS = 10.0
 # Precisions of the normal priors: of the effects that all paces share and of alpha, and of the effects of one pace.
@@ -167,13 +167,13 @@ def _fit(
     of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
     start, before = _Effects.start(np.log(rate / windows.grid.n_instants)), -np.inf
     effects = start
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         share = _shares(windows, of_window)
         effects = _Step.of(windows, of_window, start).improve(effects)
         joint = _Odds.of(effects, windows.cells.without).log_joint(windows, share)
         total = (windows.weight * logsumexp(joint, axis=1)).sum()
         of_window = softmax(joint, axis=1)
-        if abs(total - before) < windows.weight.sum() * LEAST_GAIN:
+        if abs(total - before) < windows.weight.sum() * MIN_GAIN:
             break
         before = total
     return effects, share, joint
@@ -413,5 +413,5 @@ def _shares(windows: _Observed, of_window: Float[np.ndarray, "window pace"]) -> 
 def _table(effects: _Effects, grid: TimeGrid) -> Float[np.ndarray, "pace time since habit"]:
     """Log-odds for each bin of `since` and `habit`, at each instant of the first week of a window."""
     n_instants = min(grid.n_instants, DAYS_A_WEEK * DAY_S // grid.step_s)
-    table = np.clip(effects.log_odds(), -MOST_LOG, MOST_LOG).reshape(-1, N_SINCE, N_HABITS, len(effects.pace))
+    table = np.clip(effects.log_odds(), -MAX_LOG, MAX_LOG).reshape(-1, N_SINCE, N_HABITS, len(effects.pace))
     return np.moveaxis(table[hour_of_week(grid)[:n_instants]], -1, 0)

@@ -28,15 +28,15 @@ from ppmtf_jax.data.time_grid import TimeGrid
 
 NOWHERE = -1
 """Index instead of a place, for a user without this anchor."""
-LEAST_EVENTS = 2
+MIN_EVENTS = 2
 """Minimum number of a user's events at her anchor."""
-LEAST_SECOND_SHARE = 0.08
+MIN_SECOND_SHARE = 0.08
 """Minimum share of a user's events at her second place."""
 DISTANCE_ROUNDS, SCALINGS = 16, 6
 """Number of rounds that set the factors of distance, and number of Sinkhorn iterations in each round."""
-MOST_SECOND = 0.9
+MAX_SECOND = 0.9
 """Maximum share of the people with a home elsewhere who have their second place at the same place."""
-MOST_CHANGE = 10.0
+MAX_CHANGE = 10.0
 TINY = 1e-30
 
 
@@ -57,8 +57,8 @@ class Anchors(NamedTuple):
         user, place, count = user[order], place[order], count[order]
         rank = rank_in_run(user)
         total = np.bincount(user, count, visits.n_users)[user]
-        enough = count >= LEAST_EVENTS
-        of_rank = (rank == 0) & enough, (rank == 1) & enough & (count >= LEAST_SECOND_SHARE * total)
+        enough = count >= MIN_EVENTS
+        of_rank = (rank == 0) & enough, (rank == 1) & enough & (count >= MIN_SECOND_SHARE * total)
         home, second = np.full((2, visits.n_users), NOWHERE, np.int32)
         home[user[of_rank[0]]] = place[of_rank[0]]
         second[user[of_rank[1]]] = place[of_rank[1]]
@@ -151,7 +151,7 @@ def couple(
     towards those that are drawn among the places other than the home.
     """
     home, second = home.astype(np.float64), second.astype(np.float64)
-    most = MOST_SECOND * (1 - home)
+    most = MAX_SECOND * (1 - home)
     of_home = home / np.maximum(1 - second, TINY)
     drawn = second * np.maximum(of_home.sum(axis=1, keepdims=True) - of_home, TINY)
     beyond = second - drawn
@@ -165,7 +165,7 @@ def couple(
             home_pull = home.T / np.maximum(of_others(second_pull, between, cell), TINY)
             second_pull = second.T / np.maximum(of_others(home_pull, between, cell), TINY)
         found = in_bins(home_pull * share, second_pull, between, bins, cell)
-        factor *= matching(distances, found / max(found.sum(), TINY), MOST_CHANGE)
+        factor *= matching(distances, found / max(found.sum(), TINY), MAX_CHANGE)
         factor /= factor.mean()
     # A common factor of the weights of one cluster does not matter: the greatest weight becomes 1.
     home_pull, second_pull = (np.float32(pull / pull.max(axis=0)).T for pull in (home_pull, second_pull))

@@ -32,20 +32,20 @@ from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-LEAST_PEOPLE, MOST_PEOPLE = 50, 400
+MIN_PEOPLE, MAX_PEOPLE = 50, 400
 """Minimum and maximum number of simulated people of a cluster."""
-TOLERANCE, MOST_SCALINGS, FEW = 3e-3, 15, 0.01
+TOLERANCE, MAX_SCALINGS, FEW = 3e-3, 15, 0.01
 """Sinkhorn iterations stop at this total variation from the target, or after this number of iterations. The total
 variation is relative to the people elsewhere. If they are less than the share `FEW` of a cluster's people, it is
 relative to this share: if nearly all people are at home, many iterations for the few others take too much time."""
 CORRECTIONS, HALVINGS = 3, 30
 """Number of iterations that correct the pulls for visited places; number of bisections for the odds of staying."""
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 """Minimum share of a place's people who stay there or come to it as a new place, even if returns bring too many."""
-LEAST_LEFT = 0.02
+MIN_LEFT = 0.02
 """Lower bound of the share of weight that a person has left when the places that she knows are excluded."""
-MOST_TILT, MOST_ODDS = 4.0, 12.0
-MOST_CHANGE, STRENGTH_POWER = 5.0, 1.3
+MAX_TILT, MAX_ODDS = 4.0, 12.0
+MAX_CHANGE, STRENGTH_POWER = 5.0, 1.3
 """Maximum change of a factor in a round; exponent of the change of strength, since strength acts weakly on returns."""
 TINY = 1e-20
 KEPT = np.append(1 - 1 / np.diff(DWELL_FROM), 1.0)
@@ -137,11 +137,11 @@ def calibrate(
         in_bin, seen = np.asarray(found.in_bin, np.float64).sum(axis=0), share_of_returns(np.asarray(found.place).T)
         distances = in_bin / max(in_bin.sum(), TINY)
         if number < n_rounds - 1:
-            factor *= matching(wanted, distances, MOST_CHANGE)
+            factor *= matching(wanted, distances, MAX_CHANGE)
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
             factor /= max(wanted @ factor, TINY)
             odds = seen / (1 - seen), targets.returns / (1 - targets.returns)
-            law = replace(law, strength=law.strength * np.float32(matching(*odds, MOST_CHANGE, STRENGTH_POWER)))
+            law = replace(law, strength=law.strength * np.float32(matching(*odds, MAX_CHANGE, STRENGTH_POWER)))
     residual = jnp.array([abs(seen - targets.returns), np.abs(distances - wanted).sum() / 2], jnp.float32)
     return replace(law, residual=residual, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
 
@@ -152,7 +152,7 @@ def simulated_clusters(n_clusters: int, n_rounded: int, n_people: int) -> Int[np
     `n_rounded`: number of clusters after `TraceModel.rounded`. It determines the number of people, so that models with
     the same `n_rounded` share a program. People who are left over are in the first added cluster.
     """
-    total = n_rounded * int(np.clip(n_people // n_rounded, LEAST_PEOPLE, MOST_PEOPLE))
+    total = n_rounded * int(np.clip(n_people // n_rounded, MIN_PEOPLE, MAX_PEOPLE))
     return np.minimum(np.arange(total) // (total // n_clusters), n_clusters)
 
 
@@ -224,7 +224,7 @@ def _sweep(
         crowd, scaling, going = _expect(
             law, kernel, target, slot, old, returns, crowd, into[..., ELSEWHERE].sum(axis=0)
         )
-        tilt = jnp.clip(jnp.log(jnp.maximum(scaling, TINY) / going), -MOST_TILT, MOST_TILT)
+        tilt = jnp.clip(jnp.log(jnp.maximum(scaling, TINY) / going), -MAX_TILT, MAX_TILT)
         to_elsewhere = next_layer[people.has_second, people.cluster, people.layer, ELSEWHERE]
         was_elsewhere = people.layer == ELSEWHERE
         dwell = jnp.searchsorted(jnp.asarray(DWELL_FROM), people.dwell, side="right") - 1
@@ -324,14 +324,14 @@ def _expect(
         # XLA makes one fast loop of this sum. A sum over axes of an array takes several times as long.
         leave = sum(leaving(each, scaling, going) for each in np.ndindex(crowd.shape[:2]))
         moves = jnp.sum(leave + anchored, axis=1)[:, None]
-        needed = jnp.maximum(people * target - returning * moves * target, LEAST_SHARE * people * target + TINY)
+        needed = jnp.maximum(people * target - returning * moves * target, MIN_SHARE * people * target + TINY)
         found = everybody - leave + (1 - returning) * scaling * kernel.to_next((leave + anchored) / going)
         apart = jnp.abs(found - needed).sum(axis=1) / jnp.maximum(needed.sum(axis=1), FEW)
         scaling = scaling * needed / jnp.maximum(found, TINY)
         return scaling / scaling.mean(axis=1, keepdims=True), apart.max() / 2, number + 1
 
     def is_open(state: tuple[Array, Array, Array]) -> Array:
-        return (state[1] > TOLERANCE) & (state[2] < MOST_SCALINGS)
+        return (state[1] > TOLERANCE) & (state[2] < MAX_SCALINGS)
 
     start = old.scaling, jnp.array(jnp.inf), jnp.array(0)
     scaling, *_ = jax.lax.while_loop(is_open, iterate, start)
@@ -358,7 +358,7 @@ def _common_odds(
         too_few = jnp.sum(weight * jax.nn.sigmoid(log_odds + middle)) < wanted * weight.sum()
         return jnp.where(too_few, middle, low), jnp.where(too_few, high, middle)
 
-    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.array(-MOST_ODDS), jnp.array(MOST_ODDS)))
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.array(-MAX_ODDS), jnp.array(MAX_ODDS)))
     return jnp.where(weight.sum() > 0, (low + high) / 2, 0)
 
 
@@ -403,14 +403,14 @@ def _corrected(
             return left - weight[row] * pull[cluster, known[row]]
 
         left = jax.lax.fori_loop(0, n_known, exclude, possible)
-        part = leaves / jnp.maximum(left, LEAST_LEFT * possible)
+        part = leaves / jnp.maximum(left, MIN_LEFT * possible)
 
         def lose(row: Array, arriving: Array) -> Array:
             return arriving.at[cluster, known[row]].add(-part * weight[row])
 
         arriving = jax.lax.fori_loop(0, n_known, lose, kernel.to_next(from_places(part)))
         found = pull * jnp.maximum(arriving, 0)
-        pull = pull * jnp.clip((wanted + least) / (found + least), 1 / MOST_CHANGE, MOST_CHANGE)
+        pull = pull * jnp.clip((wanted + least) / (found + least), 1 / MAX_CHANGE, MAX_CHANGE)
         return pull / pull.mean(axis=1, keepdims=True)
 
     return jax.lax.fori_loop(0, CORRECTIONS, correct, start)

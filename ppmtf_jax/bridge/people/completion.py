@@ -11,7 +11,7 @@ drawn with probability proportional to
 The *estimate* is made in `look_ahead`. It need not be exact: each particle has a weight that corrects its errors (a
 twisted particle filter, Guarniero et al. 2017).
 
-The completion is the trace of one particle, which is drawn by weight. If a trace has at most `look_ahead.MOST_ANCHORS`
+The completion is the trace of one particle, which is drawn by weight. If a trace has at most `look_ahead.MAX_ANCHORS`
 known places, the distribution of the completion tends to the exact one as the number of particles grows. If a trace has
 more, the known places with fewer events are never home or second place.
 """
@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.look_ahead import (
-    LEAST_ESTIMATE,
+    MIN_ESTIMATE,
     Ahead,
     People,
     layer_of,
@@ -58,7 +58,7 @@ PARTICLES, MORE = 32, 8
 
 The error of the distribution falls as 1 / particles.
 """
-NUMBERS_AT_A_TIME, MOST_AT_A_TIME = 2**23, 64
+NUMBERS_AT_A_TIME, MAX_AT_A_TIME = 2**23, 64
 """Maximum size of an array of (instants, traces, places), and maximum number of traces that are completed at a time."""
 
 
@@ -112,7 +112,7 @@ def _in_blocks(
 ) -> Completion:
     (n_traces, n_instants), of_user = known.shape, np.asarray(law.cluster)[users]
     places, lost_at = np.empty(known.shape, np.int32), np.empty(n_traces, np.int32)
-    size = int(np.clip(NUMBERS_AT_A_TIME // (n_instants * law.n_places), 1, MOST_AT_A_TIME))
+    size = int(np.clip(NUMBERS_AT_A_TIME // (n_instants * law.n_places), 1, MAX_AT_A_TIME))
     local_copy, least_open = on_each_device(law), _least_open(law)
 
     def of_block(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -180,7 +180,7 @@ def _estimate(at: _Instant, particle: _Particle, layer: Array, at_place: Array) 
     still = jnp.where(layer == ELSEWHERE, at.ahead.still[trace, has_second], 0)
     elsewhere = still * at_place + jnp.maximum(reach - still, 0) * at.ahead.entering[trace]
     value = jnp.where(target_layer == ELSEWHERE, elsewhere, reach)
-    return jnp.where(target == ABSENT, 1, jnp.maximum(value, LEAST_ESTIMATE))
+    return jnp.where(target == ABSENT, 1, jnp.maximum(value, MIN_ESTIMATE))
 
 
 def _weights_of(layer: int, common: tuple[PersonLaw, _Instant], particle: _Particle) -> Float[Array, " place"]:

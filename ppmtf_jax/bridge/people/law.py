@@ -26,11 +26,11 @@ HOME, SECOND, ELSEWHERE = 0, 1, 2
 """Layers."""
 DWELL_FROM = np.array([1, 2, 3, 5, 9, 17])
 """Lower edges of the bins of dwell time: numbers of instants at the place so far."""
-MOST_REMEMBERED = 64
+MAX_REMEMBERED = 64
 """Number of places elsewhere that people remember; whoever has so many goes to no new place."""
-MOST_ATTRACTION = 4.0
+MAX_ATTRACTION = 4.0
 """Bound of log(weight of going to a place from here / share of people at this place), for returns."""
-LEAST_WEIGHT = 1e-30
+MIN_WEIGHT = 1e-30
 """Before a logarithm is taken, smaller weights and shares are raised to this number."""
 
 
@@ -66,10 +66,10 @@ class StepFormulas:
     def return_weight(self: Any, slot: Any, place: Any, weight: Any, arrivals: Any, is_before: Any) -> Any:
         """Weight of going back to a place; `weight` is K(a, place)."""
         xp = weight.__array_namespace__()
-        attraction = xp.log(xp.maximum(weight, LEAST_WEIGHT))
-        attraction -= xp.log(xp.maximum(self.population[slot, place], LEAST_WEIGHT))
+        attraction = xp.log(xp.maximum(weight, MIN_WEIGHT))
+        attraction -= xp.log(xp.maximum(self.population[slot, place], MIN_WEIGHT))
         log_factor = self.back * is_before + self.by_lift * self.lift[slot, place]
-        log_factor += self.near * xp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+        log_factor += self.near * xp.clip(attraction, -MAX_ATTRACTION, MAX_ATTRACTION)
         return (arrivals - self.discount) * xp.exp(log_factor)
 
     def new_weight(self: Any, n_elsewhere: Any) -> Any:
@@ -109,7 +109,7 @@ class PersonLaw(StepFormulas, PersonModel):
     stay_by_class: Float[Array, " class"] = stored(lambda n: StoredArray(("classes",)))
     # Returns. So far, the person arrived n_j times at place j, and visited D distinct places elsewhere. Her current
     # place is a. The weight of going back to another place j is (n_j - discount) exp(back [j was the place before a] +
-    # by_lift lift[s, j] + near log(K_s(a, j) / population[s, j])), where the logarithm is bounded by MOST_ATTRACTION.
+    # by_lift lift[s, j] + near log(K_s(a, j) / population[s, j])), where the logarithm is bounded by MAX_ATTRACTION.
     # The weight of going to a new place is strength + discount D.
     discount: Float[Array, ""] = stored(lambda n: _shares())
     strength: Float[Array, ""] = stored(lambda n: _weights())
@@ -140,7 +140,7 @@ class PersonLaw(StepFormulas, PersonModel):
     anchor_between: Float[Array, "cell cell"] | None = stored(lambda n: _anchored("cells", "cells"), default=None)
     # Maximum number of places elsewhere that a person remembers. If it is 0, every move goes to a "new" place, which
     # may be an old one.
-    remembered: int = stored(lambda n: StoredArray((), "int", 0, MOST_REMEMBERED), static=True, default=MOST_REMEMBERED)
+    remembered: int = stored(lambda n: StoredArray((), "int", 0, MAX_REMEMBERED), static=True, default=MAX_REMEMBERED)
     # How far the simulated people of the last round of calibration are from the targets: difference between the shares
     # of returns, and total variation between the distances of moves; None for a law that was not calibrated.
     residual: Float[Array, " 2"] | None = stored(lambda n: StoredArray((2,), low=0, optional=True), default=None)

@@ -26,7 +26,7 @@ SECOND_USERS = 5.0
 """Weight, in users, of the share of all users with a second place, as a prior for the share in one cluster."""
 BANDWIDTH, OVERALL_STEPS = 0.7, 10.0
 """Smoothing of the steps of all clusters: standard deviation in instants, and weight of the steps of all instants."""
-RAKINGS, STAY_ROUNDS, MOST_CHANGE = 40, 8, 5.0
+RAKINGS, STAY_ROUNDS, MAX_CHANGE = 40, 8, 5.0
 LEAST, TINY = 1e-4, 1e-12
 
 
@@ -120,7 +120,7 @@ def chains_of_layers(
         found = np.einsum("hk,hkt->t", people, joint[..., HOME, HOME] + joint[..., SECOND, SECOND])
         found = np.clip(found, LEAST, 1 - LEAST)
         if number < STAY_ROUNDS - 1:
-            odds *= matching(wanted / (1 - wanted), found / (1 - found), MOST_CHANGE)
+            odds *= matching(wanted / (1 - wanted), found / (1 - found), MAX_CHANGE)
             odds = np.clip(odds, 1e-4, 1e4)
     # If nobody is in a layer, it has no steps, and any row will do.
     total = joint.sum(axis=-1, keepdims=True)

@@ -36,7 +36,7 @@ NUMBERS_AT_A_TIME = 2**18
 """Approximate maximum number of entries of an array of probabilities."""
 ROWS_AT_A_TIME = 256
 """Number of sums over all places that are computed together."""
-LEAST_LEFT = 1e-3
+MIN_LEFT = 1e-3
 """Minimum share of a sum over all places that is left after the visited places are subtracted.
 
 The relative error of the difference is at most the error of the sums, about 1e-13, divided by this share. If less is
@@ -407,7 +407,7 @@ def _left(
 ) -> Float[np.ndarray, "*shape"]:
     """Sum over the unvisited places; `weights` returns the weights of all places at given indices, 0 if visited."""
     left = all_places - visited
-    few = np.argwhere((left <= LEAST_LEFT * all_places) & (all_places > 0))
+    few = np.argwhere((left <= MIN_LEFT * all_places) & (all_places > 0))
     for begin in range(0, len(few), ROWS_AT_A_TIME):
         some = few[begin : begin + ROWS_AT_A_TIME].T
         left[tuple(some)] = weights(*some).sum(axis=1)

@@ -22,9 +22,9 @@ from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.trails import Persons
 from ppmtf_jax.trace_models.base import ABSENT
 
-MOST_ANCHORS = 12
+MAX_ANCHORS = 12
 """Maximum number of known places that may be home or second place: the known places with the most events."""
-LEAST_ESTIMATE = 1e-12
+MIN_ESTIMATE = 1e-12
 """Smaller estimates of probabilities are raised to this number, so that no possible place is excluded."""
 
 
@@ -59,7 +59,7 @@ def look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array, 
     visits = visits[:, :-1] / n_known[:, None]
     n_distinct = jnp.sum(visits > 0, axis=1)
     old = n_distinct * (1 - law.discount)
-    returning = (old / (old + law.strength + law.discount * n_distinct + LEAST_ESTIMATE))[:, None]
+    returning = (old / (old + law.strength + law.discount * n_distinct + MIN_ESTIMATE))[:, None]
     average = law.stay_by_dwell[1] + law.class_share @ law.stay_by_class
 
     def back(state: tuple[Array, ...], instant: Array) -> tuple[tuple[Array, ...], Ahead]:
@@ -86,7 +86,7 @@ def look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array, 
         still = next_layers[..., ELSEWHERE, ELSEWHERE] * jnp.where(is_known, 1, still)
         entering = jnp.where(is_known[:, 0], chance[:, 0], entering)
         next_place = jnp.where(is_known[:, 0], here, next_place)
-        return (next_place, next_layers @ layers, still, jnp.maximum(before, LEAST_ESTIMATE), entering), found
+        return (next_place, next_layers @ layers, still, jnp.maximum(before, MIN_ESTIMATE), entering), found
 
     end = (
         jnp.full(n_traces, ABSENT, known.dtype),
@@ -112,7 +112,7 @@ class People(NamedTuple):
 
 def persons_of(law: PersonLaw, n_instants: int) -> Persons:
     """People whose home and second place are absent or known places; place 0 has the most events."""
-    return Persons.of(min(MOST_ANCHORS, n_instants), anchors=law.home is not None)
+    return Persons.of(min(MAX_ANCHORS, n_instants), anchors=law.home is not None)
 
 
 def people_of(
@@ -144,7 +144,7 @@ def people_of(
     n_elsewhere = jnp.cumsum(is_elsewhere, axis=1) - is_elsewhere
     n_same, slot = is_earlier.sum(axis=1), law.slot_of_phase[law.phase_of(instants)]
     at_place = jnp.where(n_same > 0, n_same, law.population[slot, known]) / (n_elsewhere + 1)
-    log_event = jnp.log(jnp.maximum(step * jnp.where(is_elsewhere, at_place, 1), LEAST_ESTIMATE))
+    log_event = jnp.log(jnp.maximum(step * jnp.where(is_elsewhere, at_place, 1), MIN_ESTIMATE))
     from_here = jnp.cumsum(jnp.where(is_known, log_event, 0)[:, ::-1], axis=1)[:, ::-1]
     from_here = jnp.pad(from_here, [(0, 0), (0, 1)])
     following = lax.cummin(jnp.where(is_known, instants, n_instants), reverse=True)
@@ -166,5 +166,5 @@ def log_of_anchors(law: PersonLaw, cluster: Array, home: Array, second: Array) -
     if law.home is None or law.second is None:
         return jnp.zeros(jnp.shape(home))
     pairs = (home, law.home), (second, law.second)
-    logs = [jnp.where(a == ABSENT, 0, jnp.log(jnp.maximum(p[cluster, a], LEAST_ESTIMATE))) for a, p in pairs]
+    logs = [jnp.where(a == ABSENT, 0, jnp.log(jnp.maximum(p[cluster, a], MIN_ESTIMATE))) for a, p in pairs]
     return logs[0] + logs[1]

@@ -1,7 +1,7 @@
 """When people go back to a place that they remember, and to which place; learned by maximum likelihood of their moves.
 
-In the likelihood, no user weighs more than the user with the second most moves. At most `MOST_USERS` random users are
-used, with about `MOST_CHOICES` possible returns at most. More users would change the few parameters less than another
+In the likelihood, no user weighs more than the user with the second most moves. At most `MAX_USERS` random users are
+used, with about `MAX_CHOICES` possible returns at most. More users would change the few parameters less than another
 draw of users does.
 """
 
@@ -20,15 +20,15 @@ from ppmtf_jax.bridge.contributions import Rows, bounded, bounded_totals
 from ppmtf_jax.bridge.fitting import maximize, pad, padded, padding
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.people.anchors import Anchors
-from ppmtf_jax.bridge.people.law import ELSEWHERE, MOST_ATTRACTION
+from ppmtf_jax.bridge.people.law import ELSEWHERE, MAX_ATTRACTION
 from ppmtf_jax.bridge.person import VisitedBefore
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import Runs, run_begins
 from ppmtf_jax.data.traces import Traces, TraceSet
 
-MOST_USERS, MOST_CHOICES = 5000, 1_000_000
-MOST_LIFT = np.log(20.0)
+MAX_USERS, MAX_CHOICES = 5000, 1_000_000
+MAX_LIFT = np.log(20.0)
 """Bound of the logarithm of (population of a place in a slot / mean population of the place)."""
 START = np.array([0.0, 1.0, 0.0, 0.5, 0.1])
 BOUNDS = np.array([-6.0, -4.0, -6.0, -1.0, -1.0]), np.array([4.0, 9.0, 4.0, 2.0, 2.0])
@@ -66,14 +66,14 @@ class Choices(NamedTuple):
 
 def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "slot place"]:
     """Bounded logarithm of (share of people at a place in a slot / mean share over all slots)."""
-    return np.clip(np.log(population / population.mean(axis=0)), -MOST_LIFT, MOST_LIFT)
+    return np.clip(np.log(population / population.mean(axis=0)), -MAX_LIFT, MAX_LIFT)
 
 
 def fit_returns(
     train: TraceSet, n_periods: int, anchors: Anchors, movement: Movement, random: np.random.Generator
 ) -> ReturnLaw:
     """Maximize the likelihood of the moves to places elsewhere, in windows of `n_periods` periods."""
-    order = random.permutation(train.n_users)[:MOST_USERS]
+    order = random.permutation(train.n_users)[:MAX_USERS]
     users = np.sort(order)
     windows = train.select_users(users).cut_into_periods(n_periods)
     is_elsewhere = anchors.of_users(users).layer(windows.user, windows.place) == ELSEWHERE
@@ -90,7 +90,7 @@ def _few(
     of_window = np.bincount(runs.window) ** 2 / 2
     cost = np.bincount(user[run_begins(runs.window)], of_window, windows.n_users)
     chosen = np.zeros(windows.n_users, bool)
-    chosen[order[: max(1, np.searchsorted(np.cumsum(cost[order]), MOST_CHOICES))]] = True
+    chosen[order[: max(1, np.searchsorted(np.cumsum(cost[order]), MAX_CHOICES))]] = True
     kept = chosen[windows.user]
     return (windows, is_elsewhere) if kept.all() else (windows.select_events(kept), is_elsewhere[kept])
 
@@ -116,7 +116,7 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
     population = movement.counts.population
     steps = Transitions(at, slot, now[at], place, *population.shape)
     log_weight = movement.log_probabilities(steps) - np.log(1 - movement.stays.at_place[slot, now[at]])
-    near = np.clip(log_weight - np.log(population[slot, place]), -MOST_ATTRACTION, MOST_ATTRACTION)
+    near = np.clip(log_weight - np.log(population[slot, place]), -MAX_ATTRACTION, MAX_ATTRACTION)
     features = np.stack([is_step & (place == earlier[at]), lift_of(population)[slot, place], is_step * near], axis=1)
     user = windows.user[runs.first][of_move]
     is_return = np.isin(of_move, at[is_chosen])

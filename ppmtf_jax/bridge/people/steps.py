@@ -17,7 +17,7 @@ from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-AT_A_TIME, MOST_AT_A_TIME = 1 / 8, 256
+AT_A_TIME, MAX_AT_A_TIME = 1 / 8, 256
 """Share, and maximum number, of people for whom `for_those` computes at a time; few people need a new place at once."""
 
 
@@ -143,7 +143,7 @@ def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any]
             return value if is_batched else jnp.broadcast_to(value, (n_people, *jnp.shape(value)))
 
         needed, others, person = jax.tree.map(for_each, (needed, others, person), tuple(in_batched[1:]))
-        order, n_at_a_time = jnp.argsort(~needed), min(math.ceil(AT_A_TIME * n_people), MOST_AT_A_TIME)
+        order, n_at_a_time = jnp.argsort(~needed), min(math.ceil(AT_A_TIME * n_people), MAX_AT_A_TIME)
 
         def compute_some(state: tuple[Array, Any]) -> tuple[Array, Any]:
             begin, results = state

@@ -65,7 +65,7 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
         urn = returns._Urn.start(n_paces)._replace(
             by_rate=jnp.array(1.0),
             logit_discount=-np.log(
-                (returns.MOST_DISCOUNT - returns.LEAST_DISCOUNT) / (float(true.discount) - returns.LEAST_DISCOUNT) - 1
+                (returns.MAX_DISCOUNT - returns.MIN_DISCOUNT) / (float(true.discount) - returns.MIN_DISCOUNT) - 1
             ),
             type_logits=jnp.log(double(true.type_share)),
             **{name: double(getattr(true, name)) for name in SAME_IN_BOTH},

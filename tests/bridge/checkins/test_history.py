@@ -71,7 +71,7 @@ def test_events_know_their_gap_and_whether_they_are_new():
 
 
 def test_events_after_the_most_remembered_places_are_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 3)
     windows = ObservedWindows(np.array([0]), np.zeros(5, int), np.arange(5), np.array([0, 1, 2, 3, 0]), GRID)
     history = History.of(windows)
     assert history.place.tolist() == [1, 2]

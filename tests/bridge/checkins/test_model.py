@@ -76,7 +76,7 @@ def test_all_users_of_a_cluster_have_one_law():
 def test_a_person_remembers_so_many_places(monkeypatch):
     # She checks in at every instant, at a new place if she can. No other test has arrays of these shapes, for which
     # programs would be compiled already.
-    monkeypatch.setattr(law_module, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(law_module, "MAX_REMEMBERED", 3)
     arrays = random_arrays(5, per_day=2, n_days=4)
     arrays["log_odds"] = np.full_like(arrays["log_odds"], 30)
     arrays["strength"] = np.full_like(arrays["strength"], 25)

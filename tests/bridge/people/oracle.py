@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, LEAST_WEIGHT, MOST_ATTRACTION, SECOND, PersonLaw
+from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, MAX_ATTRACTION, MIN_WEIGHT, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from tests.bridge.people.laws import random_law
 
@@ -131,9 +131,9 @@ class Oracle:
         for place, n in person.arrivals:
             if place != here:
                 weights = self.weight(slot, here, place), a["population"][slot, place]
-                attraction = log(max(weights[0], LEAST_WEIGHT)) - log(max(weights[1], LEAST_WEIGHT))
+                attraction = log(max(weights[0], MIN_WEIGHT)) - log(max(weights[1], MIN_WEIGHT))
                 factor = a["back"] * (place == person.before) + a["by_lift"] * a["lift"][slot, place]
-                factor += a["near"] * min(max(attraction, -MOST_ATTRACTION), MOST_ATTRACTION)
+                factor += a["near"] * min(max(attraction, -MAX_ATTRACTION), MAX_ATTRACTION)
                 discount = 0 if self.bug == "discount forgotten" else a["discount"]
                 returns[place] = (n - discount) * exp(factor)
         n_known = len(person.arrivals)

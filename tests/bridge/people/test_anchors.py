@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge.gravity import distance_bins
-from ppmtf_jax.bridge.people.anchors import MOST_SECOND, NOWHERE, Anchors, anchor_distribution, couple, pair_anchors
+from ppmtf_jax.bridge.people.anchors import MAX_SECOND, NOWHERE, Anchors, anchor_distribution, couple, pair_anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import VisitCounts
@@ -127,7 +127,7 @@ def test_second_places_stay_possible_where_nearly_everybody_has_one_home():
     joint = joint_of(pairs, np.arange(3))[0]
     np.testing.assert_allclose(joint.sum(axis=1), home[0], rtol=1e-5)
     # As near as possible: 90 % of the possible 1 %, and the others as drawn among the places that are not the home.
-    assert joint.sum(axis=0)[0] == pytest.approx(MOST_SECOND * 0.01, rel=1e-5)
+    assert joint.sum(axis=0)[0] == pytest.approx(MAX_SECOND * 0.01, rel=1e-5)
     assert np.abs(joint.sum(axis=0) - second[0]).sum() / 2 < 0.01
 
 

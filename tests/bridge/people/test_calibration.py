@@ -15,7 +15,7 @@ from ppmtf_jax.bridge.clusters import population_and_clusters
 from ppmtf_jax.bridge.people import calibration
 from ppmtf_jax.bridge.people.calibration import (
     KEPT,
-    LEAST_PEOPLE,
+    MIN_PEOPLE,
     _common_odds,
     _expect,
     _Kernel,
@@ -171,7 +171,7 @@ def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
 
 def test_expected_people_are_those_of_all_flows_and_have_the_target_distribution(monkeypatch):
     monkeypatch.setattr(calibration, "TOLERANCE", 1e-6)
-    monkeypatch.setattr(calibration, "MOST_SCALINGS", 500)
+    monkeypatch.setattr(calibration, "MAX_SCALINGS", 500)
     law, rng = random_law(n_places=5, seed=3), np.random.default_rng(1)
     crowd = rng.random((2, len(DWELL_FROM), 2, 5)).astype(np.float32)
     target = (1 + rng.random((2, 5)).astype(np.float32)) / 10
@@ -198,4 +198,4 @@ def test_each_cluster_has_equally_many_simulated_people_and_their_total_depends_
     assert found.sum() == len(simulated_clusters(n_rounded, n_rounded, 8000))
     # The rest.
     assert found[n_clusters:].sum() < n_clusters
-    assert found[0] >= LEAST_PEOPLE
+    assert found[0] >= MIN_PEOPLE

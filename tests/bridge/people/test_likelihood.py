@@ -156,12 +156,12 @@ class TestHeldOut:
         np.testing.assert_allclose(held_out(law, traces, np.array([0])), log_traces(law, traces, np.array([1]))[0])
 
 
-@pytest.mark.parametrize(("least_left", "is_exact"), [(likelihood.LEAST_LEFT, True), (0, False)])
+@pytest.mark.parametrize(("least_left", "is_exact"), [(likelihood.MIN_LEFT, True), (0, False)])
 def test_a_visited_place_has_nearly_all_weight(
     monkeypatch: pytest.MonkeyPatch, least_left: float, is_exact: bool
 ) -> None:
     """The difference of two large sums would lose the few weights of the places that are left."""
-    monkeypatch.setattr(likelihood, "LEAST_LEFT", least_left)
+    monkeypatch.setattr(likelihood, "MIN_LEFT", least_left)
     arrays = random_arrays(n_places=3, period=3, seed=8)
     for name in ("pull", "home", "second", "home_pull", "second_pull"):
         arrays[name][..., 0] *= 1e10

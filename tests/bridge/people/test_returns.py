@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge.people import returns
-from ppmtf_jax.bridge.people.law import MOST_ATTRACTION
+from ppmtf_jax.bridge.people.law import MAX_ATTRACTION
 from ppmtf_jax.bridge.people.returns import (
     PRECISION,
     Choices,
@@ -49,7 +49,7 @@ def choices_by_loop(windows, is_elsewhere, movement) -> list:
                 step = Transitions(*(np.array([each]) for each in (user, slot, history[-1], other)), *population.shape)
                 weight = np.exp(movement.log_probabilities(step)[0])
                 weight /= 1 - movement.stays.at_place[slot, history[-1]]
-                near = np.clip(np.log(weight / population[slot, other]), -MOST_ATTRACTION, MOST_ATTRACTION)
+                near = np.clip(np.log(weight / population[slot, other]), -MAX_ATTRACTION, MAX_ATTRACTION)
                 is_back = len(history) > 1 and history[-2] == other
                 options.append((n, is_step * is_back, lift[slot, other], is_step * near, other == place))
             found.append((user, len(arrivals), options))
@@ -166,7 +166,7 @@ def test_people_who_never_could_go_back_have_the_prior(windows):
 
 
 def test_few_users_take_part_where_they_have_many_moves(windows, monkeypatch):
-    monkeypatch.setattr(returns, "MOST_CHOICES", 200)
+    monkeypatch.setattr(returns, "MAX_CHOICES", 200)
     is_elsewhere = windows.place > 2
     some, elsewhere = _few(windows, is_elsewhere, np.random.default_rng(0).permutation(windows.n_users))
     assert 0 < some.n_users < 20
