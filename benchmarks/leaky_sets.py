@@ -13,11 +13,10 @@ Half of the people are training users. A set has days, each of a person of its o
 - `rare places`: `nobody`, but where training users are at places of few people (a tenth of the visits), so is a trace;
 - `training`: every day of every training user.
 
-A row has the light of each number: `far` is the worse of both shares of copies, `people` the number of people copied,
-`copies` the light of the section, `guess` the light of what can be inferred, and `membership` that of the attacks that
-take seconds (likelihood ratio, density ratio, nearest trace). `exposed` is the number of people copied, and
-`noticeable` that of people of whom a copy would be noticed. `--controls` makes so many sets of `others`, and has the
-shares of those in which one person and two people are counted.
+A row has the light of copies, `guess`, the light of what can be inferred, and `membership`, that of the attacks that
+take seconds (likelihood ratio, density ratio, nearest trace). `copied` is the number of people copied, `noticed` the
+least share of the people whose copies would be noticed. `--controls` makes so many sets of `others`, and has the shares
+of those in which one person and two people are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import pandas as pd
 from common import Row, command_line, people_flow, record
 
 from ppmtf_jax import Traces, fit, synthesize
-from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, check_copies
+from ppmtf_jax.attacks.copies import check_copies
 from ppmtf_jax.attacks.inference import infer
 from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.datasets.foursquare import read_foursquare
@@ -43,10 +42,8 @@ COLUMNS = [
     "data",
     "set",
     "users",
-    "far",
-    "people",
-    "exposed",
-    "noticeable",
+    "copied",
+    "noticed",
     "copies",
     "guess",
     "membership",
@@ -82,7 +79,7 @@ def controls(arguments: argparse.Namespace) -> Iterator[Row]:
         for number in range(arguments.controls):
             rng = np.random.default_rng([arguments.seed, number])
             train, test, others = thirds(everybody, rng)
-            found.append(check_copies(days(others), train, test).n_exposed)
+            found.append(check_copies(days(others), train, test).n_copied)
         shares = {at_least: float(np.mean(np.array(found) >= n)) for at_least, n in (("one", 1), ("two", 2))}
         yield {"data": name, "sets": arguments.controls, **shares}
 
@@ -90,7 +87,6 @@ def controls(arguments: argparse.Namespace) -> Iterator[Row]:
 def lights(released: Traces, train: Traces, test: Traces) -> Row:
     """The lights of a set."""
     copies = check_copies(released, train, test)
-    judged = copies.judgements()
     members = {}
     for text in MEMBERSHIP:
         entry, settings = parse_choice(text, MEMBERSHIP_ATTACKS)
@@ -99,11 +95,9 @@ def lights(released: Traces, train: Traces, test: Traces) -> Row:
     strongest = worst(list(members.values()))
     guesses = [each.judgement() for each in infer(released, train, test).values()]
     return {
-        "far": worst([judged[title] for title in COPY_TITLES.values()]).status.word,
-        "people": judged[EXPOSED_TITLE].status.word,
-        "exposed": copies.n_exposed,
-        "noticeable": copies.n_noticeable,
-        "copies": worst(list(judged.values())).status.word,
+        "copied": copies.n_copied,
+        "noticed": copies.noticed_share,
+        "copies": copies.judgement().status.word,
         "guess": worst(guesses).status.word,
         "membership": strongest.status.word,
         "found_by": next(text for text, each in members.items() if each is strongest),

@@ -129,8 +129,7 @@ for system, synthetic in made.items():
         "right user": identity.accuracy,
         "in the data: AUC": members[system].roc.auc,
         "found at 1 %": members[system].roc.true_positive_rate_at(0.01),
-        "people copied": alarms.n_exposed,
-        "who could be noticed": alarms.n_noticeable,
+        "people copied": alarms.n_copied,
         "unique by 4 points": alarms.unicity[3],
     }
 pd.DataFrame(attacked).T.round(3)

@@ -18,7 +18,7 @@ from ppmtf_jax.attacks.trace_scores import MAX_GAP, TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
+from ppmtf_jax.privacy.limits import EXPOSED, FOUND, Judgement, shows_leak
 from ppmtf_jax.settings import Count, CountOrZero, Settings, chosen_settings, parse_choice
 
 FLOORS = ("", " floor=1e-3")
@@ -58,7 +58,8 @@ class Linkage:
 
     `n_known` is the number of target users who made at least one attacked trace. `against` says who made the impostor
     traces: "strangers" or other "targets". The interval is a bootstrap interval over users. `accuracy` is the share of
-    target users' traces whose user is guessed right; by chance it is 1 / n_targets. `n_exposed` target users have a
+    target users' traces whose user is guessed right; by chance it is 1 / n_targets. `found` is the share of the known
+    target users who are named right where at most 1 % of the targets are named wrongly. `n_exposed` target users have a
     trace that scores higher than chance explains, see `bar_of_chance`. The strongest of `n_attacks` attacks counts.
     """
 
@@ -70,6 +71,7 @@ class Linkage:
     auc_interval: tuple[float, float]
     true_positive_rate: dict[float, float]
     accuracy: float
+    found: float
     n_exposed: int
     n_attacks: int
     roc: Roc = field(repr=False)
@@ -86,15 +88,14 @@ class Linkage:
         n_targets, n_known = len(scores.target_ids), len(np.unique(scores.truth[known]))
         counts = len(known), n_targets, n_known
         exposed = checked.n_exposed(n_attacks), n_attacks
-        return cls(*counts, checked.against, roc.auc, interval, rates, float(right.mean()), *exposed, roc)
+        shares = float(right.mean()), scores.found()
+        return cls(*counts, checked.against, roc.auc, interval, rates, *shares, *exposed, roc)
 
     def judgements(self) -> list[Judgement]:
-        """Judge the numbers by `IDENTITY_LIMITS`."""
-        found = (self.accuracy, self.true_positive_rate[0.01], self.n_exposed)
-        numbers = zip(IDENTITY_LIMITS, found, (1 / self.n_targets, None, None), strict=True)
-        return [
-            limit.judge(value, self.n_known, guess=guess, n_attacks=self.n_attacks) for limit, value, guess in numbers
-        ]
+        """Judge the people found and the people exposed by `FINDING_LIMITS`."""
+        is_leak = shows_leak(self.auc, self.n_known, self.auc_interval, self.n_attacks)
+        found = FOUND.judge(self.found, self.n_known, n_attacks=self.n_attacks, is_leak=is_leak)
+        return [found, EXPOSED.judge(self.n_exposed, self.n_known)]
 
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curve."""
@@ -125,6 +126,7 @@ def reidentification_attacks(
     settings: ReidentificationSettings | None = None,
     *,
     seed: int = 0,
+    n_other_attacks: int = 0,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
     on_refused: Callable[[str, InputError], None] = lambda *_: None,
@@ -142,6 +144,8 @@ def reidentification_attacks(
         The attacked traces. Their user ids are only used to evaluate the attack.
     estimators : sequence of str, optional
         Names, each with settings if wanted, as in "tf rank=8". By default all estimators, each with all `FLOORS`.
+    n_other_attacks : int
+        The strongest of these attacks and so many others counts.
     say : callable
         Receives progress messages.
     on_refused : callable
@@ -185,7 +189,8 @@ def reidentification_attacks(
         left = anonymized.select_events(_left_after_deletion(anonymized, matrices, chosen, seed))
         scores = score_traces(left, matrices, first_place=chosen.first_place, max_gap=chosen.max_gap, progress=progress)
         # Of each estimator, traces are attacked one by one and together.
-        each, combined = (Linkage.of(of, seed=seed, n_attacks=2 * len(parsed)) for of in (scores, scores.combined()))
+        n_attacks = 2 * len(parsed) + n_other_attacks
+        each, combined = (Linkage.of(of, seed=seed, n_attacks=n_attacks) for of in (scores, scores.combined()))
         title = entry.title if given.floor == FLOOR else f"{entry.title}, floor {given.floor:g}"
         found.append(Reidentified(name, title, each, combined, time.perf_counter() - began))
     return sorted(found, key=lambda attack: -attack.each.auc)

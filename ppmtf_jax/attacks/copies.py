@@ -3,9 +3,9 @@
 Each user's real traces are searched for in the synthetic traces, in two ways: as a whole (`nearest`) and in
 runs of places at any time (`heaviest_copied_runs`). What is found is weighed by how surprising it is: the weight of an
 arrival at a place is -log of the share of the other people who go there from the same place. So a day at home weighs
-little, and a day that nobody else has weighs much. If nothing is copied, training users and test users find equally
-much. Everything is measured on windows: periods of the grid, such as days, or windows as long as the synthetic traces
-if these last several periods. Neither these signs nor their absence prove anything.
+little, and a day that nobody else has weighs much. The greater of both weights counts. If nothing is copied, training
+users and test users find equally much. Everything is measured on windows: periods of the grid, such as days, or windows
+as long as the synthetic traces if these last several periods. Neither these signs nor their absence prove anything.
 
 Unicity is reported too. For it, windows of complete synthetic traces are thinned: each keeps only the instants at which
 a randomly drawn window of a test user has events, so that synthetic and real windows have similar gaps.
@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from ppmtf_jax.attacks.beyond_chance import people_beyond_chance
 from ppmtf_jax.attacks.copied_runs import heaviest_copied_runs
 from ppmtf_jax.attacks.membership.trace_densities import joined
 from ppmtf_jax.attacks.registry import register_attack
@@ -31,7 +33,7 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Windows, is_complete, same_period
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.limits import COPIED, EXPECTED_BY_CHANCE, EXPOSED, Judgement, Status, bar_of_chance
+from ppmtf_jax.privacy.limits import COPIED, EXPECTED_BY_CHANCE, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MAX_WINDOWS = 4000
@@ -40,62 +42,17 @@ REACH = 1
 """Instants by which a copied event may be earlier or later."""
 FAR_QUANTILE = 0.95
 SEED = 0
-WINDOWS_STREAM, THINNING_STREAM = 1, 2
+WINDOWS_STREAM, THINNING_STREAM, TRIALS_STREAM = 1, 2, 3
 """Random-stream numbers of the stage; unicity.py uses 0."""
 TABLE_POINTS = 4
-COPY_TITLES = {
-    "nearest": "The synthetic trace that is nearest to a person's trace",
-    "copied_run": "The longest run of places, at any time, that a synthetic trace has too",
-}
-"""What the comparisons of a `CopyCheck` compare."""
-EXPOSED_TITLE = "People whose traces are copied for certain"
+N_OF_FEWEST = 5
 SATURATED = "Hardly anybody has a trace so unusual that a copy would be noticed, so this number cannot alarm"
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutComparison:
-    """How much of their own traces training users and test users find in synthetic traces, in nats.
-
-    `most` is what each training user would find if all of a trace was copied. `share_far` is the share of the training
-    users above the 95 % quantile of the test users: about 0.05 by chance, or less if there are ties. `exposed` are the
-    training users above the bar of chance, and `noticeable` those who would be there if a whole trace of theirs was
-    copied. The comparison is saturated if the light would not be poor even if all traces were copied.
-    """
-
-    training: Float[np.ndarray, " user"]
-    test: Float[np.ndarray, " other"]
-    most: Float[np.ndarray, " user"]
-    share_far: float
-    is_saturated: bool
-    exposed: Bool[np.ndarray, " user"]
-    noticeable: Bool[np.ndarray, " user"]
-
-    @classmethod
-    def of(cls, training: np.ndarray, test: np.ndarray, most: np.ndarray, n_pairs: int) -> HeldOutComparison:
-        """Compare the users of both sets; `n_pairs` is the number of pairs of a training and a released window.
-
-        The bar of chance is that of `bar_of_chance`, but not below log(pairs / expected): what e^-w of the people do is
-        found by chance in that share of the pairs. Below that, the scores are too coarse to have a tail.
-        """
-        far, expected = float(np.quantile(test, FAR_QUANTILE, method="higher")), EXPECTED_BY_CHANCE / len(COPY_TITLES)
-        bar = max(bar_of_chance(test, len(training), expected), math.log(n_pairs / expected))
-        share, possible = (float(np.mean(numbers > far)) for numbers in (training, most))
-        is_saturated = COPIED.judge(possible, min(len(training), len(test))).status is not Status.POOR
-        return cls(training, test, most, share, is_saturated, exposed=training > bar, noticeable=most > bar)
-
-    @property
-    def n_users(self) -> int:
-        """Number of users in the set with fewer users."""
-        return min(len(self.training), len(self.test))
-
-    def judgement(self) -> Judgement:
-        """Judge the share by the limit of copies; "not known" if saturated."""
-        return COPIED.judge(math.nan if self.is_saturated else self.share_far, self.n_users)
-
-    def to_dict(self) -> dict[str, float]:
-        """All numbers for JSON, none of them of a single user."""
-        means = {"mean": float(self.training.mean()), "held_out_mean": float(self.test.mean())}
-        return {**means, "share_far": self.share_far, "n_exposed": int(self.exposed.sum())}
+SHARES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1)
+"""Shares of the people of whom it is tried whether their copies would be noticed."""
+GOOD_SHARE, FAIR_SHARE = 0.05, 0.1
+"""If copies of so many people could go noticed_share, the light is fair, or it is not known."""
+N_TRIALS = 20
+"""Copies are noticed if they are in all of these random trials but one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,40 +60,66 @@ class CopyCheck:
     """Result of `check_copies`.
 
     `unicity` is that of the synthetic windows, `training_unicity` that of the training users, both among `crowd` users.
-    `nearest` compares whole traces and `copied_run` runs of places.
+    `training` and `test` are how much of a trace of theirs users find in a synthetic trace, in nats, and `most` is what
+    each training user would find if all of a trace was copied. Chance gives e^-`least` of the people so much in one of
+    all pairs of a training and a synthetic trace.
     """
 
     unicity: Float[np.ndarray, " points"]
     training_unicity: Float[np.ndarray, " points"]
-    nearest: HeldOutComparison
-    copied_run: HeldOutComparison
+    training: Float[np.ndarray, " user"]
+    test: Float[np.ndarray, " other"]
+    most: Float[np.ndarray, " user"]
+    least: float
     crowd: int
 
     @property
-    def n_exposed(self) -> int:
-        """How many training users find more of a trace of theirs than chance explains."""
-        return int((self.nearest.exposed | self.copied_run.exposed).sum())
+    def share_far(self) -> float:
+        """Share of the training users above 95 % of the test users: 0.05 by chance, or less if there are ties."""
+        return float(np.mean(self.training > np.quantile(self.test, FAR_QUANTILE, method="higher")))
 
-    @property
-    def n_noticeable(self) -> int:
-        """How many training users would be exposed if a whole trace of theirs was copied."""
-        return int((self.nearest.noticeable | self.copied_run.noticeable).sum())
+    @cached_property
+    def n_copied(self) -> int:
+        """At least how many training users find more of a trace of theirs than chance explains."""
+        return people_beyond_chance(self.training, self.test, self.least)
 
-    def judgements(self) -> dict[str, Judgement]:
-        """Judge all numbers, by title."""
-        judged = {title: getattr(self, name).judgement() for name, title in COPY_TITLES.items()}
-        return judged | {EXPOSED_TITLE: EXPOSED.judge(self.n_exposed, self.n_noticeable)}
+    @cached_property
+    def noticed_share(self) -> float:
+        """The least of `SHARES` of the people whose copies would be noticed; 1 if those of a tenth would not be."""
+        return next((share for share in SHARES if self.is_noticed(share)), 1.0)
+
+    def is_noticed(self, share: float) -> bool:
+        """Whether people would be counted if traces of so many training users, drawn at random, were copied whole."""
+        rng, n_missed = numpy_stream(SEED, Stage.ALARMS, TRIALS_STREAM), 0
+        for _ in range(N_TRIALS):
+            copied = rng.permutation(len(self.training)) < share * len(self.training)
+            scores = np.where(copied, np.maximum(self.training, self.most), self.training)
+            n_missed += not people_beyond_chance(scores, self.test, self.least)
+            if n_missed > 1:
+                return False
+        return True
+
+    def judgement(self) -> Judgement:
+        """Judge the number of people copied; "not known" if copies of many people would not be noticed."""
+        may_be_more = next(
+            (n for n, share in enumerate((GOOD_SHARE, FAIR_SHARE)) if self.noticed_share <= share), math.inf
+        )
+        low, high = max(self.n_copied - 1, 0), self.n_copied + may_be_more
+        status = COPIED.status(low, high, COPIED.guess)
+        return Judgement(COPIED, status, self.n_copied, low, high, COPIED.guess, len(self.training))
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers for JSON."""
+        """All numbers for JSON, none of them of a single user."""
         return {
             "unicity": self.unicity.tolist(),
             "training_unicity": self.training_unicity.tolist(),
             "crowd": self.crowd,
-            **{name: getattr(self, name).to_dict() for name in COPY_TITLES},
-            "n_exposed": self.n_exposed,
-            "n_noticeable": self.n_noticeable,
-            "n_users": len(self.nearest.training),
+            "mean": float(self.training.mean()),
+            "held_out_mean": float(self.test.mean()),
+            "share_far": self.share_far,
+            "n_copied": self.n_copied,
+            "noticed_share": self.noticed_share,
+            "n_users": len(self.training),
         }
 
 
@@ -152,8 +135,8 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=400, n_days=7, seed=0).traces.split_users(0.5, seed=0)
     >>> check = check_copies(train, train, test)
-    >>> check.copied_run.share_far > 0.9, check.n_exposed > 100
-    (True, True)
+    >>> check.share_far > 0.9, check.n_copied > 10, check.judgement().status.word
+    (True, True, 'Poor')
     """
     check_same_places(released=released, train=train, test=test)
     comparison = Comparison(released, train, test, released.time_grid.n_instants)
@@ -183,31 +166,38 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
     n_users, n_train, n_test = (len(np.unique(each.user)) for each in (thinned, train, test))
     crowd = min(n_users if crowd_of_released else n_test, n_train)
     some_train, some_test = (
-        comparison.statistic(windows_of_some, each, length, seed).arrivals()
-        for each in (comparison.train, comparison.test)
+        comparison.statistic(windows_of_some, each, length, seed) for each in (comparison.train, comparison.test)
     )
     unique = unicity(thinned, n_users=crowd, seed=seed)
     unique_real = comparison.statistic(_unicity_of_real, comparison.train, length, crowd, seed)
-    whole, run = _compared(windows, some_train, some_test)
-    return CopyCheck(unique, unique_real, whole, run, crowd)
-
-
-def _compared(released: Windows, train: Windows, test: Windows) -> tuple[HeldOutComparison, HeldOutComparison]:
-    """What users find as a whole, and in runs; `train` and `test` have only arrivals."""
-    real = joined(train, test)
-    weight = surprise(real)
+    real, weight = weighed(comparison.train, some_train, some_test)
     users, user = np.unique(real.user, return_inverse=True)
-    is_test = users > train.user.max()
+    found, most = np.zeros((2, len(users)))
+    for each in (nearest(real, windows, weight).weight, heaviest_copied_runs(real, windows.arrivals(), weight)):
+        np.maximum.at(found, user, each)
+    np.maximum.at(most, user, np.bincount(real.window, weight, real.n_windows))
+    is_test = users > some_train.user.max()
+    least = math.log(some_train.n_windows * windows.n_windows / EXPECTED_BY_CHANCE)
+    return CopyCheck(unique, unique_real, found[~is_test], found[is_test], most[~is_test], least, crowd)
 
-    def compared(found: Float[np.ndarray, " window"]) -> HeldOutComparison:
-        greatest, most = np.zeros(len(users)), np.zeros(len(users))
-        np.maximum.at(greatest, user, found)
-        np.maximum.at(most, user, np.bincount(real.window, weight, real.n_windows))
-        n_pairs = train.n_windows * released.n_windows
-        return HeldOutComparison.of(greatest[~is_test], greatest[is_test], most[~is_test], n_pairs)
 
-    whole = nearest(real, released, weight).weight
-    return compared(whole), compared(heaviest_copied_runs(real, released.arrivals(), weight))
+def weighed(train: Traces, of_train: Windows, of_test: Windows) -> tuple[Windows, Float[np.ndarray, " event"]]:
+    """Join the arrivals of windows of training and test users, and weigh each arrival by its `surprise`.
+
+    Often, places are kept if enough training users visit them. Then the training users' own visits are at kept places
+    more often than those of other people, even if nothing leaks. So a visit of a training user counts only if its place
+    would have been kept without this user as well. Where places were chosen so, several have just enough users: if at
+    least `N_OF_FEWEST` places have the fewest training users, a training user's arrivals there weigh nothing, and their
+    windows without enough other events are left out.
+    """
+    real, n_users = joined(of_train.arrivals(), of_test.arrivals()), train.users_per_place()
+    weight, has_fewest = surprise(real), n_users == n_users.min()
+    if has_fewest.sum() < N_OF_FEWEST:
+        return real, weight
+    is_own = (real.window < of_train.n_windows) & has_fewest[real.place]
+    n_counted = np.bincount(of_train.window, ~has_fewest[of_train.place], of_train.n_windows)
+    kept = np.append(n_counted >= MIN_WINDOW_EVENTS, np.ones(of_test.n_windows, bool))
+    return real.select(kept), np.where(is_own, 0.0, weight)[kept[real.window]]
 
 
 def surprise(windows: Windows) -> Float[np.ndarray, " event"]:
@@ -281,27 +271,19 @@ def _unicity_of_real(traces: Traces, length: int, n_users: int, seed: int) -> np
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     found = _check(comparison, SEED)
     if found is None:
-        return [math.nan] * 4
-    shares = found.nearest.share_far, found.copied_run.share_far
-    return [found.unicity[TABLE_POINTS - 1], *shares, float(found.n_exposed)]
+        return [math.nan] * 3
+    return [found.unicity[TABLE_POINTS - 1], found.share_far, float(found.n_copied)]
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     found = _check(comparison, SEED)
     if found is None:
-        return [Interpretation()] * 4
-    shares = [
-        Interpretation(
-            caveats=caveat_if(each.is_saturated, "saturated", SATURATED),
-            alarm=math.inf if each.is_saturated else COPIED.alarm(each.n_users),
-        )
-        for each in (found.nearest, found.copied_run)
-    ]
-    return [Interpretation(), *shares, Interpretation(alarm=EXPOSED.fair)]
+        return [Interpretation()] * 3
+    is_saturated = not (found.n_copied or found.is_noticed(FAIR_SHARE))
+    caveats = caveat_if(is_saturated, "saturated", SATURATED)
+    return [Interpretation(), Interpretation(), Interpretation(caveats=caveats, alarm=COPIED.fair)]
 
 
-FAR = "Share of the training users who find more of a trace of theirs {} than 95 % of the test users do."
-CHANCE, UNIT = "at most 0.05", "share of training users"
 register_attack(
     "copies",
     MetricInfo(
@@ -315,28 +297,19 @@ register_attack(
         f"fewer users than test users, or {NO_WINDOWS}",
     ),
     MetricInfo(
-        "nearest_far",
-        "Nearest trace, far",
-        FAR.format("in the nearest synthetic trace, up to an instant earlier or later,"),
-        UNIT,
+        "copied_far",
+        "Copied, far",
+        "Share of the training users who find more of a trace of theirs in a synthetic trace than 95 % of the test "
+        "users do: as a whole, up to an instant earlier or later, or in a run of places at any time.",
+        "share of training users",
         "lower",
-        CHANCE,
-        NO_WINDOWS,
-    ),
-    MetricInfo(
-        "copied_run_far",
-        "Copied run, far",
-        FAR.format("in a run of places of a synthetic trace, at any time,"),
-        UNIT,
-        "lower",
-        CHANCE,
+        "at most 0.05",
         NO_WINDOWS,
     ),
     MetricInfo(
         "n_people_copied",
         "People copied",
-        "Number of training users who find so much of a trace of theirs in a synthetic trace that chance explains it "
-        f"for {EXPECTED_BY_CHANCE} people.",
+        "At least how many training users find more of a trace of theirs in a synthetic trace than chance explains.",
         "people",
         "lower",
         "0",

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.attacks.beyond_chance import bar_of_chance
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.trace_scores import TraceScores
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.limits import EXPECTED_BY_CHANCE, bar_of_chance
+from ppmtf_jax.privacy.limits import EXPECTED_BY_CHANCE
 
 NOBODY = -1
 """Index of a user who is not a target user."""

@@ -8,6 +8,7 @@ matrix: one entry for each two consecutive events, where the power is their dist
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy import sparse
+from scipy.special import logsumexp
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
@@ -93,6 +95,22 @@ class TraceScores:
     def truth(self) -> Int[np.ndarray, " trace"]:
         """Index of the target user who made each trace, -1 if no target user did."""
         return index_of_ids(self.user_ids, self.target_ids)
+
+    def found(self, wrong: float = 0.01) -> float:
+        """Share of the known target users who are named right where at most a share `wrong` of them is named wrongly.
+
+        A known target user made one of the traces. The attacker names the most probable target user of a trace, but
+        only if the odds against all others, and against the population, are high enough.
+        """
+        row, named, truth = np.arange(len(self.own)), self.own.argmax(axis=1), self.truth
+        rest = self.own.copy()
+        rest[row, named] = -np.inf
+        odds = self.own[row, named] - np.logaddexp(logsumexp(rest, axis=1), self.others[row, named])
+        of_right, of_wrong = (np.full(len(self.target_ids), -np.inf) for _ in range(2))
+        for odds_of, those in ((of_right, named == truth), (of_wrong, named != truth)):
+            np.maximum.at(odds_of, named[those], odds[those])
+        least = np.sort(of_wrong)[::-1][math.floor(wrong * len(of_wrong))]
+        return float((of_right > least).sum() / len(np.unique(truth[truth >= 0])))
 
     def combined(self) -> TraceScores:
         """Sum the scores of all traces of a user: all have the same pseudonym."""

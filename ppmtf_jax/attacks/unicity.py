@@ -17,7 +17,7 @@ N_REPEATS = 10
 N_KNOWN = 500
 """Maximum number of users whose points are drawn in a repetition; these users are drawn at random."""
 POINTS_STREAM = 0
-"""Random-stream number of the stage; copies.py uses 1 and 2."""
+"""Random-stream number of the stage; copies.py uses 1 to 3."""
 
 
 def unicity(

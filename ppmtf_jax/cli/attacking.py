@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
-from ppmtf_jax.attacks.copies import EXPOSED_TITLE, check_copies
+from ppmtf_jax.attacks.copies import check_copies
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, PEOPLE_OF_SHADOWS, infer_by_shadow_models
 from ppmtf_jax.attacks.roc import Roc
@@ -251,11 +251,7 @@ def few_points(
         found = copies.to_dict()
         _show(POINTS, unicity_table({"Synthetic": copies.unicity, "Training": copies.training_unicity}, copies.crowd))
         _show("Copies", copies_table(copies))
-        tell(
-            f"{EXPOSED_TITLE}: {copies.n_exposed:,}, of {copies.n_noticeable:,} of {len(copies.nearest.training):,} "
-            "people whose traces are so unusual that a copy would be noticed."
-        )
-        _tell_worst(list(copies.judgements().values()))
+        _tell_worst([copies.judgement()])
     _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
 
 

@@ -19,6 +19,7 @@ from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.report.registry import compose_early
+from ppmtf_jax.evaluation.report.sections.found import traced_back
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, Row
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import MEANS_FILE, SHARE_PASSED
@@ -78,15 +79,16 @@ def report_run(
         made = None
         if not data.settings.fast:
             # Compiling the programs of the shadow models, and learning the last one, use little more than one core. The
-            # sections that do not need them can use another one.
-            early = pool.submit(compose_early, data)
+            # attacks and sections that do not need them can use another one.
+            early = pool.submit(lambda: (traced_back(data), compose_early(data)))
             how = {"progress": progress, "say": say}
             scores, why_not = shadow_scores(data, private / "shadows.npz", **how)
             data = replace(data, shadow_scores=scores, no_shadows=why_not)
             if scores is not None:
                 of_release, _ = shadow_scores(data, private / "shadows_of_release.npz", people="released", **how)
                 data = replace(data, release_scores=of_release)
-            made = early.result()
+            traced, made = early.result()
+            data = replace(data, traced=traced)
         report = compose_report(data, made=made, progress=progress, say=say)
     write_text(page, render(report))
     return page, report

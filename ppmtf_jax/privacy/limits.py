@@ -38,10 +38,6 @@ MIN_NOTICEABLE = 100
 """Minimum number of people of whom an attack could notice a leak, if "nobody is exposed" is to be good. If none of 100
 people is found, at most 3 % of such people are exposed (rule of three)."""
 
-TAIL_SCORES, TAIL_SHARE = 10, 0.05
-"""The tail of the scores by chance is learned from the 10 highest scores and from the highest 5 %; the higher bar
-counts, because a tail of few scores is uncertain and a tail of many may be bent."""
-
 
 class Status(Enum):
     """Status of a result, with a printed word and symbol, so that statuses differ not only by colour."""
@@ -108,38 +104,6 @@ def least_epsilon(
         for threshold in np.quantile(np.concatenate([rare, frequent]), np.linspace(0, 1, 101))
     )
     return bound(*halves[1][chosen[1]], chosen[2])
-
-
-def bar_of_chance(others: Float[np.ndarray, " other"], n_people: int, expected: float = EXPECTED_BY_CHANCE) -> float:
-    """Score that `expected` of `n_people` people exceed if nothing leaks; infinite if the scores cannot tell.
-
-    `others` are scores of people, or of pairs of people, for whom nothing can leak. If there are many more of them than
-    people, the bar is one of these scores. Otherwise it is at least the highest of them, and the tail is extrapolated
-    as exponential. Let k scores be s higher than the next score on average, and let a share p of all scores be as high.
-    A further score exceeds the next score by more than x with probability p (1 + x / (k s))^-k: the spread of the tail
-    is estimated too, so this is Lomax's distribution.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> found = [(rng.exponential(size=500) > bar_of_chance(rng.exponential(size=500), 500)).sum() for _ in range(400)]
-    >>> bool(0.02 < np.mean(found) < 0.05)
-    True
-    """
-    falling = np.sort(others, axis=None)[::-1]
-    n_others = len(falling)
-    rank = math.floor(expected * n_others / n_people)
-    if rank > TAIL_SCORES:
-        return float(falling[rank - 1])
-    bar = -math.inf
-    for k in (TAIL_SCORES, max(math.ceil(TAIL_SHARE * min(n_others, n_people)), TAIL_SCORES)):
-        spread = float(np.mean(falling[:k] - falling[k])) if n_others > k else 0.0
-        # Tied scores have no tail.
-        if spread <= 0:
-            return math.inf
-        odds = n_people * k / (n_others * expected)
-        bar = max(bar, float(falling[0]), float(falling[k] + spread * k * (odds ** (1 / k) - 1)))
-    return bar
 
 
 def people_interval(found: Number, noticeable: Number, tail: float = TAIL) -> tuple[float, float]:
@@ -213,6 +177,7 @@ class Limit:
         guess: Number | None = None,
         *,
         n_attacks: int = 1,
+        is_leak: bool = False,
     ) -> Judgement:
         """The light of a result.
 
@@ -221,7 +186,8 @@ class Limit:
         told from others. `interval`: a 95 % interval from another method, such as a bootstrap; at each end, the wider
         interval counts. `guess`: the result of one, if it depends on the data. `n_attacks`: the result is one of so
         many, and the worst of them counts. By chance alone, some of them look like a leak, so the lower end leaves out
-        a smaller tail (Bonferroni).
+        a smaller tail (Bonferroni). `is_leak`: whether another number shows that there is a leak; it may be large, so
+        the status is not "not known".
         """
         guess = self.guess if guess is None else guess
         n = (people_of_both(*people) if all(people) else 0) if isinstance(people, tuple) else people
@@ -231,7 +197,7 @@ class Limit:
         if interval is not None:
             wider = float(ndtri(TAIL / n_attacks) / ndtri(TAIL))
             low, high = min(low, value - wider * (value - interval[0])), max(high, interval[1])
-        status = self._status(low, high, guess)
+        status = self.status(low, high, -math.inf if is_leak else guess)
         needed = self._needed(value, n, low, high) if status is Status.UNKNOWN else None
         return Judgement(self, status, value, low, high, guess, people, needed)
 
@@ -250,7 +216,7 @@ class Limit:
         """A result as printed: a number of people, or percent in a given form."""
         return f"{value:,.0f}" if self.counts_people else f"{100 * value:{form}}\u00a0%"
 
-    def _status(self, low: Number, high: Number, guess: Number) -> Status:
+    def status(self, low: Number, high: Number, guess: Number) -> Status:
         if high <= self.fair:
             return Status.GOOD if high <= self.good else Status.FAIR
         return Status.POOR if low > guess else Status.UNKNOWN
@@ -265,7 +231,7 @@ class Limit:
         while n * wider < MOST_NEEDED:
             n *= 1.05
             if all(
-                self._status(*self.interval(each, n), self.guess) is not Status.UNKNOWN for each in (value, self.guess)
+                self.status(*self.interval(each, n), self.guess) is not Status.UNKNOWN for each in (value, self.guess)
             ):
                 step = 10 ** max(math.floor(math.log10(n * wider)) - 1, 0)
                 return math.ceil(n * wider / step) * step
@@ -332,8 +298,8 @@ def rule(limits: Sequence[Limit]) -> str:
     return (
         "Good: the upper end of the 95\u00a0% interval is at most the first limit. Fair: it is at most the second "
         f"limit ({listed}). If the upper end is above both limits, the light is poor if the lower end is above a "
-        "guess; otherwise there are too few people to tell, and the light is not known. The worst number of the "
-        "strongest attack decides."
+        "guess, or another number shows that there is a leak; otherwise there are too few people to tell, and the "
+        "light is not known. The worst number of the strongest attack decides."
     )
 
 
@@ -360,17 +326,6 @@ NAMED = Limit(
 )
 """Re-identification: share of the traces whose person is named correctly. A guess gives 1 / number of people."""
 
-LINKED = Limit(
-    "Linked with 1 % false alarms",
-    "{value} of the people's traces are linked to them with 1\u00a0% false alarms",
-    0.04,
-    0.06,
-    "Four and six times a guess: if a trace is as probably the person's own as not, a link is right in 4 of 5 or in 6 "
-    "of 7 cases.",
-    guess=0.01,
-)
-IDENTITY_LIMITS = (NAMED, LINKED, EXPOSED)
-
 MEMBERSHIP_AUC = Limit(
     "Training user told from another",
     "Given a training user and another user, the attack picks the training user in {value} of cases",
@@ -380,16 +335,26 @@ MEMBERSHIP_AUC = Limit(
     guess=0.5,
     interval=auc_interval,
 )
+
+
+def shows_leak(
+    auc: Number, people: Number | tuple[int, int], interval: tuple[Number, Number], n_attacks: int = 1
+) -> bool:
+    """Whether the area under the curve of an attack is surely above that of a guess; see `Limit.judge`."""
+    return MEMBERSHIP_AUC.judge(auc, people, interval, n_attacks=n_attacks).low > MEMBERSHIP_AUC.guess
+
+
 FOUND = Limit(
-    "Found with 1 % false alarms",
-    "{value} of the training users are found with 1\u00a0% false alarms",
+    "Found",
+    "{value} of the people are found where at most 1\u00a0% of the others are named wrongly",
     0.04,
     0.06,
     "Four and six times a guess: with as many members as others, an accusation is right in 4 of 5 or in 6 of 7 cases. "
     "With 500 members and as many others, a release that leaks nothing is good in nine of ten cases.",
     guess=0.01,
 )
-MEMBERSHIP_LIMITS = (MEMBERSHIP_AUC, FOUND, EXPOSED)
+"""Share of the people of whom an attacker can be sure, by any attack on identity or membership."""
+FINDING_LIMITS = (FOUND, EXPOSED)
 ADVANTAGE = Limit(
     "Membership advantage",
     "The true positive rate is greater than the false one by {value}",
@@ -399,14 +364,18 @@ ADVANTAGE = Limit(
     interval=advantage_interval,
 )
 COPIED = Limit(
-    "Copied",
-    "{value} of the training users find more of a trace in a synthetic trace than 95\u00a0% of other people do",
-    0.10,
-    0.15,
-    "Two and three times the share of people whose data was not used. Exposed people are counted beside it.",
-    guess=0.05,
+    "People copied",
+    "People who find more of a trace of theirs in a synthetic trace than chance explains: at least {value}",
+    0.0,
+    1.0,
+    "An average over all people hides a few whose traces are copied. If nothing is copied, one person is counted in "
+    "one of 20 releases, and two people in one of 40.",
+    guess=EXPECTED_BY_CHANCE,
+    of_whom="people whose traces are so unusual that a copy would be noticed",
+    counts_people=True,
+    interval=people_interval,
 )
-COPY_LIMITS = (COPIED, EXPOSED)
+"""Number of people who find more of a trace of theirs than chance explains, see `attacks.copies`."""
 INFERRED = Limit(
     "Inferred",
     "What is guessed is right for {value} more of the training users than of other people",

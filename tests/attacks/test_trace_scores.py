@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
-from ppmtf_jax.attacks.trace_scores import score_traces
+from ppmtf_jax.attacks.trace_scores import TraceScores, score_traces
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -107,3 +107,23 @@ def test_what_cannot_be_scored_is_refused() -> None:
         score_traces(one, estimate_transitions(TRAIN), max_gap=0)
     with pytest.raises(InputError, match="at least one transition"):
         estimate_transitions(traces_of(("ann", {0: 0}), ("bob", {0: 1})))
+
+
+def test_people_are_found_who_are_named_right_with_better_odds_than_the_wrong_ones() -> None:
+    """Two traces of each of 200 targets; two people may be named wrongly, for one of 100."""
+    truth = np.repeat(np.arange(200), 2)
+    scores, row = np.zeros((400, 200)), np.arange(400)
+    scores[row, truth] = np.where(row % 2, 1.0, 4.0)
+    # Three people are named wrongly with high odds: the third of them is the bar.
+    for wrong, (trace, odds) in enumerate(((0, 9.0), (2, 8.0), (4, 3.0))):
+        scores[trace] = 0.0
+        scores[trace, 150 + wrong] = odds
+    found = TraceScores(scores, np.full((400, 200), -99.0), truth, np.arange(400), np.arange(200))
+    # The other traces of all but three have better odds than the third.
+    assert found.found() == 197 / 200
+    # If nobody may be named wrongly, nobody is named.
+    assert found.found(0.0) == 0
+    # If all may be, all are found by one of their traces.
+    assert found.found(0.02) == 1
+    # If all traces are alike, all get one name.
+    assert TraceScores(0 * scores, found.others, truth, np.arange(400), np.arange(200)).found() == 1 / 200

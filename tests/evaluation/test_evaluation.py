@@ -41,7 +41,7 @@ PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
 SMALL_GROUPS = EvaluationSettings(settings={"group_tv": {"min_users": 2, "n_cells": 1}})
-ALARM_NUMBERS = ["unicity", "nearest_far", "copied_run_far", "n_people_copied"]
+ALARM_NUMBERS = ["unicity", "copied_far", "n_people_copied"]
 GUESSES = ["inferred_home", "inferred_second", "inferred_rest"]
 ATTACK_NUMBERS = [
     *ALARM_NUMBERS,

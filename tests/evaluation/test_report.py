@@ -50,7 +50,8 @@ from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
 from ppmtf_jax.evaluation.report.inputs import Unavailable
 from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, PRIVACY, SectionMaker, compose_early, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
-from ppmtf_jax.evaluation.report.sections import deniability, membership, persons
+from ppmtf_jax.evaluation.report.sections import deniability, persons
+from ppmtf_jax.evaluation.report.sections import found as found_section
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
@@ -115,8 +116,8 @@ def little_chance(monkeypatch) -> None:
 @pytest.fixture
 def one_attack(monkeypatch) -> None:
     """One attack on membership stands for all: the page has all of them."""
-    title = membership.ATTACKS["likelihood_ratio"]
-    monkeypatch.setattr(membership, "ATTACKS", {"likelihood_ratio": title})
+    title = found_section.ATTACKS["likelihood_ratio"]
+    monkeypatch.setattr(found_section, "ATTACKS", {"likelihood_ratio": title})
 
 
 def made(name: str, material: ReportData) -> Section:
@@ -337,11 +338,11 @@ def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
 def test_without_a_key_nobody_is_found(job, tmp_path):
     found = load_report_data(without(job, tmp_path, "private/key"), QUICK)
     assert not found.users_known
-    for name in ("identity", "clusters"):
+    for name in ("found", "clusters"):
         assert "not known from whom" in words(made(name, found))
-    [light] = made("identity", found).findings
-    assert light.status is Status.UNKNOWN
-    assert made("membership", found).findings
+    # Whose data was used is attacked all the same.
+    [light] = made("found", found).findings
+    assert light.answer.startswith("The strongest attack")
 
 
 @pytest.mark.usefixtures("little_chance")
@@ -405,12 +406,12 @@ def test_of_nobody_the_guarantee_is_told_first(tmp_path):
     assert (light.question, light.status) == ("Is the protection proven?", Status.FAIR)
     assert "together" in words(statement)
     assert "Treated as public:" in words(statement)
-    for name in ("deniability", "identity", "clusters", "made"):
+    for name in ("deniability", "clusters", "made"):
         section = next(section for section in report.sections if section.name == name)
         assert "o trace was made from one person" in words(section)
         answered = Status.NOT_APPLICABLE if section.part == PRIVACY else Status.UNKNOWN
         assert all(finding.status is answered for finding in section.findings)
-    [proven] = next(section for section in report.sections if section.name == "identity").findings
+    [proven] = next(section for section in report.sections if section.name == "found").findings
     assert proven.answer == found.proof
     assert "epsilon = 4 " in found.proof
     # What attacks found stays: here that too few people are known, or that nothing is copied.
@@ -791,9 +792,9 @@ def test_share_at_top_places():
 def test_copies_of_real_traces_are_poor(material):
     """The training traces as if they were synthetic: every light of leaks that can tell must not be good."""
     copied = replace(material, synthetic=material.train, column="training")
-    for name in ("identity", "membership", "copies"):
-        assert made(name, copied).findings[0].status is Status.POOR, name
-    # Of 14 test users at 16 places, much can be guessed anyway.
+    assert made("found", copied).findings[0].status is Status.POOR
+    # Of 14 test users at 16 places, much can be found and guessed anyway.
+    assert made("copies", copied).findings[0].status is not Status.GOOD
     assert made("inference", copied).findings[0].status is Status.UNKNOWN
     assert all(light.status is Status.GOOD for light in made("population", copied).findings)
 
@@ -826,13 +827,14 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     report_run(job, tmp_path / "fast.html", QUICK)
     assert asked == [None]
 
-    shown = made("membership", replace(material, shadow_scores=scores))
+    shown = made("found", replace(material, shadow_scores=scores))
     assert "shadow models" in shown.findings[0].answer
+    assert "finds 1,000 of 1,000 people" in shown.findings[0].answer
     assert shown.findings[0].status is Status.POOR
-    [fast] = (section for section in written[1].sections if section.name == "membership")
+    [fast] = (section for section in written[1].sections if section.name == "found")
     assert "were left out to save time (--fast)" in words(fast)
     unknown = replace(material, settings=ReportSettings(estimators=("ml",)), no_shadows="because it rains")
-    assert "were left out because it rains." in membership._shadows_note(unknown)
+    assert "were left out because it rains." in found_section._shadows_note(unknown)
 
 
 def test_refused_attacks_are_named_with_the_reason(material, monkeypatch):
@@ -842,12 +844,14 @@ def test_refused_attacks_are_named_with_the_reason(material, monkeypatch):
         raise InputError("attack", [problem])
 
     attacks = ("likelihood_ratio", "density_ratio")
-    monkeypatch.setattr(membership, "ATTACKS", {name: name for name in attacks})
-    infer = membership.infer_membership
+    monkeypatch.setattr(found_section, "ATTACKS", {name: name for name in attacks})
+    infer = found_section.infer_membership
     monkeypatch.setattr(
-        membership, "infer_membership", lambda *sets, **how: refuse() if sets[3] == attacks[0] else infer(*sets, **how)
+        found_section,
+        "infer_membership",
+        lambda *sets, **how: refuse() if sets[3] == attacks[0] else infer(*sets, **how),
     )
-    said = words(made("membership", material))
+    said = words(made("found", material))
     assert "likelihood_ratio: it needs places with coordinates" in said
     assert "secret" not in said
     learn = audit.estimate_transitions
@@ -857,15 +861,15 @@ def test_refused_attacks_are_named_with_the_reason(material, monkeypatch):
         lambda known, name, *rest, **how: refuse() if name == "tf" else learn(known, name, *rest, **how),
     )
     all_of_them = replace(material, settings=ReportSettings(n_users=30))
-    assert f"{ESTIMATORS['tf'].title}: it needs places with coordinates" in words(made("identity", all_of_them))
+    assert f"{ESTIMATORS['tf'].title}: it needs places with coordinates" in words(made("found", all_of_them))
 
 
 def test_sections_that_need_no_shadow_models_can_be_made_before_the_others(material):
     with without_layout():
         made, said = compose_early(material), []
-        assert set(SECTIONS) - set(made) == {"membership"}
+        assert set(SECTIONS) - set(made) == {"found"}
         report = compose_report(material, made=made, say=said.append)
-        assert said == [f"{SECTIONS['membership'].title} ..."]
+        assert said == [f"{SECTIONS['found'].title} ..."]
         assert render(report) == render(compose_report(material))
 
 
@@ -901,9 +905,8 @@ def test_random_places_are_poor_but_leak_nothing(material):
     for name in ("population", "trips", "places", "range-queries"):
         assert made(name, random).findings[0].status is Status.POOR, name
     [light] = made("copies", random).findings
-    # Of 14 test users nobody knows whether 15 % are exceeded: 0 of 14 may be up to 1 - .025^(1/14), 23 %.
+    # Of 14 test users nobody knows what chance gives.
     assert (random.test.n_users, light.status) == (14, Status.UNKNOWN)
-    assert "too few people to tell: 14." in light.answer
 
 
 def scores_of(members: np.ndarray, others: np.ndarray) -> MembershipScores:
@@ -923,10 +926,10 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
         "nobody": (scores_of(rng.normal(size=1000), others), Status.GOOD),
         "of four": (few_others, Status.UNKNOWN),
     }
-    summaries = {name: scores.summary() for name, (scores, _) in cases.items()}
+    judged = {name: scores.summary().judgements() for name, (scores, _) in cases.items()}
     for name, (_, status) in cases.items():
-        assert membership.membership_finding({name: summaries[name]}, with_shadows=True).status is status, name
-    light = membership.membership_finding({"nobody": summaries["nobody"]}, with_shadows=False)
+        assert found_section.strongest_finding({name: judged[name]}, with_shadows=True).status is status, name
+    light = found_section.strongest_finding({"nobody": judged["nobody"]}, with_shadows=False)
     assert (light.status, "shadow models" in light.answer) == (Status.FAIR, True)
     assert cases["exposed"][0].roc.auc < 0.56
 
@@ -934,7 +937,7 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
 def test_two_targets_are_not_enough_to_be_good(material):
     """Both are named right, which a guess does in a quarter of all cases."""
     two = replace(material, settings=ReportSettings(n_users=2, estimators=("ml",)), synthetic=material.train)
-    assert made("identity", two).findings[0].status in (Status.UNKNOWN, Status.POOR)
+    assert made("found", two).findings[0].status in (Status.UNKNOWN, Status.POOR)
 
 
 @pytest.mark.usefixtures("one_attack")
@@ -944,8 +947,7 @@ def test_a_sample_is_attacked_and_said(material):
     assert (train.n_users, test.n_users) == (9, 9)
     assert set(released.user_ids) <= set(train.user_ids)
     assert "9 of 56 training users" in note
-    assert "To save time" in words(made("membership", few))
-    assert "To save time" in words(made("identity", few))
+    assert words(made("found", few)).count("To save time") == 2
 
 
 @pytest.mark.parametrize(("noise_epsilon", "status"), [(1.0, Status.FAIR), (0.1, Status.POOR), (1e-9, Status.POOR)])
@@ -1032,7 +1034,7 @@ def test_the_page_begins_with_the_verdict(page, written):
     text = Elements(page).text
     assert all(title in text for title in titles)
     assert "At what risk" in page
-    assert all(question in text for question in ("Can traces be traced back to people?", "Are real traces copied?"))
+    assert all(question in text for question in (found_section.QUESTION, "Are real traces copied?"))
 
 
 def test_the_verdict_and_the_lights_agree(written):
@@ -1236,7 +1238,7 @@ def test_traces_with_gaps_over_four_weeks(material):
         settings=replace(QUICK, consent=True), verdicts=passed_verdicts(material, sets["synthetic"]),
     )  # fmt: skip
     # Attacks take longer than all else, and have tests of their own.
-    sections = [made(name, found) for name in SECTIONS if name not in ("identity", "membership")]
+    sections = [made(name, found) for name in SECTIONS if name != "found"]
     assert {each.name for each in sections if words(each).startswith("Left out")} <= {"clusters"}
     verdict = compose_verdict(found, sections)
     assert {"Weeks of persons", "When people are seen"} <= {each.use.title for each in verdict.uses}

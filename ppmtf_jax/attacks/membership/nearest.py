@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppmtf_jax.attacks.copies import nearest, surprise
+from ppmtf_jax.attacks.copies import nearest, weighed
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.trace_densities import joined, windows_of
+from ppmtf_jax.attacks.membership.trace_densities import windows_of
 from ppmtf_jax.data.measurement import NoSettings
 from ppmtf_jax.data.traces import Traces
 
@@ -27,9 +27,9 @@ def nearest_traces(
     """
     del settings, seed, progress
     synthetic, of_train, of_test = windows_of(released=released, train=train, test=test)
-    real = joined(of_train.arrivals(), of_test.arrivals())
+    real, weight = weighed(train, of_train, of_test)
     scores = np.zeros(train.n_users + test.n_users)
-    np.maximum.at(scores, real.user, nearest(real, synthetic, surprise(real)).weight)
+    np.maximum.at(scores, real.user, nearest(real, synthetic, weight).weight)
     members, others = np.split(scores[None], [train.n_users], axis=1)
     return MembershipScores(members, others, train.user_ids, test.user_ids, "nearest", one_tail=False)
 

@@ -12,16 +12,16 @@ import numpy as np
 import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from jaxtyping import Float
 
+from ppmtf_jax.attacks.beyond_chance import bar_of_chance
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval, roc_by_weights
 from ppmtf_jax.privacy.limits import (
     EXPECTED_BY_CHANCE,
     EXPOSED,
     FOUND,
-    MEMBERSHIP_AUC,
     TAIL,
     Judgement,
-    bar_of_chance,
     share_interval,
+    shows_leak,
 )
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -66,14 +66,11 @@ class MembershipSummary:
         return asdict(self)
 
     def judgements(self) -> list[Judgement]:
-        """Judge the numbers by `MEMBERSHIP_LIMITS`."""
-        people = self.n_members, self.n_others
-        found = (self.auc, self.tpr_at_1_percent)
-        judged = [
-            limit.judge(each.value, people, (each.low, each.high), n_attacks=self.n_attacks)
-            for limit, each in zip((MEMBERSHIP_AUC, FOUND), found, strict=True)
-        ]
-        return [*judged, EXPOSED.judge(len(self.exposed), people)]
+        """Judge the people found and the people exposed by `FINDING_LIMITS`."""
+        people, found, n = (self.n_members, self.n_others), self.tpr_at_1_percent, self.n_attacks
+        is_leak = shows_leak(self.auc.value, people, (self.auc.low, self.auc.high), n)
+        judged = FOUND.judge(found.value, people, (found.low, found.high), n_attacks=n, is_leak=is_leak)
+        return [judged, EXPOSED.judge(len(self.exposed), people)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ppmtf_jax.attacks.audit import Reidentified
-from ppmtf_jax.attacks.copies import COPY_TITLES, EXPOSED_TITLE, CopyCheck
+from ppmtf_jax.attacks.copies import CopyCheck
 from ppmtf_jax.attacks.membership.scores import MembershipSummary
 from ppmtf_jax.evaluation.report.blocks import Table, percent
 
@@ -21,18 +21,18 @@ def identity_table(attacks: Sequence[Reidentified]) -> Table:
     for attack in attacks:
         for which, linkage in (("one by one", attack.each), ("all of a person", attack.combined)):
             low, high = linkage.auc_interval
+            found = percent(linkage.found, 1), str(linkage.n_exposed)
             area = f"{linkage.auc:.3f}", f"{low:.2f}-{high:.2f}"
-            found = percent(linkage.true_positive_rate[0.01], 1), str(linkage.n_exposed)
-            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found])
+            rows.append([attack.title, which, *found, percent(linkage.accuracy, 1), *area])
     n = attacks[0].each.n_targets
     caption = (
-        f"Attacks by somebody who knows traces of {n:,} people. Right person: how often the attacker names the right "
-        f"one of {n:,} (a guess: {percent(1 / n, 2)}). AUC: how often a trace made from a person scores higher for "
-        "this person than another trace (a guess: 0.5). Found: share of a person's own traces that are found with 1 % "
-        "false alarms. People exposed: people with a trace that scores higher than chance explains (0.05 people by "
-        "chance, over all attacks)"
+        f"Whose traces are these? Attacks by somebody who knows traces of {n:,} people. Found: people who are named "
+        "right, where at most 1 % of the people are named wrongly. People exposed: people with a trace that scores "
+        "higher than chance explains (0.05 people by chance, over all attacks). Right person: how often the attacker "
+        f"names the right one of {n:,} (a guess: {percent(1 / n, 2)}). AUC: how often a trace made from a person "
+        "scores higher for this person than another trace (a guess: 0.5)"
     )
-    headings = ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "People exposed")
+    headings = ("Attack", "Traces", "Found", "People exposed", "Right person", "AUC", "95 %")
     return Table(caption, headings, rows, n_words=2)
 
 
@@ -44,34 +44,33 @@ def membership_table(summaries: Mapping[str, MembershipSummary]) -> Table:
         rate = f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})"
         area = f"{auc.value:.3f}", f"{auc.low:.2f}-{auc.high:.2f}"
         advantage = f"{each.advantage.value:.3f}", f"{each.chance:.3f}"
-        rows.append([title, *area, *advantage, rate if each.n_others >= MIN_OTHERS else "-", f"{len(each.exposed):,}"])
+        rows.append([title, rate if each.n_others >= MIN_OTHERS else "-", f"{len(each.exposed):,}", *area, *advantage])
     n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
     caption = (
-        f"Up to {n_members:,} training users and {n_others:,} others. AUC: how often a training user scores higher "
-        "than another user (a guess: 0.5). Advantage: greatest difference between the shares of true and of false "
-        "alarms, and its value by chance. Found: share of the training users found with 1 % false alarms, and its 95 % "
-        f"interval, if there are {MIN_OTHERS} others to know it. People exposed: training users who score higher than "
-        "chance explains (0.05 people by chance, over all attacks)"
+        f"Whose data was used? Up to {n_members:,} training users and {n_others:,} others. Found: share of the "
+        "training users found where at most 1 % of the others are named, and its 95 % interval, if there are "
+        f"{MIN_OTHERS} others to know it. People exposed: training users who score higher than chance explains (0.05 "
+        "people by chance, over all attacks). AUC: how often a training user scores higher than another user (a guess: "
+        "0.5). Advantage: greatest difference between the shares of true and of false alarms, and its value by chance"
     )
-    headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "People exposed")
-    return Table(caption, headings, rows)
+    return Table(caption, ("Attack", "Found", "People exposed", "AUC", "95 %", "Advantage", "by chance"), rows)
 
 
 def copies_table(found: CopyCheck) -> Table:
     """What training users and test users find of their traces in synthetic traces."""
-    rows = []
-    for name, title in COPY_TITLES.items():
-        each = getattr(found, name)
-        means = (f"{numbers.mean():.1f}" for numbers in (each.training, each.test))
-        rows.append([title, *means, percent(each.share_far, 1), f"{each.exposed.sum():,}"])
-    rows.append([EXPOSED_TITLE, "", "", "", f"{found.n_exposed:,}"])
+    rows = [
+        ["Found by training users, mean, nats", f"{found.training.mean():.1f}"],
+        ["Found by test users, mean, nats", f"{found.test.mean():.1f}"],
+        ["Training users who find more than 95 % of the test users do (5 % by chance)", percent(found.share_far, 1)],
+        ["Training users who find more than chance explains, at least", f"{found.n_copied:,}"],
+    ]
     caption = (
-        "How much people find of their own traces in synthetic traces, in nats: training users, and people whose data "
-        "was not used (test users). Far above: share of the training users above 95 % of the test users (5 % by "
-        "chance). People exposed: training users who find more than chance explains (0.05 people by chance). At most "
-        "4,000 periods of each set are looked for, of people drawn at random"
+        "How much people find of a trace of theirs in one synthetic trace, as a whole or in a run of places: training "
+        "users, and people whose data was not used (test users). The last number counts people who are far above all "
+        "others, and people who are more often among the highest than an exchange of training and test users explains. "
+        "At most 4,000 periods of each set are looked for, of people drawn at random"
     )
-    return Table(caption, ("What", "Training", "Test", "Far above", "People exposed"), rows)
+    return Table(caption, ("What", "Number"), rows)
 
 
 def unicity_table(shares: Mapping[str, np.ndarray], crowd: int | None = None) -> Table:

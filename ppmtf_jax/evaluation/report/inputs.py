@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from annotated_types import Ge
 
+from ppmtf_jax.attacks.audit import Reidentified
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.measurement import Comparison
@@ -91,6 +92,14 @@ class ReportSettings(Settings, subject="report"):
         return [Problem("at least one estimator", "none")] if self.estimators == () else []
 
 
+class Traced(NamedTuple):
+    """The attacks on identity, a sentence on what was not attacked and why, or "", and attacks that were refused."""
+
+    attacks: list[Reidentified]
+    note: str
+    refused: dict[str, InputError]
+
+
 class Attacked(NamedTuple):
     """Trace sets of a bounded number of users, and a note on what was left out, or ""."""
 
@@ -128,6 +137,8 @@ class ReportData:
         Share of the traces that passed the privacy test, by column of the evaluation. Unknown shares are missing.
     release_scores : MembershipScores, optional
         Scores of the attack with shadow models that were learned from the synthetic traces.
+    traced : Traced, optional
+        The attacks on identity, if they were made before.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
     whole : tuple of TraceSet, optional
@@ -151,6 +162,7 @@ class ReportData:
     settings: ReportSettings = field(default=ReportSettings())
     shadow_scores: MembershipScores | None = None
     release_scores: MembershipScores | None = None
+    traced: Traced | None = None
     shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
     whole: tuple[TraceSet, TraceSet, TraceSet] | None = None

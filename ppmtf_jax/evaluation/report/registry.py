@@ -67,7 +67,7 @@ SECTIONS: Registry[SectionMaker] = Registry(
     "ppmtf_jax.evaluation.report.sections",
     first=(
         *("made", "population", "transitions", "trips", "persons", "visit-fractions", "places", "range-queries"),
-        *("clusters", "deniability", "identity", "membership", "copies", "inference", "statement", "numbers"),
+        *("clusters", "deniability", "found", "copies", "inference", "statement", "numbers"),
     ),
 )
 """The order of the sections within a part; other sections come last."""

@@ -14,7 +14,7 @@ from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import RESERVED, Row
 from ppmtf_jax.privacy.verdicts import Verdicts
 
-ATTACKS = ("identity", "membership", "copies", "inference")
+ATTACKS = ("found", "copies", "inference")
 """The sections whose findings are the risk."""
 N_RISKS = 3
 BETTER = "Would something else serve better?"

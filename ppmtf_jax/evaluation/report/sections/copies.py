@@ -11,11 +11,11 @@ from ppmtf_jax.attacks.copies import CopyCheck, check_copies
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative, draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.attack_tables import copies_table, unicity_table
-from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, finding_of
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, finding_of, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
-from ppmtf_jax.privacy.limits import COPY_LIMITS
+from ppmtf_jax.privacy.limits import COPIED
 
 SEED = 0
 QUESTION = "Are real traces copied?"
@@ -31,7 +31,7 @@ QUESTION = "Are real traces copied?"
 def make(data: ReportData) -> list[Block]:
     """What training users and test users find of their traces in synthetic traces, and unicity."""
     found = check_copies(data.synthetic, data.train, data.test, seed=SEED)
-    shared = {TRAINING: found.nearest.training, REAL: found.nearest.test}
+    shared = {TRAINING: found.training, REAL: found.test}
     n_points = np.arange(1, len(found.unicity) + 1)
 
     def draw_unicity(ax: Axes) -> None:
@@ -39,7 +39,7 @@ def make(data: ReportData) -> list[Block]:
         ax.set(ylim=(0, 101), xlabel="known points", ylabel="people identified, percent", xticks=n_points)
 
     draws = [
-        partial(draw_cumulative, samples=shared, label="shared with the nearest synthetic trace, nats"),
+        partial(draw_cumulative, samples=shared, label="found in one synthetic trace, nats"),
         draw_unicity,
     ]
     alt = (
@@ -59,9 +59,8 @@ def make(data: ReportData) -> list[Block]:
 
 
 def _finding(found: CopyCheck) -> Finding:
-    judged = found.judgements()
-    noticed = (
-        f"Of {len(found.nearest.training):,} training users, {found.n_noticeable:,} have a trace so unusual that a "
-        "copy would be noticed for certain."
-    )
-    return finding_of(QUESTION, judged, COPY_LIMITS, "Do not release these traces.", f"What decided: {{}}. {noticed}")
+    if found.noticed_share < 1:
+        noticed = f"If whole traces of {percent(found.noticed_share)} of the people were copied, it would be noticed."
+    else:
+        noticed = "Even whole traces of a tenth of the people could be copied without being noticed."
+    return finding_of(QUESTION, {"": found.judgement()}, [COPIED], "Do not release these traces.", noticed)

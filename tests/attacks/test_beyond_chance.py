@@ -1,0 +1,72 @@
+"""People beyond chance: rarely found where nothing leaks, whatever people have in common, and found where they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.attacks.beyond_chance import bar_of_chance, people_beyond_chance
+
+N = 500
+DRAWS = {
+    "exponential": lambda rng: rng.exponential(size=(2, N)),
+    "normal": lambda rng: rng.normal(size=(2, N)),
+    "uniform": lambda rng: rng.random((2, N)),
+    "ties": lambda rng: rng.poisson(1.0, size=(2, N)).astype(float),
+}
+
+
+def friends(rng: np.random.Generator) -> np.ndarray:
+    """Scores of two sets of people; some of them know somebody of the release, so they score far higher."""
+    return rng.exponential(size=(2, N)) + (rng.random((2, N)) < 0.015) * (4 + 6 * rng.exponential(size=(2, N)))
+
+
+def n_above_bar(members: np.ndarray, others: np.ndarray) -> int:
+    """The planted bug: the others alone tell what chance gives."""
+    return int((members > bar_of_chance(others, N)).sum())
+
+
+@pytest.mark.parametrize("name", [*DRAWS, "friends"])
+def test_hardly_anybody_is_found_by_chance(name: str) -> None:
+    """Of 300 releases without a leak, 15 have a person at most; a bar that ignores the tail has 150.
+
+    With 15 expected, more than 30 have a probability below 0.0002. Two people: 7.5 by Markov's inequality, so above 18
+    has one below 0.0005.
+    """
+    draw = DRAWS.get(name, friends)
+    pairs = [draw(np.random.default_rng(seed)) for seed in range(300)]
+    found = np.array([people_beyond_chance(*pair) for pair in pairs])
+    assert (found > 0).sum() <= 30
+    assert (found > 1).sum() <= 18
+    assert sum(members.max() > others.max() for members, others in pairs) > 60
+    alone = np.array([n_above_bar(*pair) for pair in pairs])
+    assert ((alone > 0).sum() > 30) == (name == "friends")
+
+
+def test_one_person_far_above_and_many_who_are_a_little_higher_are_found() -> None:
+    members, others = DRAWS["exponential"](np.random.default_rng(0))
+    assert people_beyond_chance(members, others) == 0
+    for n_far in (1, 2, 3):
+        assert people_beyond_chance(np.append(members, 40.0 * np.arange(1, n_far + 1)), others) == n_far
+    moved = members + np.where(np.arange(N) < 40, 4.0, 0.0)
+    assert 10 < people_beyond_chance(moved, others) <= 40
+    # All are counted if all are far above the others.
+    assert people_beyond_chance(members + 100, others) > 0.7 * N
+    assert people_beyond_chance(members, others + 100) == 0
+    # The lowest score that can count is a bar for single people alone.
+    assert people_beyond_chance(np.append(members, 40.0), others, least=50.0) == 0
+
+
+def test_sets_of_different_sizes_and_of_few_people_are_compared() -> None:
+    rng = np.random.default_rng(0)
+    few = [people_beyond_chance(rng.exponential(size=800), rng.exponential(size=60)) for _ in range(200)]
+    # At most 12.5 are expected.
+    assert sum(each > 0 for each in few) <= 25
+    assert people_beyond_chance(np.array([9.0]), np.array([1.0])) == 0
+
+
+def test_a_bar_is_read_off_where_there_are_many_scores() -> None:
+    assert bar_of_chance(np.arange(10_000.0), 10, 0.05) == 10_000 - 50
+    assert bar_of_chance(np.zeros(100), 10, 0.05) == bar_of_chance(np.arange(10.0), 10, 0.05) == math.inf
