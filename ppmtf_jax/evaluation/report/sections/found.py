@@ -77,6 +77,9 @@ def strongest_finding(judged: Mapping[str, list[Judgement]], *, with_shadows: bo
     Each list begins with the judgement of the people found.
     """
     decisive = worst([each for of in judged.values() for each in of])
+    if decisive.status is Status.GOOD:
+        # Then the attack that finds most is the strongest.
+        decisive = max((found for found, *_ in judged.values()), key=lambda each: (each.value, each.high))
     name, (found, *_) = next((name, of) for name, of in judged.items() if any(each is decisive for each in of))
     right = found.value / (found.value + FOUND.guess)
     said = f"The strongest attack ({name[:1].lower() + name[1:]}) finds {1000 * found.value:,.0f} of 1,000 people; "
