@@ -105,6 +105,7 @@ DENSE: dict[str, Person] = {
     "direction": _every(1, [0, 13, 2, 11]),
     "return": _every(1, [3, 4]),
     "length": lambda n, random: np.where(np.arange(n) < n // 8, 5, -1),
+    "category": _every(1, [FAR, FAR, FAR, ODD, ODD, ODD]),
 }
 SPARSE: dict[str, Person] = {
     "clock": _at([ODD_HOUR]),
