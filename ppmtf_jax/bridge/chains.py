@@ -9,6 +9,7 @@ distance. They are chosen such that stays are as frequent, and moves as long, as
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from jax import lax
 from jax.ops import segment_sum
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.bridge.attraction import Attraction, CellKernel
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.runtime.devices import gather_rows, own_share
 from ppmtf_jax.runtime.progress import progress_bar
@@ -39,59 +41,17 @@ TINY = 1e-30
 class Chains(NamedTuple):
     """Weights of next places, see `synthesizers.bridge_model.ClusterBridge`; slots are those of arrival.
 
-    `slots` are the distinct pairs of slots of consecutive instants, `between` is the distance factor of gravity,
-    `scaling` is psi, and `log_total` the logarithm of a row's sum of weights. `marginal_error` is the greatest total
-    variation between the distribution after a step and its marginal.
+    `slots` are the distinct pairs of slots of consecutive instants, `attraction` is K times the probability of not
+    staying and h, `scaling` is psi, and `log_total` the logarithm of a row's sum of weights. `marginal_error` is the
+    greatest total variation between the distribution after a step and its marginal.
     """
 
     slots: Int[np.ndarray, "pair 2"]
     stay: Float[np.ndarray, "pair place"]
-    seen: Float[np.ndarray, "slot move"]
-    leaving: Float[np.ndarray, "slot place"]
-    arriving: Float[np.ndarray, "slot place"]
-    between: Float[np.ndarray, "cell cell"]
+    attraction: Attraction
     scaling: Float[np.ndarray, "pair cluster place"]
     log_total: Float[np.ndarray, "pair cluster place"]
     marginal_error: float
-
-
-class CellKernel(NamedTuple):
-    """Weights K(a, b) of one pair of slots: stays, seen moves, and gravity between cells.
-
-    No table of places x places is stored; `as_dense` makes one if each place is a cell.
-    """
-
-    stay: Float[Array, " place"]
-    place: Int[Array, " move"]
-    next_place: Int[Array, " move"]
-    seen: Float[Array, " move"]
-    leaving: Float[Array, " place"]
-    arriving: Float[Array, " place"]
-    between: Float[Array, "cell cell"]
-    cell: Int[Array, " place"]
-
-    def from_next(self, v: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """Sum over b of K(a, b) v(b)."""
-        moved = segment_sum(self.seen[:, None] * v[self.next_place], self.place, len(v))
-        return self.stay[:, None] * v + moved + self._gravity(v, self.arriving, self.between, self.leaving)
-
-    def to_next(self, u: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """Sum over a of u(a) K(a, b)."""
-        moved = segment_sum(self.seen[:, None] * u[self.place], self.next_place, len(u))
-        return self.stay[:, None] * u + moved + self._gravity(u, self.leaving, self.between.T, self.arriving)
-
-    def _gravity(self, x: Array, inner: Array, between: Array, outer: Array) -> Float[Array, "place cluster"]:
-        """Gravity of all other places: the place itself is subtracted from its cell."""
-        x = inner[:, None] * x
-        near = (between @ segment_sum(x, self.cell, len(between)))[self.cell]
-        return outer[:, None] * jnp.maximum(near - jnp.diag(between)[self.cell, None] * x, 0)
-
-    def as_dense(self) -> Float[Array, "place next_place"]:
-        """All weights as a table."""
-        places = jnp.arange(len(self.stay))
-        weight = self.leaving[:, None] * self.between[self.cell][:, self.cell] * self.arriving
-        weight = weight.at[self.place, self.next_place].add(self.seen)
-        return weight.at[places, places].set(self.stay)
 
 
 class _Scaled(NamedTuple):
@@ -118,20 +78,20 @@ def fit_chains(
     `marginals`: the positive distributions p_k(s). `share`: each cluster's share of the users. `movement`: K.
     `slot_of_instant`: slots of one period. `most_last_scalings`: maximum number of iterations in the last round.
     """
-    counts, stays = movement.counts, movement.stays
-    seen, space, between = counts.seen, counts.space, counts.gravity.between
+    counts, stays, weights = movement.counts, movement.stays, movement.attraction
+    cell, origin, next_place, between = weights.cell, weights.origin, weights.next_place, weights.between
     following = np.stack([slot_of_instant[:-1], slot_of_instant[1:]], axis=1)
     # A period of one instant has no step; an unused pair avoids empty arrays.
     slots = np.unique(following if len(following) else slot_of_instant[[0, 0]][None], axis=0)
     n_pairs, (n_clusters, _, n_places) = len(slots), marginals.shape
-    bin_of_move = counts.bin[space.cell[seen.place], space.cell[seen.next_place]]
-    shared = (space.cell, seen.place, seen.next_place, between.astype(np.float32), bin_of_move, counts.bin)
+    bin_of_move = counts.bin[cell[origin], cell[next_place]]
+    shared = (cell, origin.astype(np.int32), next_place, between.astype(np.float32), bin_of_move, counts.bin)
     local_copy = on_each_device(jax.tree.map(jnp.asarray, shared))
     # The diagonal of K has the probabilities of staying; moves are multiplied by the probability of not staying.
     moving = 1 - stays.at_place
-    seen_weight = (movement.seen * moving[:, seen.place]).astype(np.float32)
-    leaving = (movement.gravity * moving).astype(np.float32)
-    arriving = counts.population.astype(np.float32)
+    seen_weight = (weights.seen * moving[:, origin]).astype(np.float32)
+    leaving = (weights.leaving * moving).astype(np.float32)
+    arriving = weights.arriving.astype(np.float32)
     more_stays, by_distance = np.ones(n_pairs), np.ones(len(counts.covered))
     scaling = np.ones((n_pairs, n_clusters, n_places), np.float32)
 
@@ -146,7 +106,7 @@ def fit_chains(
             *bins,
             *(jnp.asarray(part, jnp.float32) for part in given),
             most_scalings,
-            dense=space.is_exact,
+            dense=counts.space.is_exact,
         )
         return jax.tree.map(np.asarray, found)
 
@@ -168,10 +128,13 @@ def fit_chains(
     return Chains(
         slots.astype(np.int32),
         (stays.at_place[slots[:, 1]] * more_stays[:, None]).astype(np.float32),
-        (seen_weight * by_distance[bin_of_move]).astype(np.float32),
-        leaving,
-        arriving,
-        (between * by_distance[counts.bin]).astype(np.float32),
+        replace(
+            weights,
+            seen=(seen_weight * by_distance[bin_of_move]).astype(np.float32),
+            leaving=leaving,
+            arriving=arriving,
+            between=(between * by_distance[counts.bin]).astype(np.float32),
+        ),
         scaling,
         np.log(found.total),
         float(found.error.max()),

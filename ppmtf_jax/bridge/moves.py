@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.attraction import Attraction, Gravity, covered_distances, find_pairs, fit_gravity
 from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, shrinkage, stretches, sums, used_share
-from ppmtf_jax.bridge.gravity import Gravity, covered_distances, fit_gravity
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import slot_kernel
@@ -123,20 +123,6 @@ class SeenMoves:
         """Sums over the pairs that leave each place."""
         return np.array([sums(self.place, row, self.n_places) for row in count]).reshape(len(count), self.n_places)
 
-    def find(self, moves: Transitions) -> tuple[Int[np.ndarray, " step"], Bool[np.ndarray, " step"]]:
-        """Index of each move's pair, and whether the pair exists."""
-        return find_pairs(moves.pair, self.place.astype(np.int64) * self.n_places + self.next_place)
-
-
-def find_pairs(
-    pair: Int[np.ndarray, "*shape"], pairs: Int[np.ndarray, " pair"]
-) -> tuple[Int[np.ndarray, "*shape"], Bool[np.ndarray, "*shape"]]:
-    """Index of each pair among the ascending `pairs`, and whether it is there."""
-    if not len(pairs):
-        return np.zeros(pair.shape, np.int64), np.zeros(pair.shape, bool)
-    at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
-    return at, pairs[at] == pair
-
 
 class MoveCounts(NamedTuple):
     """Counts of stays and moves, and gravity, before smoothing.
@@ -174,16 +160,14 @@ class MoveCounts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """Smoothed probabilities of next places, the same for all users: K of `chains`.
+    """Smoothed probabilities of next places, the same for all users.
 
-    A step that does not stay goes from a to b with probability seen_s(a, b) + gravity_s(a) p(s, b) f(a, b); f is
-    `Gravity.between`. Slots are those of arrival.
+    A step that does not stay goes from a to b with the probability that is the weight of `attraction`.
     """
 
     counts: MoveCounts
     stays: Stays
-    seen: Float[np.ndarray, "slot pair"]
-    gravity: Float[np.ndarray, "slot place"]
+    attraction: Attraction
 
     @classmethod
     def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
@@ -200,17 +184,15 @@ class Movement:
         of_overall, to_gravity = shrinkage(used[0], away.sum(axis=0), smoothing.gravity_mass)
         of_slot, to_overall = shrinkage(used[1:], kernel @ away_in_slot, smoothing.slot_mass)
         weights = in_slot * of_slot[:, seen.place] + to_overall[:, seen.place] * (seen.overall * of_overall[seen.place])
-        leaving, attraction = to_overall * to_gravity, counts.gravity.attraction
-        gravity = np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0)
-        return cls(counts, stay_rates(counts.stays, smoothing.stay_mass, kernel), weights, gravity)
+        by_gravity, total = to_overall * to_gravity, counts.gravity.total
+        leaving = np.divide(by_gravity, total, out=np.zeros_like(by_gravity), where=total > 0)
+        move_start = np.searchsorted(seen.place, np.arange(seen.n_places + 1))
+        outer = leaving, counts.population, counts.gravity.between
+        attraction = Attraction(counts.space.cell, move_start, seen.next_place, weights, *outer)
+        return cls(counts, stay_rates(counts.stays, smoothing.stay_mass, kernel), attraction)
 
     def log_probabilities(self, steps: Transitions) -> Float[np.ndarray, " step"]:
         """Log-probability of the next place of each transition, given its place and slot."""
-        counts, slot, place, next_place = self.counts, steps.slot, steps.place, steps.next_place
-        at, found = counts.seen.find(steps)
-        seen = np.where(found, self.seen[slot, at] if len(counts.seen.place) else 0, 0)
-        cell = counts.space.cell
-        near = counts.gravity.between[cell[place], cell[next_place]]
-        moved = seen + self.gravity[slot, place] * counts.population[slot, next_place] * near
-        stay = self.stays.at_place[slot, place]
+        slot, place, next_place = steps.slot, steps.place, steps.next_place
+        moved, stay = self.attraction.pair(slot, place, next_place), self.stays.at_place[slot, place]
         return np.log(np.where(place == next_place, stay, (1 - stay) * moved))

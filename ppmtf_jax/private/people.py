@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
+from ppmtf_jax.bridge.attraction import Attraction
 from ppmtf_jax.bridge.people.anchors import in_bins, of_others
 from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
 from ppmtf_jax.bridge.people.fit import narrow
@@ -261,6 +262,9 @@ def _start(
     times = (len(slots), n_types, n_places)
     between = factors_of_distance(domain, movements.distances, population.mean(axis=0))
     going = of_others(population.T, between, space.cell).T
+    leaving = np.divide(1, going, out=np.zeros_like(going), where=going > TINY)
+    no_moves = np.zeros(n_places + 1, int), np.zeros(0, int), np.zeros((n_slots, 0))
+    attraction = Attraction(space.cell, *no_moves, leaving, population, between)
     return {
         "cluster": np.zeros(0, int),
         "n_present": np.zeros(n_types, int),
@@ -283,11 +287,5 @@ def _start(
         "back": np.array(0.0),
         "by_lift": np.array(1.0),
         "near": np.array(1.0),
-        "cell": space.cell,
-        "move_start": np.zeros(n_places + 1, int),
-        "next_place": np.array([n_places]),
-        "seen": np.zeros((n_slots, 1)),
-        "leaving": np.divide(1, going, out=np.zeros_like(going), where=going > TINY),
-        "arriving": population,
-        "between": between,
+        **attraction.arrays(),
     }

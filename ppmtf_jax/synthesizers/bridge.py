@@ -235,7 +235,7 @@ def chains_and_clusters(
     given = (clusters.visits, clusters.share, movement, slots)
     chains = fit_chains(*given, most_last_scalings=most_last_scalings, progress=progress)
     present = np.bincount(of_user[train.has_events], minlength=len(clusters.share))
-    return ClusterBridge.of(clusters, present, chains, movement.counts, slots, selection, selected or {}), clusters
+    return ClusterBridge.of(clusters, present, chains, slots, selection, selected or {}), clusters
 
 
 def claims(model: Model, settings: BridgeSettings) -> Claims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -12,15 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import logsumexp
 
+from ppmtf_jax.bridge.attraction import StoredAttraction, drawn_place
 from ppmtf_jax.bridge.chains import TOLERANCE, Chains
 from ppmtf_jax.bridge.clusters import Clusters, cluster_sentences
 from ppmtf_jax.bridge.contributions import RULES
-from ppmtf_jax.bridge.moves import MoveCounts
 from ppmtf_jax.bridge.selection import MEMORIES, Selection, memory_sentence
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
-from ppmtf_jax.trace_models.sparse_rows import find_in_row, longest_row
 
 STEPS_AT_A_TIME = 4096
 # In single precision, a probability of staying may be rounded to 1.
@@ -33,11 +32,11 @@ def _weights(*shape: str) -> StoredArray:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class ClusterBridge(ScoredTraceModel):
+class ClusterBridge(StoredAttraction, ScoredTraceModel):
     """One Markov chain for each cluster of users, inhomogeneous in time; see `bridge.chains`.
 
-    A move from place a to another place b has the weight (seen(a, b) + leaving(a) between(a, b) arriving(b))
-    scaling(b). Staying at a has the weight stay(a) scaling(a). There is no array of the size places x places.
+    A move from place a to another place b has the weight K(a, b) pull(b), see `StoredAttraction`. Staying at a has the
+    weight stay(a) pull(a).
     """
 
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
@@ -53,21 +52,10 @@ class ClusterBridge(ScoredTraceModel):
     # `pair_of_instant`, `slot_of_instant`: pair of slots of the step to an instant, and slot of the instant.
     pair_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0))
     slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0, n.slots - 1))
-    # `cell`, `move_start`, `next_place`: cell of each place, see `bridge.space.Space`. The observed moves from a place
-    # begin at index `move_start` in `next_place`. The last entry of `next_place` belongs to no place, since JAX cannot
-    # index an empty array.
-    cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
-    move_start: Int[Array, " place1"] = stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
-    next_place: Int[Array, " move1"] = stored(lambda n: StoredArray(("moves",), "int", 0, n.places))
-    # `seen`, `stay`, `pull`, `log_total`, `leaving`, `arriving`, `between`, `marginal_error`: see
-    # `bridge.chains.Chains`; `pull` is its `scaling`, which has this name in model folders.
-    seen: Float[Array, "slot move1"] = stored(lambda n: _weights("slots", "moves"))
+    # `stay`, `pull`, `log_total`, `marginal_error`: see `bridge.chains.Chains`; `pull` is its `scaling`.
     stay: Float[Array, "pair place"] = stored(lambda n: _weights("pairs", "places"))
     pull: Float[Array, "pair cluster place"] = stored(lambda n: _weights("pairs", "clusters", "places"))
     log_total: Float[Array, "pair cluster place"] = stored(lambda n: StoredArray(("pairs", "clusters", "places")))
-    leaving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
-    arriving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
-    between: Float[Array, "cell cell"] = stored(lambda n: _weights("cells", "cells"))
     # The selected settings, see `bridge.selection.Selection.numbers`.
     chosen: Float[Array, " setting"] = stored(lambda n: StoredArray((len(Selection().numbers),)))
     # `tried`, `gain`: the gains of `Selection`.
@@ -79,7 +67,6 @@ class ClusterBridge(ScoredTraceModel):
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
     )
-    longest: int = field(kw_only=True, metadata={"static": True})  # at least the number of moves from any place
 
     @classmethod
     def of(
@@ -87,7 +74,6 @@ class ClusterBridge(ScoredTraceModel):
         clusters: Clusters,
         n_present: Int[np.ndarray, " cluster"],
         chains: Chains,
-        counts: MoveCounts,
         slots: Int[np.ndarray, " instant"],
         selection: Selection,
         selected: Mapping[str, np.ndarray],
@@ -98,17 +84,14 @@ class ClusterBridge(ScoredTraceModel):
         # No step leads to the first instant, so its pair is never used.
         steps = zip(before.tolist(), slots.tolist(), strict=True)
         of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in steps]
-        n_places = clusters.visits.shape[2]
         arrays = {
             "cluster": clusters.of_user.astype(np.int32),
             "n_present": n_present.astype(np.int32),
             "first": clusters.visits[:, slots[0]],
             "pair_of_instant": np.array(of_instant, np.int32),
             "slot_of_instant": slots,
-            "cell": counts.space.cell,
-            "move_start": np.searchsorted(counts.seen.place, np.arange(n_places + 1)).astype(np.int32),
-            "next_place": np.append(counts.seen.next_place, n_places).astype(np.int32),
-            "seen": np.pad(chains.seen, [(0, 0), (0, 1)]),
+            "stay": chains.stay,
+            "log_total": chains.log_total,
             "pull": chains.scaling,
             "tried": np.array(list(selection.gains), np.int32),
             "gain": np.array(list(selection.gains.values()), np.float32),
@@ -116,18 +99,14 @@ class ClusterBridge(ScoredTraceModel):
             "chosen": selection.numbers.astype(np.float32),
             **selected,
         }
-        same = {name: getattr(chains, name) for name in ("stay", "log_total", "leaving", "arriving", "between")}
-        return cls.from_arrays(arrays | same)
+        return cls.from_arrays(arrays | chains.attraction.arrays())
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> ClusterBridge:
-        cluster, pairs, cells = len(arrays["first"]), len(arrays["stay"]), len(arrays["between"])
-        for name, n_known in (("cluster", cluster), ("pair_of_instant", pairs), ("cell", cells)):
-            if arrays[name].max() >= n_known:
+        for name, known in (("cluster", "first"), ("pair_of_instant", "stay")):
+            if arrays[name].max() >= len(arrays[known]):
                 raise ValueError(f"{name} beyond the last")
-        if arrays["move_start"][-1] >= len(arrays["next_place"]):
-            raise ValueError("moves that end beyond the last")
-        longest = longest_row(arrays["move_start"], len(arrays["next_place"]))
+        longest = cls.longest_of(arrays)
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
 
     @property
@@ -142,17 +121,11 @@ class ClusterBridge(ScoredTraceModel):
     ) -> Int[Array, ""]:
         pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]
         scaling = self.pull[pair, self.cluster[user]]
-        near = self.between[self.cell[place]][self.cell]
-        anywhere = self.leaving[slot, place] * near * self.arriving[slot] * scaling
-        anywhere = anywhere.at[place].set(self.stay[pair, place] * scaling[place])
-        begin, end = self.move_start[place], self.move_start[place + 1]
-        # A slice that would pass the end is shifted to the left; it then begins with moves of other places.
-        at = jnp.minimum(begin, len(self.next_place) - self.longest) + jnp.arange(self.longest)
-        next_place = self.next_place[at]
-        seen = jnp.where((at >= begin) & (at < end), self.seen[slot, at] * scaling[next_place], 0)
-        drawn = sample_index(jax.random.uniform(key), jnp.concatenate([anywhere, seen]))
-        moved = next_place[jnp.maximum(drawn - self.n_places, 0)]
-        return jnp.where(drawn < self.n_places, drawn, moved).astype(jnp.int32)
+        gravity, next_place, seen = self.row(slot, place)
+        anywhere = (gravity * scaling).at[place].set(self.stay[pair, place] * scaling[place])
+        weight = jnp.concatenate([anywhere, seen * scaling[next_place]])
+        drawn = sample_index(jax.random.uniform(key), weight)
+        return drawn_place(drawn, self.n_places, next_place).astype(jnp.int32)
 
     def user_classes(self, n_users: int) -> np.ndarray:
         """The users' clusters: every trace is equally probable for all users of a cluster."""
@@ -188,10 +161,7 @@ class ClusterBridge(ScoredTraceModel):
 
     def _log_weight(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
         pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]
-        near = self.between[self.cell[place], self.cell[next_place]]
-        gravity = self.leaving[slot, place] * near * self.arriving[slot, next_place]
-        at, found = find_in_row(self.next_place, self.move_start[place], self.move_start[place + 1], next_place)
-        moved = gravity + jnp.where(found, self.seen[slot, at], 0)
+        moved = self.pair(slot, place, next_place)
         return jnp.log(jnp.where(place == next_place, self.stay[pair, place], moved))
 
     def _log_scaling(self, cluster: Array, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:

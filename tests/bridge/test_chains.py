@@ -51,8 +51,12 @@ def probabilities(chains: Chains, movement: Movement, pair: int) -> np.ndarray:
     """P_k(b | a) of one pair of slots, shape (clusters, places, places), from the parts that are stored."""
     after = chains.slots[pair, 1]
     cell, seen = movement.counts.space.cell, movement.counts.seen
-    weight = chains.leaving[after][:, None] * chains.between[cell][:, cell] * chains.arriving[after]
-    weight[seen.place, seen.next_place] += chains.seen[after]
+    weight = (
+        chains.attraction.leaving[after][:, None]
+        * chains.attraction.between[cell][:, cell]
+        * chains.attraction.arriving[after]
+    )
+    weight[seen.place, seen.next_place] += chains.attraction.seen[after]
     np.fill_diagonal(weight, chains.stay[pair])
     weight = weight * chains.scaling[pair][:, None]
     np.testing.assert_allclose(np.log(weight.sum(axis=2)), chains.log_total[pair], rtol=1e-3, atol=1e-4)
@@ -113,7 +117,7 @@ def test_coarse_cells_keep_the_marginals(train, marginals, share):
     """Distances are then between cells, and all else is as before."""
     coarse = movement_of(train, space_of(train.places, max_cells=4))
     chains = fit_chains(marginals, share, coarse, SLOTS)
-    assert chains.between.shape == (4, 4)
+    assert chains.attraction.between.shape == (4, 4)
     assert chains.marginal_error < 1e-3
     for pair, (before, after) in enumerate(chains.slots):
         arrived = np.einsum("ka,kab->kb", marginals[:, before], probabilities(chains, coarse, pair))

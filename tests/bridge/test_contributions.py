@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge import contributions, gravity, moves, visits
+from ppmtf_jax.bridge import attraction, contributions, moves, visits
+from ppmtf_jax.bridge.attraction import covered_distances, fit_gravity
 from ppmtf_jax.bridge.contributions import (
     NO_RULE,
     PLACE_USERS,
@@ -24,7 +25,6 @@ from ppmtf_jax.bridge.contributions import (
     stretches,
     used_share,
 )
-from ppmtf_jax.bridge.gravity import covered_distances, fit_gravity
 from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, SeenMoves, StayCounts, stay_rates
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
@@ -210,7 +210,9 @@ def test_one_more_user_moves_a_share_of_moves_by_no_more_than_among_all_steps_aw
         user = np.minimum(np.arange(len(arrives)), len(others) + n_users)
         steps = Transitions(user, np.full(len(user), NOON), np.zeros_like(user), arrives, HOURS.n_slots, n_places)
         population = np.full((HOURS.n_slots, n_places), 1 / n_places)
-        return float(Movement.of(MoveCounts.of(steps, population, space_of(table), HOURS), smoothing).seen[NOON].sum())
+        return float(
+            Movement.of(MoveCounts.of(steps, population, space_of(table), HOURS), smoothing).attraction.seen[NOON].sum()
+        )
 
     n_users = np.arange(1, 12)
     more = np.array([share(n, with_them=True) - share(n, with_them=False) for n in n_users])
@@ -300,7 +302,7 @@ def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users,
         left.update({1: found[1].total[1]} if len(found) == 2 else {})
         return found
 
-    monkeypatch.setattr(gravity, "bounded_totals", spy)
+    monkeypatch.setattr(attraction, "bounded_totals", spy)
     table = place_table(N_PLACES)
     fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
     assert (left[1] > 0) == counts

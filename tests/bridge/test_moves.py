@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge import gravity as gravity_module
+from ppmtf_jax.bridge import attraction
+from ppmtf_jax.bridge.attraction import fit_gravity
 from ppmtf_jax.bridge.contributions import bounded, stretches
-from ppmtf_jax.bridge.gravity import fit_gravity
 from ppmtf_jax.bridge.moves import (
     LEAST_STAY,
     MOST_STAY,
@@ -114,7 +114,7 @@ def test_gravity_covers_the_distances_that_people_cover(train, monkeypatch):
     """Of those who leave each place as often as people do, as many arrive in each bin of distance."""
     moves, space = Transitions.of(train).moves, space_of(train.places)
     shares = population(VisitCounts.of(train), POPULATION, GRID)
-    monkeypatch.setattr(gravity_module, "N_BINS", 6)
+    monkeypatch.setattr(attraction, "N_BINS", 6)
     gravity = fit_gravity(moves, shares, space)
     flow = gravity.between * shares.mean(axis=0)
     np.fill_diagonal(flow, 0)

@@ -107,7 +107,7 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
     model = fit(train, "bridge", memory="none", n_clusters=1, seed=0).trace_model
     assert Selection.of_numbers(np.asarray(model.chosen)).moves == chosen
     np.testing.assert_array_equal(used[0].stays.at_place, Movement.of(used[0].counts, chosen).stays.at_place)
-    np.testing.assert_array_equal(used[0].seen, Movement.of(used[0].counts, chosen).seen)
+    np.testing.assert_array_equal(used[0].attraction.seen, Movement.of(used[0].counts, chosen).attraction.seen)
     assert (
         np.abs(used[0].stays.at_place - Movement.of(used[0].counts, selection.MOVE_START).stays.at_place).max() > 0.001
     )

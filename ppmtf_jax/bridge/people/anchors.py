@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.attraction import distance_bins
 from ppmtf_jax.bridge.clusters import ClusterSmoother, clusters_of_users, indicator
 from ppmtf_jax.bridge.contributions import STEP_USERS, used_share
 from ppmtf_jax.bridge.fitting import matching
-from ppmtf_jax.bridge.gravity import distance_bins
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.bridge.space import Space

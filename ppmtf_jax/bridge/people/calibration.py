@@ -22,7 +22,6 @@ import numpy as np
 from jax.ops import segment_sum
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.bridge.chains import CellKernel
 from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.model import RememberingBridge
@@ -30,7 +29,6 @@ from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
 from ppmtf_jax.data.runs import Runs, joined_ranges
 from ppmtf_jax.data.traces import TraceSet
 from ppmtf_jax.trace_models.base import ABSENT
-from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
 MIN_PEOPLE, MAX_PEOPLE = 50, 400
 """Minimum and maximum number of simulated people of a cluster."""
@@ -263,9 +261,7 @@ class _Kernel:
 
     def __init__(self, law: RememberingBridge, slot: Int[Array, ""], origin: Int[Array, " move1"]):
         self.law, self.slot = law, slot
-        stay = jnp.zeros(law.n_places)
-        outer = law.leaving[slot], law.arriving[slot], law.between, law.cell
-        self.cells = CellKernel(stay, origin, law.next_place, law.seen[slot], *outer)
+        self.cells = law.kernel(slot, origin)
         self.dense = self.cells.as_dense() if len(law.between) == law.n_places else None
 
     def from_next(self, v: Float[Array, "cluster place"]) -> Float[Array, "cluster place"]:
@@ -281,11 +277,7 @@ class _Kernel:
         """K(a, b) for some pairs of different places."""
         if self.dense is not None:
             return self.dense[place, other]
-        law, near = self.law, self.law.between[self.law.cell[place], self.law.cell[other]]
-        begin, end = law.move_start[place], law.move_start[place + 1]
-        at, found = jax.vmap(find_in_row, (None, 0, 0, 0))(law.next_place, begin, end, other)
-        seen = jnp.where(found, law.seen[self.slot, at], 0)
-        return seen + law.leaving[self.slot, place] * near * law.arriving[self.slot, other]
+        return jax.vmap(self.law.pair, (None, 0, 0))(self.slot, place, other)
 
 
 def _expect(

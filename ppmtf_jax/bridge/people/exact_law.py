@@ -7,13 +7,9 @@ from copy import copy
 
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.sparse import csr_array
 
-from ppmtf_jax.bridge.clusters import indicator
-from ppmtf_jax.bridge.moves import find_pairs
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw, StepFormulas
 from ppmtf_jax.bridge.people.trails import Steps
-from ppmtf_jax.data.runs import joined_ranges
 
 
 class ExactLaw(StepFormulas):
@@ -26,20 +22,13 @@ class ExactLaw(StepFormulas):
         self.law, self.n_places, self.period = law, law.n_places, len(law.slot_of_phase)
         self.remembered = law.remembered
         self.last_day = len(law.stay_at_time) // self.period - 1
-        self.slot_of_phase, self.cell = np.asarray(law.slot_of_phase), np.asarray(law.cell)
-        self.move_start, self.next_place = np.asarray(law.move_start), np.asarray(law.next_place)
+        self.slot_of_phase, self.attraction = np.asarray(law.slot_of_phase), law.exact()
+        self.cell = self.attraction.cell
         self.stay, self.stay_at_time = double(law.stay, law.stay_at_time)
         self.stay_by_dwell, self.stay_by_class = double(law.stay_by_dwell, law.stay_by_class)
         self.discount, self.strength = float(law.discount), float(law.strength)
         self.back, self.by_lift, self.near = float(law.back), float(law.by_lift), float(law.near)
         self.lift, self.population = double(law.lift, law.population)
-        self.seen, self.leaving = double(law.seen, law.leaving)
-        self.arriving, self.between = double(law.arriving, law.between)
-        place, n_moves = np.repeat(np.arange(self.n_places), np.diff(self.move_start)), self.move_start[-1]
-        self.move = place * self.n_places + self.next_place[:n_moves]
-        shape, moves = (self.n_places, self.n_places), (self.next_place[:n_moves], self.move_start)
-        self.seen_from = [csr_array((seen[:n_moves], *moves), shape=shape) for seen in self.seen]
-        self.in_cell = indicator(self.cell, len(self.between)).T
         self.n_open_of_cluster = law.n_open()
 
     def of(self, clusters: Int[np.ndarray, " cluster"]) -> ExactLaw:
@@ -65,7 +54,7 @@ class ExactLaw(StepFormulas):
         self.anchors = []
         for alone, pull, between in map(law.anchor, () if law.home is None else (HOME, SECOND)):
             alone, pull, between = double(alone), double(pull), np.asarray(between, np.float64)
-            self.anchors.append((alone, pull, between, between.T @ (self.in_cell @ pull.T)))
+            self.anchors.append((alone, pull, between, between.T @ (self.attraction.in_cell @ pull.T)))
 
     def layers_at(self, instant: Int[np.ndarray, " trace"]) -> Float[np.ndarray, "trace cluster 2 3"]:
         """Probabilities of the layers at given instants."""
@@ -119,23 +108,6 @@ class ExactLaw(StepFormulas):
             log_stays[step] -= np.logaddexp(0, -log_odds)
         return log_stays
 
-    def weight(
-        self, slot: Int[np.ndarray, "step 1"], place: Int[np.ndarray, "step 1"], other: Int[np.ndarray, "step number"]
-    ) -> Float[np.ndarray, "step number"]:
-        """K(a, b) for given pairs of places."""
-        at, found = find_pairs(place * self.n_places + other, self.move)
-        return self.gravity(slot, place, other) + np.where(found, self.seen[slot, at], 0)
-
-    def weights_from(
-        self, slot: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
-    ) -> Float[np.ndarray, "step place"]:
-        """K(a, b) from given places a to all places b."""
-        weight = self.gravity(slot[:, None], place[:, None], np.arange(self.n_places))
-        begin, n_moves = self.move_start[place], np.diff(self.move_start)[place]
-        at, row = joined_ranges(begin, n_moves), np.repeat(np.arange(len(place)), n_moves)
-        weight[row, self.next_place[at]] += self.seen[slot[row], at]
-        return weight
-
     def to_all(
         self, time: Int[np.ndarray, " step"], place: Int[np.ndarray, " step"]
     ) -> Float[np.ndarray, "step cluster"]:
@@ -145,10 +117,7 @@ class ExactLaw(StepFormulas):
             rows = np.flatnonzero(time == one_time)
             slot, here = int(self.slot_of_phase[one_time % self.period]), place[rows]
             pull = self.pull[one_time].T.astype(np.float64)
-            to_cells = self.in_cell @ (self.arriving[slot][:, None] * pull)
-            # A product for each row alone: its rounding does not depend on the other rows, nor on the process.
-            total[rows] = self.leaving[slot, here][:, None] * (self.between[self.cell[here]][:, None] @ to_cells)[:, 0]
-            total[rows] += self.seen_from[slot][here] @ pull
+            total[rows] = self.attraction.product(slot, here, pull)
         return total
 
 

@@ -10,8 +10,8 @@ from operator import itemgetter
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.attraction import QUANTILES, covered_distances, distance_bins
 from ppmtf_jax.bridge.clusters import population_and_clusters
-from ppmtf_jax.bridge.gravity import QUANTILES, covered_distances, distance_bins
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.anchors import Anchors, anchor_distribution, pair_anchors
 from ppmtf_jax.bridge.people.calibration import (
@@ -90,7 +90,7 @@ def fit_people(
         "lift": lift_of(shares),
         "population": shares,
         "pull": np.ones(times, np.float32),
-        **_kernel_arrays(movement),
+        **movement.attraction.arrays(),
         **{name: np.array(value) for name, value in returns._asdict().items()},
         **(selected or {}),
     }
@@ -122,22 +122,6 @@ def fit_people(
         name: of_first_process(np.asarray(each[own.get(name, ())])) for name, each in calibrated.to_arrays().items()
     }
     return RememberingBridge.from_arrays(found)
-
-
-def _kernel_arrays(movement: Movement) -> dict[str, np.ndarray]:
-    """Arrays of K, the weights of new places."""
-    counts = movement.counts
-    n_places = counts.population.shape[1]
-    return {
-        "cell": counts.space.cell,
-        "move_start": np.searchsorted(counts.seen.place, np.arange(n_places + 1)),
-        # JAX cannot index an empty array, so one move that belongs to no place is appended.
-        "next_place": np.append(counts.seen.next_place, n_places),
-        "seen": np.pad(movement.seen, [(0, 0), (0, 1)]),
-        "leaving": movement.gravity,
-        "arriving": counts.population,
-        "between": counts.gravity.between,
-    }
 
 
 def _anchor_arrays(

@@ -10,7 +10,7 @@ a cluster follow one law, so every trace is equally probable for all users of a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.bridge.attraction import StoredAttraction
 from ppmtf_jax.bridge.selection import MEMORIES
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.persons import PersonModel
@@ -52,11 +53,6 @@ class StepFormulas:
     All arguments of a formula have shapes that broadcast. Subclasses have the arrays of `PersonLaw`.
     """
 
-    def gravity(self: Any, slot: Any, place: Any, other: Any) -> Any:
-        """K(a, b) without seen moves."""
-        near = self.between[self.cell[place], self.cell[other]]
-        return self.leaving[slot, place] * near * self.arriving[slot, other]
-
     def stay_log_odds(self: Any, slot: Any, time: Any, cluster: Any, place: Any, dwell: Any, mobility: Any) -> Any:
         """Log-odds of staying elsewhere, after `dwell` instants at the place."""
         at_place = self.stay[slot, place] + self.stay_tilt[time, cluster, place]
@@ -79,13 +75,13 @@ class StepFormulas:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class PersonLaw(StepFormulas, PersonModel):
+class PersonLaw(StepFormulas, StoredAttraction, PersonModel):
     """Arrays of the law of people who remember.
 
     The axis `time` has the instants of the calibrated periods, one period after the other; see `time_of`.
     A new place b is a place that was never visited before. At time t, the weight of going from place a to b, in cluster
-    k, is K_s(a, b) pull[t, k, b]. Here s is the slot of arrival, and K_s(a, b) = leaving[s, a]
-    between[cell(a), cell(b)] arriving[s, b] + seen[s, (a, b)].
+    k, is K_s(a, b) pull[t, k, b]. Here s is the slot of arrival, and K is that of `StoredAttraction`; its `seen` and
+    `between` are also multiplied by the factors of distance.
     """
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
@@ -118,17 +114,7 @@ class PersonLaw(StepFormulas, PersonModel):
     near: Float[Array, ""] = stored(lambda n: StoredArray(()))
     lift: Float[Array, "slot place"] = stored(lambda n: StoredArray(("slots", "places")))
     population: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
-    # New places. The arrays of K are as in `synthesizers.bridge_model.ClusterBridge`; `seen` and `between` are also
-    # multiplied by the factors of distance.
-    cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
-    move_start: Int[Array, " place1"] = stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
-    next_place: Int[Array, " move1"] = stored(lambda n: StoredArray(("moves",), "int", 0, n.places))
-    seen: Float[Array, "slot move1"] = stored(lambda n: _weights("slots", "moves"))
-    leaving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
-    arriving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
-    between: Float[Array, "cell cell"] = stored(lambda n: _weights("cells", "cells"))
     pull: Float[Array, "time cluster place"] = stored(lambda n: _weights("times", "clusters", "places"))
-    longest: int = field(kw_only=True, metadata={"static": True})  # at least the number of seen moves from any place
     # Anchors; None for a law without anchors. The first anchor of a person is drawn from `home` or `second`. If her
     # other anchor is drawn already, the weight of second place w given home h is anchor_between[cell(h), cell(w)]
     # second_pull[w], and the weight of home h given second place w is anchor_between[cell(h), cell(w)] home_pull[h].

@@ -306,7 +306,7 @@ class _Exact(ExactLaw):
 
     def _ways(self, steps: Steps, distinct: Int[np.ndarray, "trace number"]) -> _Ways:
         slot, other = self.slot_of(steps.end)[:, None], distinct[steps.trace]
-        weight = self.weight(slot, steps.place[:, None], other)
+        weight = self.attraction.pair(slot, steps.place[:, None], other)
         returns = self._returns(steps, slot, other, weight)
         chosen = returns[np.arange(len(returns)), steps.following]
         layers, through = self.layers(steps.start, steps.end)
@@ -348,7 +348,7 @@ class _Exact(ExactLaw):
         taken = np.where((np.arange(visited.shape[1]) < known[:, None])[:, None], of_visited, 0).sum(axis=2)
 
         def weights(row: np.ndarray, cluster: np.ndarray) -> np.ndarray:
-            weight = self.weights_from(self.slot_of(time[row]), place[row]) * self.pull[time[row], cluster]
+            weight = self.attraction.rows(self.slot_of(time[row]), place[row]) * self.pull[time[row], cluster]
             return _without(weight, visited[row], known[row])
 
         left = _left(self.to_all(time, place), taken, weights)

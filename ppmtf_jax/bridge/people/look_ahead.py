@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.bridge.chains import CellKernel
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.people.trails import Persons
 from ppmtf_jax.trace_models.base import ABSENT
@@ -51,7 +50,7 @@ def look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array, 
     """Follow the chain without memory backwards from each known event."""
     n_traces, n_instants = known.shape
     is_dense = len(law.between) == law.n_places
-    origin = jnp.searchsorted(law.move_start, jnp.arange(len(law.next_place) - 1), side="right") - 1
+    origin = jnp.searchsorted(law.move_start, jnp.arange(len(law.next_place)), side="right") - 1
     n_known = jnp.maximum(jnp.sum(known != ABSENT, axis=1), 1)
     # Estimate of returns: a person returns to each known place in proportion to its known events. The share of returns
     # among moves is that of a person who arrived once at each known place.
@@ -67,8 +66,7 @@ def look_ahead(law: PersonLaw, cluster: Int[Array, " trace"], known: Int[Array, 
         next_place, layers, still, at_place, entering = state
         phase, time = law.phase_of(instant), law.time_of(instant)
         slot, here = law.slot_of_phase[phase], known[:, instant]
-        outer = law.leaving[slot], law.arriving[slot], law.between, law.cell
-        kernel = CellKernel(jnp.zeros(law.n_places), origin, law.next_place[:-1], law.seen[slot, :-1], *outer)
+        kernel = law.kernel(slot, origin)
         product = kernel.as_dense().__matmul__ if is_dense else kernel.from_next
         pull, is_known = law.pull[time], (here != ABSENT)[:, None]
         value = jnp.where(is_known, jnp.arange(law.n_places) == here[:, None], at_place)

@@ -18,7 +18,6 @@ from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
 from ppmtf_jax.bridge.selection import Memory, memory_sentence
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.trace_models.base import ABSENT
-from ppmtf_jax.trace_models.sparse_rows import longest_row
 
 Law = TypeVar("Law", bound="RememberingBridge")
 ANCHORS = ("home", "second", "home_pull", "second_pull", "anchor_between")
@@ -37,16 +36,10 @@ class RememberingBridge(PersonLaw):
 
     @classmethod
     def from_arrays(cls: type[Law], arrays: dict[str, np.ndarray]) -> Law:
-        clusters, slots, cells = len(arrays["n_present"]), len(arrays["stay"]), len(arrays["between"])
-        for name, n_known in (("cluster", clusters), ("slot_of_phase", slots), ("cell", cells)):
-            if arrays[name].max(initial=0) >= n_known:
+        for name, known in (("cluster", "n_present"), ("slot_of_phase", "stay")):
+            if arrays[name].max(initial=0) >= len(arrays[known]):
                 raise ValueError(f"{name} beyond the last")
-        start, next_place = arrays["move_start"], arrays["next_place"]
-        if start[0] != 0 or start[-1] >= len(next_place):
-            raise ValueError("moves that end beyond the last")
-        of_place = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        if (np.diff(of_place * len(start) + next_place[: len(of_place)]) <= 0).any():
-            raise ValueError("moves from a place that do not ascend")
+        longest = cls.longest_of(arrays)
         times, phases = len(arrays["stay_at_time"]), len(arrays["slot_of_phase"])
         if times == 0 or times % phases:
             raise ValueError(f"{times} times, which are not whole periods of {phases} instants")
@@ -61,7 +54,6 @@ class RememberingBridge(PersonLaw):
         for layer, name in first.items():
             if layers[layer] and not arrays[name].any(axis=1).all():
                 raise ValueError(f"clusters without any place in {name!r}")
-        longest = longest_row(start, len(next_place))
         remembered = {name: int(arrays[name]) for name in ("remembered",) if name in arrays}
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()} | remembered, longest=longest)
 

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppmtf_jax.bridge.attraction import drawn_place
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND, PersonLaw
 from ppmtf_jax.bridge.person import entry_of
 from ppmtf_jax.trace_models.base import ABSENT
 from ppmtf_jax.trace_models.sampling import sample_index
-from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
 AT_A_TIME, MAX_AT_A_TIME = 1 / 8, 256
 """Share, and maximum number, of people for whom `for_those` computes at a time; few people need a new place at once."""
@@ -179,7 +179,7 @@ def move_weights(
 ) -> tuple[Float[Array, " remembered"], Float[Array, ""]]:
     """Weight of going back to each visited place, and weight of going to a new place if one is left."""
     place = jnp.maximum(state.visited, 0)
-    weight = _weight_from(law, slot, state.place, place)
+    weight = jax.vmap(law.pair, (None, None, 0))(slot, state.place, place)
     weight = law.return_weight(slot, place, weight, state.arrivals, place == state.before)
     is_other = (state.visited != ABSENT) & (state.visited != state.place) & (law.remembered > 0)
     # Whoever forgets may go to a new place after any number of places.
@@ -199,17 +199,15 @@ def new_place_weights(
 ) -> tuple[Float[Array, " place"], Int[Array, " move"], Float[Array, " move"]]:
     """Weight of each place as a new place, by gravity; next places of seen moves, and the weights that they add."""
     place, pull = state.place, law.pull[time, state.cluster] * _never_visited(law, state)
-    gravity = law.gravity(slot, place, jnp.arange(law.n_places)) * pull
-    next_place, seen = _seen_moves(law, slot, place)
-    return gravity, next_place, seen * pull[jnp.minimum(next_place, law.n_places - 1)]
+    gravity, next_place, seen = law.row(slot, place)
+    return gravity * pull, next_place, seen * pull[jnp.minimum(next_place, law.n_places - 1)]
 
 
 def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
     """A new place elsewhere."""
     gravity, next_place, seen = new_place_weights(law, step.time, step.slot, state)
     drawn = _draw(step.uniform[4], jnp.concatenate([gravity, seen]))
-    moved = next_place[jnp.maximum(drawn - law.n_places, 0)]
-    return jnp.where(drawn < law.n_places, drawn, moved)
+    return drawn_place(drawn, law.n_places, next_place)
 
 
 def anchor_weights(layer: int, law: PersonLaw, state: PersonState) -> Float[Array, " place"]:
@@ -238,25 +236,3 @@ def _never_visited(law: PersonLaw, state: PersonState) -> Float[Array, " place"]
     # A negative index would count from the end.
     known = jnp.where(known == ABSENT, law.n_places, known)
     return jnp.ones(law.n_places, jnp.float32).at[known].set(0, mode="drop")
-
-
-def _seen_moves(
-    law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""]
-) -> tuple[Int[Array, " move"], Float[Array, " move"]]:
-    """Next places of the seen moves from a place, and their weights; the slice has weight 0 for moves from others."""
-    begin, end = law.move_start[place], law.move_start[place + 1]
-    # A slice that would pass the end is shifted to the left.
-    first = jnp.minimum(begin, len(law.next_place) - law.longest)
-    at = first + jnp.arange(law.longest)
-    next_place = jax.lax.dynamic_slice(law.next_place, (first,), (law.longest,))
-    seen = jax.lax.dynamic_slice(law.seen, (slot, first), (1, law.longest))[0]
-    return next_place, jnp.where((at >= begin) & (at < end), seen, 0)
-
-
-def _weight_from(
-    law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""], others: Int[Array, " other"]
-) -> Float[Array, " other"]:
-    """K(a, b) from one place a to some places b."""
-    begin, end = law.move_start[place], law.move_start[place + 1]
-    at, found = jax.vmap(find_in_row, (None, None, None, 0))(law.next_place, begin, end, others)
-    return law.gravity(slot, place, others) + jnp.where(found, law.seen[slot, at], 0)

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.gravity import distance_bins
+from ppmtf_jax.bridge.attraction import distance_bins
 from ppmtf_jax.bridge.people.anchors import MAX_SECOND, NOWHERE, Anchors, anchor_distribution, couple, pair_anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.space import space_of
