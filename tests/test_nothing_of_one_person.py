@@ -8,7 +8,9 @@ permutation test of ranks, divided among the statistics by Bonferroni's inequali
 Which kinds promise this: the bridge, with and without memory and with the gaps of check-ins, by its rules, and `tpm`
 and `private` by their noise. `sgd` copies the first events of its users and their moves, and makes no such promise:
 five of six odd people show, and all of their traces pass the privacy test, because the test compares users and not
-what a release shows. `ppmtf` and `itf` do not promise it either, since each user has factors of their own.
+what a release shows. `ppmtf` and `itf` do not promise it either, since each user has factors of their own, and neither
+does `sglt`, whose traces begin as traces of users. Still, when `itf` and `sglt` were run once, none of these people
+showed in the traces that passed the test. It was 7 % of the traces of `itf`. `sglt` takes no traces of other lengths.
 """
 
 from __future__ import annotations
