@@ -53,10 +53,6 @@ def measured(traces: Traces, test: Traces, train: Traces | None = None, *, synth
     return {name: METRICS[name].measure(comparison, METRICS[name].settings())[0] for name in NAMES}
 
 
-def uniform(name: str, test: Traces) -> float:
-    return METRICS[name].uniform(Comparison(test, test, test, PERIOD, pool_traces=True), METRICS[name].settings())[0]
-
-
 def reading(name: str, train: Traces, test: Traces) -> Interpretation:
     return METRICS[name].reading(Comparison(train, train, test, PERIOD, pool_traces=True), METRICS[name].settings())[0]
 
@@ -157,46 +153,6 @@ def test_a_synthesizer_that_stays_is_found_out() -> None:
         assert bad[name] > 2 * good[name], name
 
 
-# Uniform traces
-
-
-def test_uniform_is_what_many_uniform_traces_give() -> None:
-    train, test = toy_city(n_users=100, n_places=8, n_days=1, seed=0).traces.split_users(0.5, seed=0)
-    rng = np.random.default_rng(0)
-    n = 50_000
-    columns = {"user": np.repeat(np.arange(n), 24), "instant": np.tile(np.arange(24), n), "trace": np.zeros(24 * n)}
-    columns["place"] = rng.integers(8, size=24 * n)
-    many = replace(
-        train,
-        **{name: column.astype(np.int32) for name, column in columns.items()},
-        user_ids=np.arange(n),
-        friendships=None,
-    )
-    comparison = Comparison(many, train, test, 24)
-    for name in ("stay_difference", "od_tv", "row_tv"):
-        metric = METRICS[name]
-        # 900,000 steps: shares to 0.001, and a total variation over at most 64 flows to 0.01.
-        (expected,) = metric.uniform(comparison.of(train, pool_traces=True), metric.settings())
-        assert metric.measure(comparison, metric.settings())[0] == pytest.approx(expected, abs=0.01), name
-
-
-def test_uniform_flows_between_cells_with_different_numbers_of_places() -> None:
-    """Three places in the first cell, one in the last: 6, 3 and 3 of the 12 ordered pairs are in a flow."""
-    places = PlaceTable(np.arange(4), np.array([35.0, 35.0, 35.0, 36.0]), np.array([139.0, 139.0, 139.0, 140.0]))
-    moves = replace(days_of([0, 1, 3, 0], [3, 2, 3, 1], [3, 0, 3, 2]), places=places)
-    # From first to first cell 1 of 9 moves, from first to last 3, from last to first 5.
-    common = min(6 / 12, 1 / 9) + min(3 / 12, 3 / 9) + min(3 / 12, 5 / 9)
-    assert uniform("od_tv", moves) == pytest.approx(1 - common)
-
-
-def test_uniform_numbers_of_traces_known_by_heart() -> None:
-    assert uniform("stay_difference", TEST) == pytest.approx(1 / 4 - 4 / 6)
-    # Two of the twelve ordered pairs of places, in four cells, have all of the test users' moves.
-    assert uniform("od_tv", TEST) == pytest.approx(1 - 2 / 12)
-    # Rows (1/2, 1/2), 1, 1 and 1 have 1/4 in common with a uniform one for each place that they know.
-    assert uniform("row_tv", TEST) == pytest.approx(1 - np.average([2 / 4, 1 / 4, 1 / 4, 1 / 4], weights=[2, 1, 1, 2]))
-
-
 # What is undefined, or says little
 
 
@@ -206,7 +162,6 @@ def test_nobody_moves() -> None:
         assert [name for name, value in found.items() if math.isnan(value)] == ["jump_tv", "od_tv"]
     assert measured(still, TEST)["stay_difference"] == pytest.approx(1 - 4 / 6)
     assert measured(still, TEST)["move_interval_w1_h"] > 0
-    assert math.isnan(uniform("od_tv", still))
 
 
 def test_no_two_events_at_consecutive_instants() -> None:
@@ -214,8 +169,6 @@ def test_no_two_events_at_consecutive_instants() -> None:
     found = measured(TEST, gaps)
     defined = {name: value for name, value in found.items() if not math.isnan(value)}
     assert list(defined) == ["distinct_w1", "radius_w1_km"]
-    assert math.isnan(uniform("stay_difference", gaps))
-    assert math.isnan(uniform("row_tv", gaps))
     # There is no floor, and so no caveat of it.
     assert codes(reading("row_tv", gaps, gaps)) == ["few_values"]
 
@@ -248,8 +201,6 @@ def test_one_place() -> None:
     assert math.isnan(found.pop("jump_tv"))
     assert math.isnan(found.pop("od_tv"))
     assert set(found.values()) == {0}
-    assert uniform("stay_difference", traces) == uniform("row_tv", traces) == 0
-    assert math.isnan(uniform("od_tv", traces))
 
 
 @pytest.mark.parametrize("name", ["jump_tv", "od_tv", "radius_w1_km"])

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
-from ppmtf_jax.data.measurement import Caveat, Comparison, NoSettings, caveat_if
+from ppmtf_jax.data.measurement import Caveat, caveat_if
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import (
     pair_counts,
     row_shares,
     row_variation,
-    row_variation_from,
     variation_of_samples,
     wasserstein,
     weighted_mean,
 )
 from ppmtf_jax.evaluation.judgement import SPARSE_ROWS
-from ppmtf_jax.evaluation.metrics.windows import Sample, mean_difference, one_point, real_windows, window_metric
-from ppmtf_jax.evaluation.registry import Undefined
+from ppmtf_jax.evaluation.metrics.windows import Sample, mean_difference, one_point, window_metric
 from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
@@ -63,30 +60,6 @@ def row_distance(steps: np.ndarray, others: np.ndarray) -> float:
     return weighted_mean(row_variation(row_shares(counts), row_shares(expected)), expected.sum(axis=1))
 
 
-def _uniform_stays(comparison: Comparison, settings: NoSettings) -> list[float]:
-    real = stays(real_windows(comparison, comparison.test)).value
-    return [mean_difference(np.array([1 / comparison.test.n_places]), real)]
-
-
-def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float]:
-    """OD-TV if all ordered pairs of two different places are equally frequent."""
-    test, n_cells = comparison.test, settings.n_cells
-    flow, count = np.unique(cell_flows(real_windows(comparison, test), n_cells).value, return_counts=True)
-    if not len(flow):
-        raise Undefined
-    cell, next_cell = np.divmod(flow, n_cells**2)
-    n_in_cell = np.bincount(test.places.grid_cell(n_cells), minlength=n_cells**2)
-    n_pairs = n_in_cell[cell] * (n_in_cell[next_cell] - (cell == next_cell))
-    probability = n_pairs / (test.n_places * (test.n_places - 1))
-    return [float(row_variation_from(probability, row_shares(sparse.csr_array(count[None])))[0])]
-
-
-def _uniform_rows(comparison: Comparison, settings: NoSettings) -> list[float]:
-    steps, n_places = next_places(real_windows(comparison, comparison.test)).value, comparison.test.n_places
-    counts = pair_counts(steps[:, 0], steps[:, 1], (n_places, n_places))
-    return [weighted_mean(row_variation_from(1 / n_places, row_shares(counts)), counts.sum(axis=1))]
-
-
 def _sparse_rows(test: Windows, floor: float) -> tuple[Caveat, ...]:
     text = f"The rows are too sparse to compare: two random groups of real people are at {floor:.2f}"
     return caveat_if(floor >= SPARSE_ROWS, "sparse_rows", text)
@@ -102,7 +75,6 @@ def _sparse_rows(test: Windows, floor: float) -> tuple[Caveat, ...]:
     section="transitions",
     uses=("days",),
     one_period=True,
-    uniform=_uniform_stays,
 )
 def stays(windows: Windows) -> Sample:
     """For each step, whether it leads to the same place."""
@@ -119,7 +91,6 @@ def stays(windows: Windows) -> Sample:
     plain="Where people go next from a place",
     section="transitions",
     one_period=True,
-    uniform=_uniform_rows,
     caveats=_sparse_rows,
 )
 def next_places(windows: Windows) -> Sample:
@@ -225,7 +196,6 @@ def radius_of_gyration_km(windows: Windows) -> Sample:
     uses=("flows",),
     one_period=True,
     settings=FlowSettings,
-    uniform=_uniform_flows,
     caveats=one_point,
 )
 def cell_flows(windows: Windows, n_cells: int) -> Sample:

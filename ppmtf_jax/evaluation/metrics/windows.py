@@ -14,7 +14,7 @@ the real users, which are as large as the training and the test users. This dist
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -79,16 +79,16 @@ def window_metric(
 
     def register(sample: Sampler) -> Sampler:
         metric = WindowMetric(sample, distance, **options)
-        undefined, exact = NO_VALUE, {} if metric.uniform is None else {"uniform": metric.uniform}
+        undefined, of_uniform = NO_VALUE, {}
         if metric.of_times:
-            undefined, exact = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
+            undefined, of_uniform = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
         register_utility(
             replace(quantity, undefined=undefined),
             measure=metric.measure,
             reading=metric.reading,
             applies=metric.applies_to,
             settings=metric.settings,
-            **exact,
+            **of_uniform,
         )
         return sample
 
@@ -111,8 +111,8 @@ class WindowMetric:
     of_times : bool
         Whether the values depend only on the times of events. Then only synthetic traces with gaps of their own are
         measured, because thinned traces and uniform traces have the times of other traces.
-    settings, applies, uniform
-        As in `Measurement`; without `uniform`, random places are measured.
+    settings, applies
+        As in `Measurement`.
     caveats : function of Windows and the floor that returns tuple of Caveat
         From the windows of the test users, returns why the number says little.
     """
@@ -124,7 +124,6 @@ class WindowMetric:
     of_times: bool = False
     settings: type = NoSettings
     applies: Callable[[Comparison], bool] | None = None
-    uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
     caveats: Callable[[Windows, float], tuple[Caveat, ...]] = lambda *_: ()
 
     def applies_to(self, comparison: Comparison) -> bool:
