@@ -58,7 +58,7 @@ SAME_PROGRAMS = {
 WITH = {"tests/synthesizers/test_private.py": "tests/private"}
 
 # Bytes by which a worker grows before it forgets its compiled programs.
-MOST_MEMORY_OF_PROGRAMS = 2**30
+MAX_MEMORY_OF_PROGRAMS = 2**30
 _memory_before = 0
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
@@ -115,7 +115,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path != item.path:
         global _memory_before
         grown = memory_of_this_process() - _memory_before
-        if grown > MOST_MEMORY_OF_PROGRAMS:
+        if grown > MAX_MEMORY_OF_PROGRAMS:
             jax.clear_caches()
             gc.collect()
             _memory_before = memory_of_this_process()

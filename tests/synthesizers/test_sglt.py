@@ -99,8 +99,8 @@ def test_people_with_nothing_to_tell_apart():
         (together, minutes(INSTANTS), 2),
     ):
         traces = random_traces(1, range(USERS), places, grid, n_visited=n_visited)
-        synthetic = synthesize(fit(traces, "sglt", seed=0), traces_per_user=3, seed=0)
-        assert places_of(synthetic, 3).shape == (USERS, 3, grid.n_instants)
+        synthetic = synthesize(fit(traces, "sglt", seed=0), traces_per_user=5, seed=0)
+        assert places_of(synthetic, 5).shape == (USERS, 5, grid.n_instants)
         assert synthetic.place.max() < len(places)
 
 
