@@ -21,6 +21,7 @@ from jax.ops import segment_sum
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.bridge.attraction import Attraction, CellKernel
+from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.runtime.devices import gather_rows, own_share
 from ppmtf_jax.runtime.progress import progress_bar
@@ -28,13 +29,13 @@ from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 
 # Rounds that adjust stays and distances, and maximum numbers of Sinkhorn iterations in a round and in the last round.
 # Some data need a few thousand iterations in the last round. The model's summary reports a remaining error.
-N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 5000
+N_ROUNDS, MAX_SCALINGS, MAX_LAST_SCALINGS = 4, 12, 5000
 # Sinkhorn stops when, in every cluster, a step's distribution is within this total variation of its marginal.
 TOLERANCE = 1e-4
 # Near convergence, updates of rows and columns are overrelaxed (Thibault et al. 2021, Algorithms 14(5):143), which
 # needs a third of the iterations. Far from convergence, overrelaxed updates may diverge.
 NEAR, RELAXATION = 0.02, 1.6
-MOST_CHANGE = 20.0
+MAX_CHANGE = 20.0
 TINY = 1e-30
 
 
@@ -113,7 +114,7 @@ def fit_chains(
     own_pairs = range(n_pairs)[own_share(n_pairs)]
     with progress_bar("fitting chains", N_ROUNDS * len(own_pairs), show=progress) as advance:
         for number in range(N_ROUNDS):
-            most = MOST_SCALINGS if number < N_ROUNDS - 1 else most_last_scalings or MOST_LAST_SCALINGS
+            most = MAX_SCALINGS if number < N_ROUNDS - 1 else most_last_scalings or MAX_LAST_SCALINGS
             rounds = []
             for found in map_in_threads(partial(scaled, most_scalings=most), own_pairs):
                 rounds.append(found)
@@ -121,9 +122,9 @@ def fit_chains(
             found = _Scaled(*(gather_rows(np.stack(part), n_pairs) for part in zip(*rounds, strict=True)))
             scaling = found.scaling
             if number < N_ROUNDS - 1:
-                more_stays *= _odds_ratio(stays.in_slot[slots[:, 1]], found.stays)
+                more_stays *= matching(_odds(stays.in_slot[slots[:, 1]]), _odds(found.stays), MAX_CHANGE)
                 in_bin = found.in_bin.sum(axis=0)
-                by_distance *= _ratio(counts.covered, in_bin / max(in_bin.sum(), TINY))
+                by_distance *= matching(counts.covered, in_bin / max(in_bin.sum(), TINY), MAX_CHANGE)
                 by_distance /= by_distance.mean()
     return Chains(
         slots.astype(np.int32),
@@ -216,10 +217,5 @@ def _variation(found: Array, wanted: Array) -> Float[Array, ""]:
     return jnp.abs(found - wanted).sum(axis=0).max() / 2
 
 
-def _odds_ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Factor for the odds of staying. It is bounded, because the marginals can make the wanted rate impossible."""
-    return _ratio(wanted / (1 - wanted), found / np.maximum(1 - found, TINY))
-
-
-def _ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    return np.clip(wanted / np.maximum(found, TINY), 1 / MOST_CHANGE, MOST_CHANGE)
+def _odds(share: np.ndarray) -> np.ndarray:
+    return share / np.maximum(1 - share, TINY)

@@ -17,7 +17,7 @@ from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.time_grid import TimeGrid
 
 Steps = Transitions | Blocks[Transitions]
-LEAST_STAY, MOST_STAY = 1e-4, 0.999
+MIN_STAY, MAX_STAY = 1e-4, 0.999
 
 
 class Stays(NamedTuple):
@@ -64,9 +64,9 @@ def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot 
     in_slot = (kernel @ stays + overall) / (kernel @ steps + 1)
     expected = (counts.overall.sum(axis=0) * in_slot[:, None]).sum(axis=0)
     lift = (counts.overall[0].sum(axis=0) + mass) / (expected + mass)
-    prior = np.clip(in_slot[:, None] * lift, LEAST_STAY, MOST_STAY)
+    prior = np.clip(in_slot[:, None] * lift, MIN_STAY, MAX_STAY)
     at_place = (kernel @ counts.in_stretch[0] + mass * prior) / (kernel @ counts.in_stretch.sum(axis=0) + mass)
-    return Stays(in_slot, np.clip(at_place, LEAST_STAY, MOST_STAY))
+    return Stays(in_slot, np.clip(at_place, MIN_STAY, MAX_STAY))
 
 
 def _rows_of_steps(steps: Transitions, stretch: Int[np.ndarray, " slot"]) -> tuple[Rows, Rows, Rows]:

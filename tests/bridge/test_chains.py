@@ -141,7 +141,7 @@ def test_a_city_is_fitted_to_the_end():
 def test_people_who_hardly_ever_move_stay_as_often_as_they_do(marginals, share, movement, bug, monkeypatch):
     """At rates near 1 a ratio of rates changes next to nothing, where that of the odds does."""
     if bug:
-        monkeypatch.setattr(module, "_odds_ratio", module._ratio)
+        monkeypatch.setattr(module, "_odds", lambda share: share)
     rate = np.full(GRID.n_slots, 0.98)
     at_place = np.full((GRID.n_slots, N_PLACES), 0.8)
     rarely = replace(movement, stays=Stays(rate, at_place))

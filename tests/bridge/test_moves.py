@@ -11,8 +11,8 @@ from ppmtf_jax.bridge import attraction
 from ppmtf_jax.bridge.attraction import fit_gravity
 from ppmtf_jax.bridge.contributions import bounded, stretches
 from ppmtf_jax.bridge.moves import (
-    LEAST_STAY,
-    MOST_STAY,
+    MAX_STAY,
+    MIN_STAY,
     Movement,
     MoveSmoothing,
     SeenMoves,
@@ -147,7 +147,7 @@ def test_stays_are_those_of_slot_and_place_as_far_as_they_are_known():
     steps = one_step_each(place, np.array([0, 0, 0, 2, 1, 2, 2, 2]))
     rates = rates_of(steps, 1e-9, 1)
     # A single step is nobody's next one: of place 0 three stays count, and of place 1 three steps away.
-    np.testing.assert_allclose(rates.at_place[0, :2], [MOST_STAY, LEAST_STAY])
+    np.testing.assert_allclose(rates.at_place[0, :2], [MAX_STAY, MIN_STAY])
     twice = Transitions(*(np.tile(each, 2) for each in (steps.user, steps.slot, place, steps.next_place)), 1, 3)
     twice.user[8:] += 8
     np.testing.assert_allclose(rates_of(twice, 1e-9, 1).at_place[0, :2], [3 / 4, 1 / 4])
@@ -161,7 +161,7 @@ def test_stays_and_steps_away_of_few_users_do_not_count():
     place = np.repeat([0, 1], 10)
     steps = one_step_each(place, np.array([0] * 6 + [2] * 4 + [1] * 4 + [2] * 6))
     told = rates_of(steps, 1e-9, 5)
-    np.testing.assert_allclose(told.at_place[0, :2], [MOST_STAY, LEAST_STAY])
+    np.testing.assert_allclose(told.at_place[0, :2], [MAX_STAY, MIN_STAY])
     assert told.at_place[0, 2] == pytest.approx(told.in_slot[0])
     # With two users enough, 5/6 of six and 3/4 of four count: five and three steps.
     np.testing.assert_allclose(rates_of(steps, 1e-9, 2).at_place[0, :2], [5 / 8, 3 / 8])

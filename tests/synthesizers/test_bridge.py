@@ -173,8 +173,8 @@ def test_what_is_said_is_of_the_clusters_that_there_are(tmp_path):
 
 def test_chains_that_are_not_fitted_to_the_end_are_told_of(model, monkeypatch):
     assert not any("not fitted" in line for line in model.summary())
-    monkeypatch.setattr(chains, "MOST_LAST_SCALINGS", 1)
-    monkeypatch.setattr(chains, "MOST_SCALINGS", 1)
+    monkeypatch.setattr(chains, "MAX_LAST_SCALINGS", 1)
+    monkeypatch.setattr(chains, "MAX_SCALINGS", 1)
     found = fit(people(), "bridge", memory="none", n_clusters=2, seed=0)
     assert found.trace_model.marginal_error > chains.TOLERANCE
     share = f"{100 * float(found.trace_model.marginal_error):.2g} %"
