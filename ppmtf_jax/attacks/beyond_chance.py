@@ -20,8 +20,10 @@ TAIL_SCORES, TAIL_SHARE = 10, 0.05
 counts, because a tail of few scores is uncertain and a tail of many may be bent."""
 MAX_ALONE = 40
 """Maximum number of people who are counted one by one."""
-FIRST_RANK = 6
-"""All of the 6 highest scores are those of training users by chance in one of 64 cases, of half of the people."""
+FIRST_RANK, HIGHEST_SHARE = 6, 0.02
+"""Members are counted among the 6, 12, 24, ... highest scores, up to 2 % of all. All of the 6 highest are members by
+chance in one of 64 cases, if half of the people are. Further down, training users score a little higher than others
+also where a model reproduces what they have in common, and copies nobody."""
 
 
 def bar_of_chance(others: Float[np.ndarray, " other"], n_people: int, expected: float = EXPECTED_BY_CHANCE) -> float:
@@ -67,7 +69,7 @@ def people_beyond_chance(
 
     In number: among the k highest scores of all, there may be more members than an exchange of members and others
     explains (hypergeometric tail). The number is the least one without whom chance would explain the rest, for k = 6,
-    12, 24 and so on up to 5 % of all, or of few people up to a k at which members alone are no chance. By chance, it is
+    12, 24 and so on up to 2 % of all, or of few people up to a k at which members alone are no chance. By chance, it is
     above 0 with probability `TAIL` / 2 at most. If it is above 0, k goes on up to half of all, to count all members:
     small differences among usual scores alone count nobody.
 
@@ -100,7 +102,7 @@ def _in_number(highest: np.ndarray, others: np.ndarray) -> int:
     ranks = FIRST_RANK * 2 ** np.arange(max(int(math.log2(max(n / 2 / FIRST_RANK, 1))), 0) + 1)
     # Half as many members alone at the top are no chance. In small sets, this is more than the share.
     needed = 2 * math.log(TAIL / 2 / len(ranks)) / math.log(n_members / n)
-    n_tried = max(int((ranks <= max(TAIL_SHARE * n, needed)).sum()), 1)
+    n_tried = max(int((ranks <= max(HIGHEST_SHARE * n, needed)).sum()), 1)
     for number, rank in enumerate(ranks):
         if number >= n_tried and not found:
             break
