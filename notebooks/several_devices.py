@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Several cores, devices and machines
 #
-# Large cities take time. This notebook shows how several devices or processes share the work, that the result does not
-# depend on their number, how much time they save on this machine, and how two processes do one fit together.
+# Large cities take time. This notebook shows how several devices or processes share the work, and that the result does
+# not depend on their number.
 
 # %%
 # Only in Google Colab: install the library.
@@ -20,19 +20,19 @@ if "google.colab" in sys.modules:
 # do: JAX sees the devices.
 
 # %%
-import socket
 import tempfile
 import time
 from pathlib import Path
 
-from ppmtf_jax import FittedModel, use_all_cores
+from ppmtf_jax import use_all_cores
 
 use_all_cores()
 
 import jax
 import numpy as np
 
-from ppmtf_jax import fit, toy_city
+from ppmtf_jax import fit, toy_city, use_engine
+from ppmtf_jax.data.stored_traces import open_traces
 
 print(jax.devices())
 
@@ -52,45 +52,36 @@ model = fit(train, "ppmtf", **settings, seed=1)
 print(f"{time.perf_counter() - begin:.1f} s on {jax.device_count()} devices, compilation included")
 
 # %% [markdown]
-# ## 3. The same fit by two processes
+# ## 3. The same result, whatever the number
 #
-# Several processes, on one machine or on machines that share a file system, do one step together. Start each process
-# with the same command and its own number; process 0 writes the result. The processes exchange data without encryption,
-# so use them on trusted networks only.
+# Each random draw of the sampler belongs to a user, a place or a slot, not to a device. So the factors are the same
+# however the work is shared. On two cores, a fit of a large city takes about half the time.
+
+# %%
+model = model.trace_model.to_arrays()
+again = fit(train, "ppmtf", **settings, seed=1).trace_model.to_arrays()
+print(all(np.array_equal(model[name], again[name]) for name in model))
+
+# %% [markdown]
+# ## 4. Other processes, or a cluster
+#
+# Work on parts of the users can be done by other processes of this machine (`processes:2`), or by the workers of a
+# cluster of Dask (`dask:tcp://HOST:8786`). They read the parts from a folder. On the command line, the option is
+# `--engine`. The model is the same.
 
 # %%
 train.save(folder / "train")
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    port = probe.getsockname()[1]
-
-command = [sys.executable, "-m", "ppmtf_jax", "fit", str(folder / "train"), "--out", str(folder / "model")]
-command += ["--system", "ppmtf", "--seed", "1", "--quiet"]
-command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-command += ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process"]
-processes = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(2)]
-for process in processes:
-    print(process.communicate()[0], end="")
-    assert process.returncode == 0
+stored = open_traces(folder / "train")
+models = []
+for engine in ("threads", "processes:2"):
+    begin = time.perf_counter()
+    with use_engine(engine):
+        models.append(fit(stored, n_clusters=2, memory="none", seed=1))
+    print(f"{engine}: {time.perf_counter() - begin:.1f} s")
+print("the same model:", models[0].checksum == models[1].checksum)
 
 # %% [markdown]
-# ## 4. The same result, whatever the number
-#
-# Each random draw of the sampler belongs to a user, a place or a slot, not to a device. So the factors are the same
-# however the work is shared, except for the last digits of sums that are added in a different order.
-
-# %%
-shared = FittedModel.load(folder / "model")
-for name, array in model.trace_model.to_arrays().items():
-    other = shared.trace_model.to_arrays()[name]
-    print(f"{name}: {np.abs(array - other).max() / np.abs(array).max():.1e} of the largest number, at most")
-
-# %% [markdown]
-# ## 5. How much time it saves
-#
-# The devices share the observed cells in a fit, the users in synthesis, and the traces in the privacy test; every
-# device has a copy of the factors, which are small. On two cores, a fit of a large city takes about half the time.
-# `benchmarks/scale.py` measures seconds and memory of every step for any number of users.
+# ## 5. Memory
 #
 # A step that would not fit into memory is refused before it begins, and the error names a setting that would fit:
 
@@ -102,7 +93,3 @@ try:
     require_memory("fit", 10**13, "Take fewer users, or a lower rank")
 except InputError as error:
     print(error)
-
-# %% [markdown]
-# `synthesize` and the privacy test take `--coordinator` too. A Python program calls
-# `ppmtf_jax.runtime.devices.join_processes` before it uses JAX.

@@ -11,6 +11,7 @@ from .jobs.compare import CompareSettings, compare
 from .privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from .privacy.release import ReleaseSettings, make_release, save_release
 from .runtime.devices import use_all_cores
+from .runtime.engine import use_engine
 from .synthesizers.fitted_model import FittedModel
 from .synthesizers.gaps import CompletionSettings, complete
 from .synthesizers.ppmtf import PPMTFSettings
@@ -44,4 +45,5 @@ __all__ = [
     "synthesize",
     "toy_city",
     "use_all_cores",
+    "use_engine",
 ]

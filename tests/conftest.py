@@ -16,6 +16,8 @@ import jax
 import pytest
 from threadpoolctl import threadpool_limits
 
+from tests.workers import workers  # noqa: F401 - a fixture
+
 # Pictures are drawn into files, whatever display the developer has.
 os.environ.setdefault("MPLBACKEND", "agg")
 

@@ -23,7 +23,6 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.bridge.attraction import Attraction, CellKernel
 from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.moves import Movement
-from ppmtf_jax.runtime.devices import gather_rows, own_share
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 
@@ -74,7 +73,7 @@ def fit_chains(
     most_last_scalings: int | None = None,
     progress: bool = False,
 ) -> Chains:
-    """Fit the chains of all clusters; threads and processes share the pairs of slots.
+    """Fit the chains of all clusters; threads share the pairs of slots.
 
     `marginals`: the positive distributions p_k(s). `share`: each cluster's share of the users. `movement`: K.
     `slot_of_instant`: slots of one period. `most_last_scalings`: maximum number of iterations in the last round.
@@ -111,15 +110,14 @@ def fit_chains(
         )
         return jax.tree.map(np.asarray, found)
 
-    own_pairs = range(n_pairs)[own_share(n_pairs)]
-    with progress_bar("fitting chains", N_ROUNDS * len(own_pairs), show=progress) as advance:
+    with progress_bar("fitting chains", N_ROUNDS * n_pairs, show=progress) as advance:
         for number in range(N_ROUNDS):
             most = MAX_SCALINGS if number < N_ROUNDS - 1 else most_last_scalings or MAX_LAST_SCALINGS
             rounds = []
-            for found in map_in_threads(partial(scaled, most_scalings=most), own_pairs):
+            for found in map_in_threads(partial(scaled, most_scalings=most), range(n_pairs)):
                 rounds.append(found)
                 advance(1)
-            found = _Scaled(*(gather_rows(np.stack(part), n_pairs) for part in zip(*rounds, strict=True)))
+            found = _Scaled(*map(np.stack, zip(*rounds, strict=True)))
             scaling = found.scaling
             if number < N_ROUNDS - 1:
                 more_stays *= matching(_odds(stays.in_slot[slots[:, 1]]), _odds(found.stays), MAX_CHANGE)

@@ -4,7 +4,7 @@ EM fits a mixture: a user's visit to place b in slot s comes from cluster k with
 the user's weight of cluster k, and theta_k(s, .) is the distribution of cluster k over places in slot s.
 
 No result depends on the number of threads. Each sum adds its terms in a fixed order, in one thread, and blocks have a
-fixed size. So threads share rows and columns, and processes share users, without changing a single bit.
+fixed size. So threads share rows and columns, and workers share users, without changing a single bit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 
@@ -85,15 +84,13 @@ def find_clusters(
     distributions are computed from the assigned users, and users are assigned again.
 
     `of_users`: gives the visits of some users. `min_users`: if there are fewer than twice as many users, all users are
-    one cluster. `random`: must be in the same state in every process. `n_sweeps`: sweeps of EM.
+    one cluster. `n_sweeps`: sweeps of EM.
     """
     n_clusters = max(1, min(smoother.smoothing.n_clusters, n_users // min_users, KMEANS_USERS))
 
     def assigned(theta: np.ndarray, share: np.ndarray) -> Int[np.ndarray, " user"]:
         best = visits.map(lambda own: _scores(own, theta, share).argmax(axis=1).astype(np.int32)).joined()
-        found = assign(best, lambda users: _scores(of_users(users), theta, share), len(share), min_users)
-        # Processes on different processors may round differently.
-        return of_first_process(found)
+        return assign(best, lambda users: _scores(of_users(users), theta, share), len(share), min_users)
 
     with one_thread(), progress_bar("clusters", n_sweeps, show=progress, waits_for="k-means") as advance:
         chosen = np.arange(n_users)
@@ -130,7 +127,7 @@ def clusters_of_users(
         counts *= used.reshape(-1, n_places)[stretch][..., None]
         theta, share = smoother.theta(counts.reshape(-1, n_clusters).astype(np.float32))[0], _shares(of_user)
         raked = rake(theta.T.reshape(-1, *smoother.population.shape), share, smoother.population)
-    return Clusters(of_user, share, of_first_process(raked))
+    return Clusters(of_user, share, raked)
 
 
 def population_and_clusters(

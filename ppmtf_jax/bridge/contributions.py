@@ -36,7 +36,7 @@ STEP_USERS = 5
 again in each stretch of time."""
 UNIT = 2.0**-22
 """Bounded weights are multiples of this, so that their sums in float64 are exact up to two billion. Then they do not
-depend on the order in which they are added, and so not on how users are divided among files and processes."""
+depend on the order in which they are added, and so not on how users are divided among files and workers."""
 STRETCH_S = 7200
 """Length of a stretch of time in seconds. All slots that begin within the same two hours form one stretch; a slot
 longer than two hours is its own stretch."""
@@ -255,13 +255,12 @@ class _RunningSum:
         if sum(len(part.groups.group) for part in self.parts[1:]) > len(self.parts[0].groups.group):
             self.parts = [_Counted.joined(self.parts)]
 
-    def bounded(self, blocks: Blocks) -> Bounded:
-        """The sum over all processes, corrected such that the bound holds."""
-        own = _Counted.joined(self.parts)
-        groups, above = _Counted.joined([_Counted(*(type(part)(*map(blocks.of_all, part)) for part in own))])
+    def bounded(self) -> Bounded:
+        """The sum, corrected such that the bound holds."""
+        groups, above = _Counted.joined(self.parts)
         change = above.bounded(groups) - _rounded(above.weight)
         if self.shape:
-            total, cell = blocks.sum_of_all(self.total), above.cell
+            total, cell = self.total, above.cell
         else:
             total, cell = groups.total, groups.find(above.group)
         return Bounded((total + sums(cell, change, len(total))).reshape(self.shape or -1), groups)
@@ -279,7 +278,7 @@ def bounded_totals(rows: Blocks[Sequence[Rows]]) -> list[Bounded]:
         found = found or [_RunningSum(shape) for shape, *_ in kinds]
         for running, (_, *own) in zip(found, kinds, strict=True):
             running.add(*own)
-    return [running.bounded(rows) for running in found]
+    return [running.bounded() for running in found]
 
 
 def _added(rows: Rows) -> tuple[tuple[int, ...], Int[np.ndarray, " cell"], Float[np.ndarray, " cell"], _Counted]:

@@ -38,7 +38,6 @@ from ppmtf_jax.bridge.visits import (
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces, TraceSet
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 
 # Maximum number of users for a selection: with more users it takes longer and gives the same result.
@@ -121,11 +120,6 @@ class Selection(NamedTuple):
         typed = (type(old)(new) for old, new in zip(leaves, numbers.tolist(), strict=True))
         return cls(*structure.unflatten(typed), **others)
 
-    def of_first_process(self) -> Selection:
-        """The selection of the first process: other processors may round differently, and so select differently."""
-        numbers, gains = (of_first_process(np.array(each)) for each in (self.numbers, [*self.gains.values()]))
-        return self.of_numbers(numbers, gains=dict(zip(self.gains, gains.tolist(), strict=True)))
-
 
 def memory_sentence(memory: Memory, gain: Float[Array | np.ndarray, " memory"] | None) -> str:
     """A sentence for the summary of a model; `gain` as in `MemoryChoice`."""
@@ -175,7 +169,7 @@ def select(
             random=random,
             advance=advance,
         )
-    return Selection(of_population, moves, of_clusters, gains=gains).of_first_process()
+    return Selection(of_population, moves, of_clusters, gains=gains)
 
 
 def some_users(train: TraceSet, random: np.random.Generator) -> Traces:
@@ -327,8 +321,7 @@ def choose_memory(
             advance(1)
     gain = [(each - scores[0]).sum() / predicted.n_events for each in scores]
     # Other processors may round differently, so all use the choice of the first process.
-    chosen = int(of_first_process(np.array(first_within_error(scores))))
-    return MemoryChoice(MEMORIES[chosen], of_first_process(np.array(gain, np.float32)))
+    return MemoryChoice(MEMORIES[first_within_error(scores)], np.array(gain, np.float32))
 
 
 def remembered(traces: Traces, most_places: int) -> Traces:

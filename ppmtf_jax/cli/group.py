@@ -122,9 +122,7 @@ class FriendlyGroup(TyperGroup):
                 # Let the terminal print any file name: a character that its encoding lacks is printed as a code.
                 stream.reconfigure(errors="backslashreplace")
         try:
-            result = super().invoke(ctx)
-            _end_shared_work()
-            return result
+            return super().invoke(ctx)
         except typer.Exit as error:
             end = error
         except KeyboardInterrupt:
@@ -137,8 +135,6 @@ class FriendlyGroup(TyperGroup):
             complaints.print("[bold red]Error:[/bold red]", end=" ")
             complaints.print(text, markup=False, highlight=False, soft_wrap=True)
             end = typer.Exit(1)
-        if end.exit_code:
-            _end_shared_work(end.exit_code)
         raise end
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -155,10 +151,6 @@ class FriendlyGroup(TyperGroup):
         if isinstance(error, OSError) and error.errno != errno.EPIPE:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return f"{where}. Check permissions and free space. {what_is_kept()}"
-        if isinstance(error, RuntimeError) and "Gloo" in str(error):
-            from ppmtf_jax.runtime.devices import OTHER_ENDED
-
-            return f"{OTHER_ENDED}. ({error})"
         if isinstance(error, AssertionError | RuntimeError):
             from ppmtf_jax.runtime.devices import require_devices
 
@@ -220,15 +212,3 @@ class ListedGroup(FriendlyGroup):
         """The possible completions of a word in a shell."""
         self._only_lists = True
         return super().shell_complete(ctx, incomplete)
-
-
-def _end_shared_work(exit_code: int = 0) -> None:
-    """Wait for the other processes, or leave them after an error; without JAX there are no other processes."""
-    if "jax" not in sys.modules:
-        return
-    from ppmtf_jax.runtime.devices import leave_processes, wait_for_processes
-
-    if exit_code:
-        leave_processes(exit_code)
-    else:
-        wait_for_processes()

@@ -26,7 +26,6 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 from ppmtf_jax.jobs.steps import fit_resumably, synthesize_traces
-from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
 from ppmtf_jax.streams import draw_seed
@@ -76,10 +75,9 @@ def fit(
     """Learn a generative model of traces."""
     chosen = build_settings(SYNTHESIZERS[system].settings, parse_assignments(settings or [], "--set"), "--set")
     model = fit_resumably(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=progress)
-    if is_first_process():
-        for sentence in model.summary():
-            tell(f"- {sentence}")
-        tell(f"{system} model of {'nobody' if model.of_nobody else f'{model.n_users} users'} in {out}")
+    for sentence in model.summary():
+        tell(f"- {sentence}")
+    tell(f"{system} model of {'nobody' if model.of_nobody else f'{model.n_users} users'} in {out}")
 
 
 @with_example("ppmtf diagnose model --train city/train --out diagnosis")
@@ -167,8 +165,7 @@ def synthesize(
     private, makes new people, whose traces need no test.
     """
     n_traces, n_events = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
-    if is_first_process():
-        tell(f"{counted(n_traces, 'trace')} with {counted(n_events, 'event')} in {out}")
+    tell(f"{counted(n_traces, 'trace')} with {counted(n_events, 'event')} in {out}")
 
 
 def _agreement_table(overview: pd.DataFrame, title: str) -> Table:

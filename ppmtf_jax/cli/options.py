@@ -11,18 +11,18 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.devices import is_first_process, join_processes
+from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.runtime.files import check_output_file
 from ppmtf_jax.settings import accepted_types, build_settings, help_of_fields, split_assignments, types_of
 from ppmtf_jax.streams import check_seed
 
-MANY = "Several processes or machines"
 # Longer lists of choices leave no room for the help in a narrow terminal; then the sentence of the help names them.
 MAX_WORDS = 8
 
@@ -68,32 +68,29 @@ def check_picture(file: Path | None, *, overwrite: bool) -> None:
         check_output_file(file, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
 
 
-def _shared_work(
-    quiet: Quiet = False,
-    coordinator: Annotated[
-        str | None,
-        option(
-            "--coordinator HOST:PORT",
-            "Share the work with other processes: the address at which process 0 listens. Start every process with "
-            "the same command. Nothing is authenticated or encrypted, so anyone who reaches the ports can take part: "
-            "use localhost, or a network that you trust.",
-            rich_help_panel=MANY,
-        ),
-    ] = None,
-    processes: Annotated[int, option("--processes N", "Number of processes.", min=1, rich_help_panel=MANY)] = 1,
-    process: Annotated[int, option("--process I", "Number of this process, from 0.", min=0, rich_help_panel=MANY)] = 0,
-) -> bool:
-    """Join the other processes, if any; returns whether to show progress: in the first process, without --quiet."""
-    if coordinator is not None:
-        join_processes(coordinator, processes, process)
-    elif processes > 1 or process > 0:
-        raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
-    return is_first_process() and not quiet
+Engine = Annotated[
+    str,
+    option(
+        "--engine NAME",
+        "Where to work on parts of the users: threads, processes:4, dask:tcp://HOST:8786, ray or spark.",
+    ),
+]
+
+
+def _shared_work(quiet: Quiet = False, engine: Engine = "threads") -> tuple[bool, str]:
+    return not quiet, engine
 
 
 def shares_work(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter `progress` by the options of work that several processes share."""
-    return _in_place_of("progress", command, [*_parameters_of(_shared_work).values()], _shared_work)
+    """Replace a command's parameter `progress` by the options of work on parts of the users."""
+
+    @wraps(command)
+    def with_engine(*, progress: tuple[bool, str], **values: Any) -> None:
+        shown, engine = progress
+        with use_engine(engine):
+            command(progress=shown, **values)
+
+    return _in_place_of("progress", with_engine, [*_parameters_of(_shared_work).values()], _shared_work)
 
 
 def with_settings(

@@ -39,7 +39,6 @@ from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, Privac
 from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings, check_same_traces, is_release, lineage_of_key
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
 from ppmtf_jax.privacy.words_of_tests import by_construction
-from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
@@ -86,8 +85,6 @@ def check_deniability(
     test = verdicts.settings
     k = np.arange(1, int(min(max(MAX_PLOTTED_K, test.k), verdicts.counted_to)) + 1)
     rates = None if plot is None else verdicts.pass_rates(k)
-    if not is_first_process():
-        return
     if plot is not None:
         from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
 
@@ -154,8 +151,6 @@ def release(
         expected = "--key FOLDER beside VERDICTS" if key is None else "no --key: nobody stands behind these traces"
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
     made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=progress)
-    if not is_first_process():
-        return
     if key is None:
         tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP, with_example
-from ppmtf_jax.cli.options import Quiet, Train, argument, option, with_settings
+from ppmtf_jax.cli.options import Quiet, Train, argument, option, shares_work, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
@@ -45,9 +45,10 @@ LATE_HELP["run"] = _run_help
 
 
 @with_example("ppmtf run job.toml")
-def run(config: Annotated[Path, argument("JOB.TOML", "The job file.")], quiet: Quiet = False) -> None:
+@shares_work
+def run(config: Annotated[Path, argument("JOB.TOML", "The job file.")], progress: bool = True) -> None:
     """Run all steps of a job file."""
-    _run_and_show(JobConfig.load(config), quiet)
+    _run_and_show(JobConfig.load(config), progress)
 
 
 @with_example("ppmtf demo --out demo")
@@ -64,7 +65,7 @@ def demo(
         # The toy city has many homes, and each user has one, so it needs a higher rank than the published data.
         "compare": [{"system": "ppmtf", "rank": 32, "zeros": "weighted", "n_zeros": 300}],
     }
-    _run_and_show(JobConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)
+    _run_and_show(JobConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), not quiet)
 
 
 def _compare_help() -> str:
@@ -117,8 +118,8 @@ def _comparison_table(found: Compared, traces: str, note: str) -> Table | TableO
     return table if fits(table, console, console.options) else TableOrList(mean, note=f"{note} Means over seeds.")
 
 
-def _run_and_show(config: JobConfig, quiet: bool) -> None:
-    result = run_job(config, progress=not quiet, say=tell)
+def _run_and_show(config: JobConfig, progress: bool) -> None:
+    result = run_job(config, progress=progress, say=tell)
     note = "" if result.n_released == result.n_traces else "All: the synthetic traces before the privacy test. "
     if config.compared:
         note += f"{', '.join(config.compared).capitalize()}: traces of another system that passed the privacy test."

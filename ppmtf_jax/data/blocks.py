@@ -1,8 +1,9 @@
 """Work on users in blocks, so that memory does not grow with the number of users.
 
-A block has the traces of `BLOCK_USERS` consecutive users. What is computed from a block is computed anew in each pass.
-Numbers that are added over blocks are whole, or multiples of a power of two (see `bridge.contributions`), so their sums
-are exact: they do not depend on the order of the blocks, nor on how blocks are divided among files and processes.
+A block has the traces of `BLOCK_USERS` consecutive users, and a part has the blocks of a file or so. What is computed
+from a block is computed anew in each pass; other processes may do a part each, see `runtime.engine`. Numbers that are
+added over blocks are whole, or multiples of a power of two (see `bridge.contributions`), so their sums are exact: they
+do not depend on how blocks are divided among files and workers.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
+from functools import partial, reduce
+from itertools import chain
 from tempfile import TemporaryFile
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import finalize
 
 import numpy as np
 
-from ppmtf_jax.runtime.devices import joined_over_processes, n_cores, sum_over_processes
+from ppmtf_jax.runtime.devices import n_cores
+from ppmtf_jax.runtime.engine import is_remote, map_parts
 from ppmtf_jax.runtime.threads import in_order
 
 BLOCK_USERS = 8192
@@ -26,17 +29,28 @@ Item = TypeVar("Item")
 New = TypeVar("New")
 
 
+class Step(NamedTuple):
+    """A function of the value of a block, and of the block's part of each array over users."""
+
+    function: Callable[..., Any]
+    of_users: tuple[Any, ...] = ()
+
+    def of_part(self, users: slice) -> Step:
+        """The same for a part, whose users are numbered from 0."""
+        return Step(self.function, tuple(each[users] for each in self.of_users))
+
+
 class Blocks(Generic[Item]):
     """A value for each block of users, computed again in each pass; the value of a single block is computed only once.
 
     Parameters
     ----------
     source : iterable of (slice, object)
-        The users of each block, as a slice of all users, and their data. It is iterated over in each pass.
-    function : callable
-        Computes the value of a block from such a pair.
-    shared : bool
-        Whether the processes have different users. Totals are then sums over all processes.
+        The users of each block, as a slice of all users, and their data. It is iterated over in each pass. If it has a
+        method `parts`, this gives the users of each part, as a slice of all users, and a source of the part, which
+        numbers the users of the part from 0 and can be pickled. Then other processes can do the work.
+    steps : tuple of Step
+        Functions that follow each other, the first one of the data.
 
     Examples
     --------
@@ -46,65 +60,72 @@ class Blocks(Generic[Item]):
     200
     """
 
-    def __init__(
-        self,
-        source: Iterable[tuple[slice, Any]],
-        function: Callable[[slice, Any], Item] = lambda _, value: value,
-        *,
-        shared: bool = False,
-    ):
-        self.source, self.function, self.shared = source, function, shared
+    def __init__(self, source: Iterable[tuple[slice, Any]], steps: tuple[Step, ...] = ()):
+        self.source, self.steps = source, steps
 
-    def map(self, function: Callable[..., New], *of_users: np.ndarray | range) -> Blocks[New]:
+    def map(self, function: Callable[..., New], *of_users: Any) -> Blocks[New]:
         """The values of a function of the block's value and of the block's part of each array over users."""
-
-        def composed(users: slice, value: Any) -> New:
-            return function(self.function(users, value), *(each[users] for each in of_users))
-
+        blocks = Blocks(self.source, (*self.steps, Step(function, of_users)))
         if isinstance(self.source, list) and len(self.source) == 1:
-            ((users, value),) = self.source
-            return Blocks([(users, composed(users, value))], shared=self.shared)
-        return Blocks(self.source, composed, shared=self.shared)
+            return Blocks([(self.source[0][0], blocks.value(self.source[0]))])
+        return blocks
+
+    def value(self, block: tuple[slice, Any]) -> Item:
+        """The value of a block of the source."""
+        users, value = block
+        for function, of_users in self.steps:
+            value = function(value, *(each[users] for each in of_users))
+        return value
 
     def kept(self) -> Blocks[Item]:
         """The same blocks, computed once and written to a temporary file without a name, so that passes are faster."""
         file = TemporaryFile()  # noqa: SIM115 - closed when `read` is no longer used
 
-        def read(_: slice, where: tuple[int, int]) -> Item:
+        def read(where: tuple[int, int]) -> Item:
             return pickle.loads(os.pread(file.fileno(), *where))
 
         finalize(read, file.close)
         source = []
-        values = in_order(lambda pair: (pair[0], pickle.dumps(self.function(*pair), 5)), self.source, n_cores())
+        values = in_order(lambda pair: (pair[0], pickle.dumps(self.value(pair), 5)), self.source, n_cores())
         for users, content in values:
             source.append((users, (len(content), file.tell())))
             file.write(content)
         file.flush()
-        return Blocks(source, read, shared=self.shared)
+        return Blocks(source, (Step(read),))
+
+    def of_parts(self, function: Callable[[Blocks[Item]], New]) -> Iterator[New]:
+        """A function of the blocks of each part, which other processes compute; without them, of all blocks."""
+        parts_of_source = getattr(self.source, "parts", None)
+        if not is_remote() or parts_of_source is None:
+            yield function(self)
+            return
+        parts = (
+            (users, Blocks(source, tuple(step.of_part(users) for step in self.steps)))
+            for users, source in parts_of_source()
+        )
+        of_part = partial(_of_second, function)
+        yield from map_parts(of_part, parts, name_of=lambda part: f"users {part[0].start} to {part[0].stop - 1}")
+
+    def here(self) -> Iterator[Item]:
+        """The values of all blocks, computed in this process."""
+        return in_order(self.value, self.source, n_cores())
 
     def __iter__(self) -> Iterator[Item]:
-        return in_order(lambda pair: self.function(*pair), self.source, n_cores())
+        if not is_remote():
+            return self.here()
+        return chain.from_iterable(self.of_parts(lambda blocks: list(blocks.here())))
 
     def total(self) -> Any:
         """Sum over all blocks of arrays, or of tuples of arrays."""
-        sums = reduce(_added, self)
-        return tuple(map(self.sum_of_all, sums)) if isinstance(sums, tuple) else self.sum_of_all(sums)
+        return reduce(_added, self.of_parts(lambda blocks: reduce(_added, blocks.here())))
 
     def joined(self) -> np.ndarray:
-        """The arrays of all blocks, one after another, such as a value for each user; every process gets all."""
-        return self.of_all(np.concatenate([np.asarray(each) for each in self]))
+        """The arrays of all blocks, one after another, such as a value for each user."""
+        return np.concatenate([np.asarray(each) for each in self])
 
     def first(self) -> Item:
-        """The value of the first block of this process."""
-        return next(iter(self))
-
-    def sum_of_all(self, own: Any) -> Any:
-        """Sum of the arrays of all processes, from the array of this process."""
-        return sum_over_processes(own) if self.shared else own
-
-    def of_all(self, own: np.ndarray) -> np.ndarray:
-        """The arrays of all processes, one after another, from the array of this process."""
-        return joined_over_processes(own) if self.shared else own
+        """The value of the first block."""
+        return self.value(next(iter(self.source)))
 
 
 class OneBlock:
@@ -120,6 +141,10 @@ def each_of_users(of_user: np.ndarray) -> Blocks[np.ndarray]:
     n_users = len(of_user)
     users = [slice(first, min(first + BLOCK_USERS, n_users)) for first in range(0, n_users, BLOCK_USERS)]
     return Blocks([(each, of_user[each]) for each in users])
+
+
+def _of_second(function: Callable[[Blocks], New], part: tuple[slice, Blocks]) -> New:
+    return function(part[1])
 
 
 def _added(one: Any, other: Any) -> Any:

@@ -7,11 +7,9 @@ program is killed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from tempfile import SpooledTemporaryFile
 from weakref import finalize
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
@@ -20,7 +18,6 @@ from ppmtf_jax.data.runs import stable_order
 from ppmtf_jax.data.selection import checked_mask, renumbered
 from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces
 from ppmtf_jax.data.traces import Traces, TraceSet
-from ppmtf_jax.runtime.devices import from_all_processes, own_items
 
 # Smaller sets stay in memory.
 MOST_BYTES_IN_MEMORY = 2**25
@@ -29,15 +26,12 @@ MOST_BYTES_IN_MEMORY = 2**25
 class Rearranged:
     """Chosen traces of a set, with new users and trace numbers, in parts of `PART_USERS` new users.
 
-    If several processes share the set, each reads the traces of some of the old users. The processes exchange the
-    events of a part of new users when this part is read.
-
     Parameters
     ----------
     user_of_trace : int array, shape (traces,)
-        The old user of each trace of this process, as in `traces.trace_table`.
+        The old user of each trace, as in `traces.trace_table`.
     user, trace : int arrays, shape (traces,)
-        The new user and the new trace number of each trace of this process; the user is -1 if the trace is not chosen.
+        The new user and the new trace number of each trace; the user is -1 if the trace is not chosen.
     n_users : int
         Number of new users. Each has a trace.
     """
@@ -65,8 +59,7 @@ class Rearranged:
         n_written, edges = 0, []
         of_block = np.zeros(-(-n_users // BLOCK_USERS), np.int64)
         at_place = np.zeros(traces.n_places, np.int64)
-        blocks = traces.blocks.map(events, range(traces.n_users))
-        for found in blocks:
+        for found in traces.blocks.map(events, range(traces.n_users)).here():
             new_user, *_, place = found.T
             self.store.write(found.tobytes())
             edges.append(n_written + np.searchsorted(new_user // PART_USERS, np.arange(self.n_parts + 1)))
@@ -74,54 +67,31 @@ class Rearranged:
             of_block += np.bincount(new_user // BLOCK_USERS, minlength=len(of_block))
             at_place += np.bincount(place, minlength=len(at_place))
         self.edges = np.stack(edges)  # for each block: where its events of each part begin
-        self.of_all, self.shared = blocks.of_all, blocks.shared
-        self.begins = np.concatenate([[0], np.cumsum(blocks.sum_of_all(of_block))])  # as in `StoredTraces`
-        self.at_place = blocks.sum_of_all(at_place)  # number of events at each place
+        self.begins = np.concatenate([[0], np.cumsum(of_block)])  # as in `StoredTraces`
+        self.at_place = at_place  # number of events at each place
 
     def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
         """The users and the events of each block; the events number the users of their block from 0."""
-        for users, rows in self.parts():
+        for users, rows in self.in_parts():
             for first in range(users.start, users.stop, BLOCK_USERS):
                 stop = min(first + BLOCK_USERS, users.stop)
                 of_block = slice(*np.searchsorted(rows.user, [first - users.start, stop - users.start]))
                 user, *columns = (column[of_block] for column in rows)
                 yield slice(first, stop), EventRows(user - np.int32(first - users.start), *columns)
 
-    def parts(self, *, own: bool = False) -> Iterator[tuple[slice, EventRows]]:
-        """The users and the events of each part; the events number the users of their part from 0.
-
-        `own`: only the parts of this process, see `own_items`. If processes share the traces, all of them must call it.
-        """
-        n_processes = jax.process_count()
-        if not own or self.n_parts < n_processes:
-            for number in range(self.n_parts):
-                yield self._part(number, self.of_all(self._stored(number)))
-            return
-        # In each turn, every process gets one part, so that all of them write at the same time.
-        for numbers in zip_longest(*(own_items(self.n_parts, process) for process in range(n_processes))):
-            number = numbers[jax.process_index()]
-            if self.shared:
-                events = np.concatenate(from_all_processes([self._stored(each) for each in numbers]))
-            else:
-                events = self._stored(number)
-            if number is not None:
-                yield self._part(number, events)
-
-    def _stored(self, number: int | None) -> Int[np.ndarray, "event 4"]:
-        """The events of a part that this process has read, in the columns of `EventRows`; none without a part."""
-        content, width = [], len(EventRows._fields) * np.dtype(np.int32).itemsize
-        for begin, stop in [] if number is None else self.edges[:, number : number + 2].tolist():
-            self.store.seek(begin * width)
-            content.append(self.store.read((stop - begin) * width))
-        return np.frombuffer(b"".join(content), np.int32).reshape(-1, len(EventRows._fields))
-
-    def _part(self, number: int, events: Int[np.ndarray, "event 4"]) -> tuple[slice, EventRows]:
-        """The users of a part, and its events in order."""
-        first = number * PART_USERS
-        # The events of a trace are in order, because they were read together.
-        rows = EventRows(*events[stable_order(events[:, 0], events[:, 1])].T.copy())
-        users = slice(first, min(first + PART_USERS, self.n_users))
-        return users, rows._replace(user=rows.user - np.int32(first))
+    def in_parts(self) -> Iterator[tuple[slice, EventRows]]:
+        """The users and the events of each part; the events number the users of their part from 0."""
+        width = len(EventRows._fields) * np.dtype(np.int32).itemsize
+        for number in range(self.n_parts):
+            content = []
+            for begin, stop in self.edges[:, number : number + 2].tolist():
+                self.store.seek(begin * width)
+                content.append(self.store.read((stop - begin) * width))
+            events = np.frombuffer(b"".join(content), np.int32).reshape(-1, len(EventRows._fields))
+            # The events of a trace are in order, because they were read together.
+            rows = EventRows(*events[stable_order(events[:, 0], events[:, 1])].T.copy())
+            first = number * PART_USERS
+            yield slice(first, min(first + PART_USERS, self.n_users)), rows._replace(user=rows.user - np.int32(first))
 
 
 def rearranged_traces(

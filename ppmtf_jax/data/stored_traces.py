@@ -5,14 +5,14 @@ The parts of a trace set are its files. No user is in two parts, and the ids of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -35,20 +35,14 @@ from ppmtf_jax.data.trace_set import (
 )
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem, raise_any
-from ppmtf_jax.runtime.devices import (
-    is_first_process,
-    joined_over_processes,
-    number_before,
-    of_all_processes,
-    own_items,
-)
+from ppmtf_jax.runtime.engine import is_remote
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, output_folder
 from ppmtf_jax.runtime.progress import progress_bar
 
 PART_BLOCKS = 8
 PART_USERS = PART_BLOCKS * BLOCK_USERS
-"""Number of users in a part of synthetic traces."""
+"""Number of users in a part of synthetic traces, and in the part of a worker."""
 
 
 class EventRows(NamedTuple):
@@ -62,11 +56,7 @@ class EventRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StoredTraces(TraceSet):
-    """A trace-set folder whose traces are read in blocks of users; see `open_traces`.
-
-    With several processes, each process reads only the blocks of its own users. If there are fewer blocks than
-    processes, every process reads all blocks.
-    """
+    """A trace-set folder whose traces are read in blocks of users; see `open_traces`."""
 
     folder: PathLike
     user_ids: np.ndarray
@@ -76,24 +66,11 @@ class StoredTraces(TraceSet):
     friendships: np.ndarray | None = None  # as in `Traces`
     origin: Origin | None = None
     of_nobody: bool = False
-    rows: Blocks[EventRows] | None = None  # the events of this process, if they are not read from the folder
-    whole: bool = False  # whether every process reads all blocks
+    rows: Blocks[EventRows] | None = None  # the events, if they are not read from the folder
 
     @property
     def n_events(self) -> int:
         return int(self.begins[-1])
-
-    @property
-    def own_blocks(self) -> range:
-        """The numbers of the blocks of this process: whole parts, unless there are fewer parts than processes."""
-        n_blocks = len(self.begins) - 1
-        n_parts = -(-n_blocks // PART_BLOCKS)
-        if self.whole:
-            return range(n_blocks)
-        if n_parts < jax.process_count():
-            return own_items(n_blocks)
-        parts = own_items(n_parts)
-        return range(parts.start * PART_BLOCKS, min(parts.stop * PART_BLOCKS, n_blocks))
 
     @property
     def has_events(self) -> np.ndarray:
@@ -101,13 +78,17 @@ class StoredTraces(TraceSet):
 
     @property
     def blocks(self) -> Blocks[Traces]:
-        return self._rows().map(self._made, self.user_ids)
+        return self._rows().map(self._made(), self.user_ids)
 
     def for_many_passes(self) -> StoredTraces:
-        return replace(self, rows=self._rows().kept())
+        # Other processes cannot read a temporary file without a name.
+        return self if is_remote() else replace(self, rows=self._rows().kept())
 
     def _rows(self) -> Blocks[EventRows]:
-        return self.rows or Blocks(_OwnBlocks(self), shared=len(self.own_blocks) < len(self.begins) - 1)
+        if self.rows is not None:
+            return self.rows
+        folder = os.path.abspath(self.folder)
+        return Blocks(_StoredBlocks(folder, self.places, self.begins, self.n_users, BLOCK_USERS))
 
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = chosen_users(indices, self.n_users)
@@ -117,22 +98,21 @@ class StoredTraces(TraceSet):
             kept = keep[rows.user]
             return EventRows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
 
-        blocks = self._rows()
-        found = list(blocks.map(select, chosen, number))
-        rows = EventRows(*(blocks.of_all(np.concatenate(parts)) for parts in zip(*found, strict=True)))
-        return self._made(rows, self.user_ids[chosen], pairs)
+        found = list(self._rows().map(select, chosen, number))
+        rows = EventRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        return self._made()(rows, self.user_ids[chosen], pairs)
 
-    def _made(self, rows: EventRows, user_ids: np.ndarray, friendships: np.ndarray | None = None) -> Traces:
-        same = {"origin": self.origin, "of_nobody": self.of_nobody}
-        return Traces(*rows, user_ids, self.places, self.time_grid, friendships, **same)
+    def _made(self) -> Callable[..., Traces]:
+        """Makes traces from events, user ids and friendships; it has nothing of single users."""
+        facts = (self.places, self.time_grid, self.origin, self.of_nobody)
+        return partial(_traces_of, facts)
 
-    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         def of_block(block: Traces, users: range) -> np.ndarray:
             user, trace = block.trace_table()
             return np.stack([np.int32(users.start) + user, trace], axis=1)
 
-        tables = self.blocks.map(of_block, range(self.n_users))
-        user, trace = (np.concatenate(list(tables)) if own else tables.joined()).T
+        user, trace = self.blocks.map(of_block, range(self.n_users)).joined().T
         return user, trace
 
     def in_memory(self) -> Traces:
@@ -148,34 +128,49 @@ def on_places(traces: TraceSet, places: PlaceTable, subject: str) -> TraceSet:
     return replace(placed, of_nobody=traces.of_nobody)
 
 
-def in_own_parts(traces: TraceSet) -> bool:
-    """Whether several processes share the traces, and each has whole parts of `PART_USERS` users."""
-    return traces.blocks.shared and traces.n_users > PART_USERS * (jax.process_count() - 1)
+@dataclass(frozen=True, eq=False)
+class _StoredBlocks:
+    """The users and the rows of consecutive blocks, read from the files in each iteration.
 
+    `begins` is the index of the first event of each block, and the end of the last one. Users are numbered from the
+    first block on.
+    """
 
-def read_whole(traces: TraceSet) -> TraceSet:
-    """The same traces, of which every process reads all blocks."""
-    return replace(traces, whole=True) if isinstance(traces, StoredTraces) else traces
-
-
-class _OwnBlocks:
-    """The users and the rows of the blocks of this process, read from the files in each iteration."""
-
-    def __init__(self, stored: StoredTraces):
-        self.stored = stored
+    folder: str
+    places: PlaceTable
+    begins: np.ndarray
+    n_users: int
+    block_users: int
 
     def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
-        stored, own = self.stored, self.stored.own_blocks
-        begins, number = stored.begins, own.start
+        begins, number = self.begins.tolist(), 0
         left = EventRows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
-        for rows, _ in _read(stored.folder, stored.places, int(begins[own.start]), int(begins[own.stop])):
+        for rows, _ in _read(self.folder, self.places, begins[0], begins[-1]):
             left = EventRows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
-            while number < own.stop and len(left.user) >= (n := int(begins[number + 1] - begins[number])):
+            while number < len(begins) - 1 and len(left.user) >= (n := begins[number + 1] - begins[number]):
                 block, left = (EventRows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
-                first = number * BLOCK_USERS
-                users = slice(first, min(first + BLOCK_USERS, stored.n_users))
+                first = number * self.block_users
+                users = slice(first, min(first + self.block_users, self.n_users))
                 number += 1
                 yield users, block._replace(user=block.user - block.user[0])
+
+    def parts(self) -> Iterator[tuple[slice, _StoredBlocks]]:
+        """The users and the blocks of each part of `PART_BLOCKS` blocks."""
+        for first in range(0, len(self.begins) - 1, PART_BLOCKS):
+            stop = min((first + PART_BLOCKS) * self.block_users, self.n_users)
+            begins = self.begins[first : first + PART_BLOCKS + 1]
+            users = slice(first * self.block_users, stop)
+            yield users, replace(self, begins=begins, n_users=users.stop - users.start)
+
+
+def _traces_of(
+    facts: tuple[PlaceTable, TimeGrid, Origin | None, bool],
+    rows: EventRows,
+    user_ids: np.ndarray,
+    friendships: np.ndarray | None = None,
+) -> Traces:
+    places, time_grid, origin, of_nobody = facts
+    return Traces(*rows, user_ids, places, time_grid, friendships, origin, of_nobody)
 
 
 class _OutOfOrderError(Exception):
@@ -189,6 +184,8 @@ def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterat
     """
     before, n_users, last = 0, 0, None
     for path in trace_files(Path(folder)):
+        if before >= stop:
+            return
         # Most files store each distinct id of a place only once. Arrow keeps this form, which `_encoded` needs.
         with opened(path, read_dictionary=["place"]) as file:
             for group in range(file.num_row_groups):
@@ -229,9 +226,8 @@ def _whole(column: Any) -> np.ndarray:
 def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
     """Check a trace-set folder, without loading all its traces.
 
-    If users, traces or instants are not in ascending order in the files, all traces are loaded and sorted. Several
-    processes share the check, so all of them have to call this function together. Without `with_friends`, friendships
-    are not read, and users need less memory. Raises `InputError` as `Traces.load` does.
+    If users, traces or instants are not in ascending order in the files, all traces are loaded and sorted. Without
+    `with_friends`, friendships are not read, and users need less memory. Raises `InputError` as `Traces.load` does.
 
     Examples
     --------
@@ -246,13 +242,8 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     try:
         if not (table.n_events and set(EVENT_COLUMNS) <= set(table.columns)):
             raise _OutOfOrderError
-        own = own_items(table.n_events)
-        with progress_bar("checking", len(own), show=progress) as advance:
-            if len(own) == table.n_events:
-                found = _checked(folder, table, own, advance)
-                user_ids, begins = found.ids, found.begins[::BLOCK_USERS]
-            else:
-                user_ids, begins = _checked_together(folder, table, own, advance)
+        with progress_bar("checking", table.n_events, show=progress) as advance:
+            user_ids, begins = _checked(folder, table, advance)
         _check_ascend(user_ids)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
@@ -260,77 +251,25 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     if table.friendships is not None:
         pairs, problems = friend_indices(table.friendships, user_ids)
     raise_any(str(folder), problems)
-    facts = facts_of_marker(folder, together=True)
-    return StoredTraces(
-        folder, user_ids, table.places, table.time_grid, np.append(begins, table.n_events), pairs, **facts
-    )
+    facts = facts_of_marker(folder)
+    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts)
 
 
-class _Checked(NamedTuple):
-    """What is known of events that are in order."""
-
-    ids: np.ndarray  # of their users
-    begins: np.ndarray  # index of the first event of each user, among all events
-    first: tuple[int, int]  # trace and instant of the first event
-    last: tuple[int, int]
-
-
-def _checked(folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]) -> _Checked:
-    """Check the events with the numbers `own`; the order of the ids of users is not checked."""
-    ids, begins, n_events, first = [], [], own.start, (0, 0)
+def _checked(folder: PathLike, table: EventTable, advance: Callable[[int], None]) -> tuple[np.ndarray, np.ndarray]:
+    """Check the order of the events; returns the ids of the users, whose order is not checked, and `begins`."""
+    ids, begins, n_events = [], [], 0
     last = np.full((3, 1), -1)
-    for rows, new_ids in _read(folder, table.places, own.start, own.stop):
+    for rows, new_ids in _read(folder, table.places, 0, table.n_events):
         keys = np.concatenate([last, rows[:3]], axis=1)
         user, trace, instant = keys[:, 1:] - keys[:, :-1]
         is_later = (user > 0) | ((user == 0) & ((trace > 0) | ((trace == 0) & (instant > 0))))
         if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= table.time_grid.n_instants:
             raise _OutOfOrderError
-        if not ids:
-            first = int(rows.trace[0]), int(rows.instant[0])
         begins.append(n_events + np.flatnonzero(user > 0))
         last, n_events = keys[:, -1:], n_events + len(rows.user)
         ids.append(new_ids)
         advance(len(rows.user))
-    return _Checked(np.concatenate(ids), np.concatenate(begins), first, (int(last[1, 0]), int(last[2, 0])))
-
-
-def _checked_together(
-    folder: PathLike, table: EventTable, own: range, advance: Callable[[int], None]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Check all events, of which each process reads its own; all processes return the same or raise the same error.
-
-    Returns the ids of all users, and the index of the first event of each block.
-    """
-    checked = None
-    with suppress(InputError, _OutOfOrderError):
-        checked = _checked(folder, table, own, advance)
-    is_wrong = of_all_processes(checked is None)
-    if checked is None or any(is_wrong):
-        _checked(folder, table, own_items(table.n_events, is_wrong.index(True)), lambda _: None)
-        raise _OutOfOrderError
-    firsts, lasts, n_users = zip(*of_all_processes([checked.first, checked.last, len(checked.ids)]), strict=True)
-    ids = _joined_ids(checked.ids)
-    is_new = run_begins(ids)
-    # The first user of a process may be the last user of the process before it.
-    for number, place in enumerate(np.cumsum(n_users)[:-1]):
-        if not is_new[place] and not lasts[number] < firsts[number + 1]:
-            raise _OutOfOrderError
-    own_begins = checked.begins[np.split(is_new, np.cumsum(n_users)[:-1])[jax.process_index()]]
-    begins = own_begins[-number_before(len(own_begins)) % BLOCK_USERS :: BLOCK_USERS]
-    return ids[is_new], joined_over_processes(begins)
-
-
-def _joined_ids(own: np.ndarray) -> np.ndarray:
-    """The ids of all processes, one after another."""
-    table, stream = pa.table({"id": own}), pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, table.schema) as writer:
-        writer.write_table(table)
-    content = np.frombuffer(stream.getvalue(), np.uint8)
-    ends = np.cumsum(of_all_processes(len(content)))
-    parts = np.split(joined_over_processes(content), ends[:-1])
-    return np.concatenate(
-        [id_array(pa.ipc.open_stream(pa.py_buffer(part)).read_all()["id"].to_pandas()) for part in parts]
-    )
+    return np.concatenate(ids), np.append(np.concatenate(begins)[::BLOCK_USERS], table.n_events)
 
 
 def _check_ascend(user_ids: np.ndarray) -> None:
@@ -351,12 +290,12 @@ def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool 
     parts = iter(parts)
     first = next(parts)
     kind, about = first.kind_and_facts()
-    with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
+    with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as unfinished:
         second = next(parts, None)
         if second is None:
-            first.write_into(partial)
+            first.write_into(unfinished)
         else:
-            write_parts(partial, chain([first, second], parts))
+            write_parts(unfinished, chain([first, second], parts))
 
 
 def joined(parts: Iterable[Traces]) -> Traces:
@@ -381,21 +320,16 @@ def parts_of_users(table: pd.DataFrame, user: str) -> list[pd.DataFrame]:
 def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = None) -> None:
     """Write the files of a trace set into an existing folder; see `save_in_parts`.
 
-    `n_parts`: the number of parts of all processes; None if only this process writes. If there are at least as many
-    parts as processes, `parts` are those of this process, as in `own_items`. Otherwise every process gives all parts,
-    and the first process writes them.
+    `n_parts`: the number of parts, if it is known; a single part is written as one file.
     """
-    file, is_first = folder / TRACES_FILE, n_parts is None or is_first_process()
-    writes = is_first or (n_parts or 0) >= jax.process_count()
     friends, last, part = [], None, None
-    for number, part in enumerate(parts, 0 if n_parts is None else own_items(n_parts).start):
+    for number, part in enumerate(parts):
         if last is not None and not part.user_ids[0] > last:
             problem = Problem(f"users after {last!r} in part {number}", repr(part.user_ids[0]))
             raise InputError("parts", [problem])
         last = part.user_ids[-1]
-        if writes:
-            part.write_events_into(part_file(file, number, n_parts))
+        part.write_events_into(part_file(folder / TRACES_FILE, number, n_parts))
         if part.friendships is not None:
             friends.append(part.friendship_frame())
-    if is_first and part is not None:
+    if part is not None:
         write_about(folder, part.places, part.time_grid, pd.concat(friends) if friends else None)

@@ -122,11 +122,8 @@ class TraceSet(abc.ABC):
         """
 
     @abc.abstractmethod
-    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """User index and trace number of each distinct trace, in the order of the events.
-
-        `own`: only of the traces in the blocks of this process.
-        """
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events."""
 
     @abc.abstractmethod
     def in_memory(self) -> Traces:
@@ -248,16 +245,17 @@ class Traces(TraceSet):
         source = []
         for first in range(0, max(self.n_users, 1), BLOCK_USERS):
             users = slice(first, min(first + BLOCK_USERS, self.n_users))
-            source.append((users, slice(event_of[first], event_of[users.stop])))
+            source.append((users, (users, slice(event_of[first], event_of[users.stop]))))
         if len(source) == 1:
             return Blocks([(source[0][0], replace(self, friendships=None))])
 
-        def cut(users: slice, events: slice) -> Traces:
+        def cut(where: tuple[slice, slice]) -> Traces:
+            users, events = where
             columns = {name: getattr(self, name)[events] for name in EVENT_COLUMNS}
             columns["user"] = columns["user"] - np.int32(users.start)
             return replace(self, **columns, user_ids=self.user_ids[users], friendships=None)
 
-        return Blocks(source, cut)
+        return Blocks(source).map(cut)
 
     @classmethod
     def from_frame(
@@ -500,7 +498,7 @@ class Traces(TraceSet):
             friendships=pairs,
         )
 
-    def trace_table(self, *, own: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         first = np.flatnonzero(self._begins_trace())
         return self.user[first], self.trace[first]
 
@@ -596,22 +594,19 @@ def check_traces(value: object, what: str) -> None:
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
 
 
-def facts_of_marker(folder: PathLike, *, together: bool = False) -> dict[str, Any]:
-    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`.
-
-    `together`: see `Marker.changed_files`.
-    """
+def facts_of_marker(folder: PathLike) -> dict[str, Any]:
+    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`."""
     marker = read_marker(folder)
     if marker is None:
         return {}
-    origin = _checked_origin(Path(folder), marker, together) if marker.kind == SYNTHETIC else None
+    origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
     return {"origin": origin, "of_nobody": marker.about.get(OF_NOBODY) is True}
 
 
-def _checked_origin(folder: Path, marker: Marker, together: bool) -> Origin:
+def _checked_origin(folder: Path, marker: Marker) -> Origin:
     """The origin in the marker of synthetic traces; refuses traces that changed since."""
     files = {file.relative_to(folder).as_posix() for file in trace_files(folder)}
-    if not files <= marker.files.keys() or marker.changed_files(folder, together=together):
+    if not files <= marker.files.keys() or marker.changed_files(folder):
         way_out = "Synthesize them again: a test of changed traces would say nothing"
         raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])
     try:

@@ -23,7 +23,7 @@ from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, GibbsState, SweepInfo, init_state, step
 from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
+from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file, open_own, writing_to
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.stopping import continues_from
@@ -160,7 +160,7 @@ def run_gibbs(
             history.traces.append(_traced(info, n, weights, coupling))
             if keep(done, n_sweeps):
                 history.kept[done] = kept_of(history.state.factors)
-            if checkpoints and is_first_process() and (done % checkpoints.every == 0 or done == n_sweeps):
+            if checkpoints and jax.process_index() == 0 and (done % checkpoints.every == 0 or done == n_sweeps):
                 _write_checkpoint(checkpoints, history, fingerprint)
     kept = list(history.kept.values())
     draws = {name: np.stack([draw[name] for draw in kept], axis=1) for name in (kept[0] if kept else {})}

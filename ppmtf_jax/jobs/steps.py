@@ -1,23 +1,21 @@
 """The steps that the command line and jobs share, each as one function that loads, works and saves.
 
-A step checks its outputs before it works. Only the owner may read the outputs, except for a release. Several processes
-may do a fit, a synthesis, a test or a release together. The first process writes a fitted model. Each process writes
-its own parts of the other outputs; if there are fewer parts than processes, the first process writes all of them.
+A step checks its outputs before it works. Only the owner may read the outputs, except for a release.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from ppmtf_jax.data.stored_traces import PART_USERS, in_own_parts, on_places, open_traces, write_parts
-from ppmtf_jax.data.traces import SYNTHETIC, Traces, TraceSet
+from ppmtf_jax.data.stored_traces import PART_USERS, on_places, open_traces
+from ppmtf_jax.data.trace_set import TRACES_FILE, part_file, write_about
+from ppmtf_jax.data.traces import SYNTHETIC, TraceSet
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -33,14 +31,14 @@ from ppmtf_jax.privacy.release import (
     save_release,
 )
 from ppmtf_jax.privacy.verdicts import Verdicts
-from ppmtf_jax.runtime.devices import is_first_process, sum_over_processes
+from ppmtf_jax.runtime.engine import is_remote, map_parts, stage
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import VERDICTS
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
+from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel, SyntheticPart
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize_in_parts
 
@@ -89,12 +87,11 @@ def fit_model(
 
     A long fit continues from the state in the file `checkpoint` and stores its state there; the caller removes it.
     """
-    _check_output(out, MODEL, overwrite, [train])
+    check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
     traces = open_traces(train, with_friends=False, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
-    if is_first_process():
-        model.save(out, overwrite=overwrite, inputs=[train])
+    model.save(out, overwrite=overwrite, inputs=[train])
     return model
 
 
@@ -122,8 +119,6 @@ def fit_resumably(
             train, out, system, settings, seed=seed, checkpoint=checkpoint, overwrite=overwrite, progress=progress
         )
 
-    if not is_first_process():
-        return fit(seed)
     check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
     with exclusive_use(lock):
         clear_leftovers(final.parent, [final.name, checkpoint.name, seed_file.name])
@@ -158,6 +153,7 @@ def kept_seed(file: Path, seed: AnySeed) -> Seed:
     return drawn
 
 
+@stage("synthesize")
 def synthesize_traces(
     model: PathLike,
     out: PathLike,
@@ -172,21 +168,26 @@ def synthesize_traces(
     The traces of many users are written in parts, so that memory does not grow with the number of users. Returns the
     numbers of traces and of events.
     """
-    _check_output(out, SYNTHETIC, overwrite, [model])
-    parts = synthesize_in_parts(FittedModel.load(model), settings, n_users=PART_USERS, seed=seed, progress=progress)
+    check_output_folder(out, SYNTHETIC, overwrite=overwrite, inputs=[model])
+    fitted, shown = FittedModel.load(model), progress and not is_remote()
+    parts = synthesize_in_parts(fitted, settings, n_users=PART_USERS, seed=seed, progress=shown)
     n_made, about = np.zeros(2, np.int64), {}
-
-    def counted() -> Iterator[Traces]:
-        for part in parts.own:
-            n_made[:] += len(part.trace_table()[0]), part.n_events
-            about.update(part.kind_and_facts()[1])
-            yield part
-
-    with output_folder(out, SYNTHETIC, about=about, overwrite=overwrite, inputs=[model], together=True) as partial:
-        write_parts(partial, counted(), parts.n_parts)
-    is_shared = parts.n_parts >= jax.process_count()
-    n_traces, n_events = (sum_over_processes(n_made) if is_shared else n_made).tolist()
+    with output_folder(out, SYNTHETIC, about=about, overwrite=overwrite, inputs=[model]) as unfinished:
+        files = [part_file(unfinished / TRACES_FILE, number, len(parts)) for number in range(len(parts))]
+        how = {"n_parts": len(parts), "name_of": lambda part: part[0].name, "progress": progress}
+        for n_traces, n_events, facts in map_parts(_made_and_written, zip(files, parts, strict=True), **how):
+            n_made += n_traces, n_events
+            about.update(facts)
+        write_about(unfinished, fitted.places, parts[0].time_grid)
+    n_traces, n_events = n_made.tolist()
     return n_traces, n_events
+
+
+def _made_and_written(part: tuple[Path, SyntheticPart]) -> tuple[int, int, dict[str, Any]]:
+    """Draw and write a part of synthetic traces; returns the numbers of traces and events, and facts of the marker."""
+    file, traces = part[0], part[1].made()
+    traces.write_events_into(file)
+    return len(traces.trace_table()[0]), traces.n_events, traces.kind_and_facts()[1]
 
 
 def run_privacy_test(
@@ -201,11 +202,10 @@ def run_privacy_test(
 ) -> Verdicts:
     """Make the privacy test of the model's system and write the verdicts."""
     inputs = [model, synthetic]
-    _check_output(out, VERDICTS, overwrite, inputs)
+    check_output_folder(out, VERDICTS, overwrite=overwrite, inputs=inputs)
     fitted, traces = FittedModel.load(model), open_traces(synthetic, progress=progress)
     verdicts = privacy_test(fitted, traces, settings, seed=seed, progress=progress)
-    if is_first_process() or verdicts.is_share:
-        verdicts.save(out, overwrite=overwrite, inputs=inputs)
+    verdicts.save(out, overwrite=overwrite, inputs=inputs)
     return verdicts
 
 
@@ -230,10 +230,9 @@ def release_traces(
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
     is_model = marker is not None and marker.kind == MODEL
     traces = open_traces(synthetic, progress=progress)
-    judged = FittedModel.load(by) if is_model else load_verdicts(by, own=in_own_parts(traces))
+    judged = FittedModel.load(by) if is_model else load_verdicts(by)
     release = make_release(traces, judged, settings, seed=seed)
-    if is_first_process() or release.is_share:
-        save_release(release, out, key, overwrite=overwrite, inputs=inputs)
+    save_release(release, out, key, overwrite=overwrite, inputs=inputs)
     return release
 
 
@@ -257,8 +256,3 @@ def open_released(
         raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
     # A release has its own order of places.
     return on_places(traces, train.places, str(folder))
-
-
-def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:
-    if is_first_process():
-        check_output_folder(out, kind, overwrite=overwrite, inputs=inputs)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import MAX_SCALE, check_noise, like
-from ppmtf_jax.runtime.devices import of_first_process
 
 WholeNumbers = TypeVar("WholeNumbers", int, np.ndarray)
 """A whole number or an array of whole numbers."""
@@ -24,8 +23,7 @@ def add_gaussian(values: WholeNumbers, sensitivity: int | float, rho: float) -> 
     The probability of the noise x is proportional to exp(-x^2 / (2 scale^2)), where scale = sensitivity / sqrt(2 rho).
     The result is rho-zero-concentrated differentially private (Bun and Steinke 2016) for neighbours whose `values` are
     at most `sensitivity` apart in the Euclidean norm (L2). OpenDP draws exactly, without a seed. OpenDP's privacy map,
-    which computes the loss of the mechanism and rounds only upwards, gives at most rho. If several processes call this
-    function with the same `values`, all get the same draw.
+    which computes the loss of the mechanism and rounds only upwards, gives at most rho.
 
     The result has the shape of `values`. `sensitivity`: a whole number above 0. Raises `InputError`: rho or the
     sensitivity would give no protection, the noise would not fit into 64 bits, or the values are not whole numbers.
@@ -42,7 +40,7 @@ def add_gaussian(values: WholeNumbers, sensitivity: int | float, rho: float) -> 
     spent = measurement.map(d_in=int(sensitivity))
     if not spent <= rho:
         raise NumericalError(f"the noise would cost a rho of {spent!r}, and {rho!r} was asked for")
-    noisy = of_first_process(np.asarray(measurement(exact.ravel().tolist()), np.int64))
+    noisy = np.asarray(measurement(exact.ravel().tolist()), np.int64)
     return like(values, noisy.reshape(exact.shape))
 
 

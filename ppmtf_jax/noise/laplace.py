@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem, raise_any
-from ppmtf_jax.runtime.devices import of_first_process
 
 Values = TypeVar("Values", int, float, np.ndarray)
 """A whole number, a float, or an array of either."""
@@ -22,16 +21,12 @@ Values = TypeVar("Values", int, float, np.ndarray)
 MAX_SCALE = 2.0**57
 
 
-def add_laplace(
-    values: Values, sensitivity: int | float, epsilon: int | float, *, of_all_processes: bool = True
-) -> Values:
+def add_laplace(values: Values, sensitivity: int | float, epsilon: int | float) -> Values:
     """Add independent Laplace noise: discrete noise to whole numbers, continuous noise to floats.
 
     The probability, or density, of the noise x is proportional to exp(-|x| epsilon / sensitivity). The result is
     epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1): OpenDP's
-    privacy map of the mechanism, which rounds only upwards, gives at most epsilon for them. If several processes call
-    this function with the same `values`, all get the same draw, because two draws would be two releases. If each has
-    `values` of its own, `of_all_processes` must be false; then each draws its own noise.
+    privacy map of the mechanism, which rounds only upwards, gives at most epsilon for them.
 
     To floats, OpenDP adds discrete Laplace noise on the grid of multiples of 2^-1074, which contains every float, in
     exact arithmetic, and rounds the sum. So the low bits reveal nothing more than the sum does (Mironov 2012). But
@@ -56,7 +51,6 @@ def add_laplace(
         raise NumericalError(f"the noise would cost an epsilon of {spent!r}, and {epsilon!r} was asked for")
     wide = np.int64 if exact.dtype.kind == "i" else np.float64
     noisy = np.asarray(measurement(exact.ravel().tolist()), wide)
-    noisy = of_first_process(noisy) if of_all_processes else noisy
     return like(values, noisy.reshape(exact.shape))
 
 

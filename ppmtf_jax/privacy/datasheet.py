@@ -28,7 +28,7 @@ class Contents(NamedTuple):
     n_events: int
     places: PlaceTable
     time_grid: TimeGrid
-    in_parts: Callable[[bool], Iterator[Traces]]
+    in_parts: Callable[[], Iterator[Traces]]
 
 
 def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:

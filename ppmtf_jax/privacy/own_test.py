@@ -79,7 +79,7 @@ def privacy_test(
     return plausible_deniability_test(model, synthetic, chosen, seed=seed, progress=progress)
 
 
-def load_verdicts(folder: PathLike, *, own: bool = False) -> Verdicts:
+def load_verdicts(folder: PathLike) -> Verdicts:
     """Read a folder of verdicts of any test, see `Verdicts.load`."""
     kinds = {kind.test: kind for kind in (PlausibleDeniability, SemanticVerdicts)}
     marker = read_marker(folder)
@@ -88,4 +88,4 @@ def load_verdicts(folder: PathLike, *, own: bool = False) -> Verdicts:
     kind = PlausibleDeniability if test is None else kinds.get(test)
     if kind is None:
         raise InputError(str(folder), [Problem(f"verdicts of a test among {', '.join(kinds)}", repr(test))])
-    return kind.load(folder, own=own)
+    return kind.load(folder)

@@ -12,7 +12,8 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +23,7 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.stored_traces import in_own_parts
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
@@ -35,7 +35,7 @@ from ppmtf_jax.privacy.plausible_users import (
     own_log_likelihoods,
 )
 from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
-from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
+from ppmtf_jax.runtime.engine import is_remote, stage
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
@@ -185,11 +185,11 @@ class PlausibleDeniability(Verdicts, test="plausible deniability", settings=Priv
     @property
     def counted_to(self) -> float:
         """The largest k for which the number of passing traces is known; infinite if all users were counted."""
-        own = np.inf if self.settings.count_all else float(self.threshold[self.passed].min(initial=NO_LIMIT))
-        least = min(self.of_all(own))
+        least = np.inf if self.settings.count_all else float(self.threshold[self.passed].min(initial=NO_LIMIT))
         return np.inf if least == NO_LIMIT else least
 
 
+@stage("test")
 def plausible_deniability_test(
     model: FittedModel,
     synthetic: TraceSet,
@@ -215,10 +215,6 @@ def plausible_deniability_test(
     users count without a comparison, and rounding cannot separate them. With a random subset of verifiers,
     k' >= 1 + the number of other members of the class in the subset: it is certain that every trace passes only if the
     subset has k - 1 others of every class.
-
-    Several processes share the work; see `join_processes`. All of them get the same verdicts, with one exception: if
-    the traces are in a folder, with at least as many parts of 65,536 users as there are processes, each process gets
-    only the verdicts on the traces of its own users.
 
     Raises `InputError`: the model did not make the traces, its traces have no likelihood, it is of nobody, or settings
     are impossible. Raises `NumericalError`: a trace is impossible under its own input user.
@@ -257,36 +253,24 @@ def plausible_deniability_test(
         way_out = "This test compares likelihoods. `privacy_test` makes the test of the system itself, if there is one"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     facts = facts_of_model(model, synthetic)
-    is_share = in_own_parts(synthetic)
-    n_shares = jax.process_count() if is_share else 1
     n_traces = max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants)
-    require_memory_to_test(synthetic.n_events // n_shares, n_traces // n_shares)
-    own_seed = seed_of_first_process(draw_seed(seed))
-    user, trace = synthetic.trace_table(own=is_share)
+    require_memory_to_test(synthetic.n_events, n_traces)
+    own_seed = draw_seed(seed)
+    user, trace = synthetic.trace_table()
     threshold = np.full(len(user), chosen.k)
     if chosen.noise_epsilon is not None:
-        threshold = add_laplace(threshold, 1, chosen.noise_epsilon, of_all_processes=not is_share)
-    blocks = synthetic.blocks.map(
-        lambda block, first_trace: (first_trace[0], places_of_traces(model, block)),
-        np.searchsorted(user, np.arange(synthetic.n_users)),
-    )
-    is_double, judged = chosen.precision == "float64" or isinstance(trace_model, PersonModel), []
+        threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
+    begins = np.searchsorted(user, np.arange(synthetic.n_users + 1))
+    is_double = chosen.precision == "float64" or isinstance(trace_model, PersonModel)
     with jax.enable_x64(is_double):
         trace_model = _in_precision(trace_model, chosen.precision)
         random_users = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
         verifiers = Verifiers.of(trace_model, random_users, model.n_users)
-        index = model.user_index(synthetic.user_ids)
-        # Models of persons test the traces of each class in separate blocks. In small groups, these are too small.
-        n_together = (4 if isinstance(trace_model, PersonModel) else 1) * EVENTS_TESTED_TOGETHER
-        for first, places in _groups(blocks, n_together):
-            # The processes share the blocks. If there are too few blocks, they share the traces of each group.
-            share = slice(None) if blocks.shared else own_share(len(places))
-            rows = np.arange(first, first + len(places))[share]
-            stop_at = None if chosen.count_all else threshold[rows]
-            found = _judged(trace_model, verifiers, index[user[rows]], places[share], chosen.eta, stop_at, progress)
-            judged.append(found if blocks.shared else [gather_rows(column, len(places)) for column in found])
-    found = [np.concatenate(parts) for parts in zip(*judged, strict=True)]
-    own, plausible, compared = found if is_share else map(blocks.of_all, found)
+        blocks = synthetic.blocks.map(
+            partial(_tested, model), model.user_index(synthetic.user_ids), _OfTraces(threshold, begins)
+        )
+        judged = blocks.of_parts(partial(_judged, trace_model, verifiers, chosen, progress and not is_remote()))
+        own, plausible, compared = map(np.concatenate, zip(*judged, strict=True))
     columns = {"user": synthetic.user_ids[user], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
     columns |= {"verifiers": compared, "threshold": threshold, "passed": plausible >= threshold}
     return PlausibleDeniability(
@@ -296,7 +280,6 @@ def plausible_deniability_test(
         n_verifiers=n_verifiers,
         smallest_class=_smallest_class(trace_model, model.n_users),
         table=pd.DataFrame(columns),
-        is_share=is_share,
     )
 
 
@@ -335,24 +318,49 @@ def _in_precision(model: LikelihoodModel, precision: str) -> LikelihoodModel:
     return jax.tree.map(cast, model)
 
 
+class _OfTraces(NamedTuple):
+    """A number of each trace; a slice of users has the numbers of their traces."""
+
+    value: np.ndarray
+    begins: np.ndarray  # of the traces of each user, and the end of the last one
+
+    def __getitem__(self, users: slice) -> _OfTraces:  # pyright: ignore[reportIncompatibleMethodOverride]
+        begins = self.begins[users.start : users.stop + 1]
+        return _OfTraces(self.value[begins[0] : begins[-1]], begins - begins[0])
+
+
+class _Tested(NamedTuple):
+    """Traces to test: the model's index of the input user, the places, and how many plausible users are needed."""
+
+    user: Int[np.ndarray, " trace"]
+    places: Int[np.ndarray, "trace instant"]
+    threshold: Int[np.ndarray, " trace"]
+
+
+def _tested(model: FittedModel, block: Traces, index: Int[np.ndarray, " user"], threshold: _OfTraces) -> _Tested:
+    return _Tested(index[block.trace_table()[0]], places_of_traces(model, block), threshold.value)
+
+
 def _judged(
-    model: LikelihoodModel,
-    verifiers: Verifiers,
-    users: Int[np.ndarray, " trace"],
-    places: Int[np.ndarray, "trace instant"],
-    eta: float,
-    stop_at: Int[np.ndarray, " trace"] | None,
-    progress: bool,
+    model: LikelihoodModel, verifiers: Verifiers, settings: PrivacyTestSettings, progress: bool, blocks: Blocks[_Tested]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log-likelihood of each trace under its input user, and the results of `count_plausible_users`."""
-    own_class = verifiers.class_of_user[users]
-    if isinstance(model, PersonModel):
-        own = model.log_own_class(places, own_class, progress=progress)
-    else:
-        own = own_log_likelihoods(model, own_class, places, progress)
-    if not np.isfinite(own).all():
-        raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
-    return own, *count_plausible_users(model, verifiers, users, places, own, eta, stop_at, progress)
+    judged = []
+    # Models of persons test the traces of each class in separate blocks. In small groups, these are too small.
+    n_together = (4 if isinstance(model, PersonModel) else 1) * EVENTS_TESTED_TOGETHER
+    for users, places, threshold in _groups(blocks.here(), n_together):
+        own_class = verifiers.class_of_user[users]
+        if isinstance(model, PersonModel):
+            own = model.log_own_class(places, own_class, progress=progress)
+        else:
+            own = own_log_likelihoods(model, own_class, places, progress)
+        if not np.isfinite(own).all():
+            raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
+        stop_at = None if settings.count_all else threshold
+        counted_users = count_plausible_users(model, verifiers, users, places, own, settings.eta, stop_at, progress)
+        judged.append((own, *counted_users))
+    own, plausible, compared = map(np.concatenate, zip(*judged, strict=True))
+    return own, plausible, compared
 
 
 def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarray, " verifier"]:
@@ -360,19 +368,17 @@ def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarra
     return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
 
 
-def _groups(
-    blocks: Blocks[tuple[int, np.ndarray]], n_events: int
-) -> Iterator[tuple[int, Int[np.ndarray, "trace instant"]]]:
-    """First trace and places of each group of consecutive blocks; large groups take less time than single blocks."""
-    group: list[tuple[int, np.ndarray]] = []
+def _groups(blocks: Iterator[_Tested], n_events: int) -> Iterator[_Tested]:
+    """Groups of consecutive blocks; large groups take less time than single blocks."""
+    group: list[_Tested] = []
     for block in blocks:
-        if not block[1].size:
-            continue
-        if group and sum(places.size for _, places in group) + block[1].size > n_events:
-            yield group[0][0], np.concatenate([places for _, places in group])
+        if group and sum(each.places.size for each in group) + block.places.size > n_events:
+            yield _Tested(*map(np.concatenate, zip(*group, strict=True)))
             group = []
-        group.append(block)
-    yield group[0][0], np.concatenate([places for _, places in group])
+        if block.places.size:
+            group.append(block)
+    if group:
+        yield _Tested(*map(np.concatenate, zip(*group, strict=True)))
 
 
 def require_memory_to_test(n_events: int, n_traces: int) -> None:

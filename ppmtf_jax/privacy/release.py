@@ -19,10 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt64
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
@@ -36,7 +35,6 @@ from ppmtf_jax.data.stored_traces import (
     on_places,
     open_traces,
     parts_of_users,
-    read_whole,
     write_parts,
 )
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
@@ -46,15 +44,6 @@ from ppmtf_jax.privacy.datasheet import Contents, datasheet_text
 from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_texts
 from ppmtf_jax.privacy.verdicts import Verdicts
-from ppmtf_jax.runtime.devices import (
-    from_all_processes,
-    is_first_process,
-    number_before,
-    of_all_processes,
-    own_items,
-    ranks_among_all,
-    seed_of_first_process,
-)
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import (
     STATEMENT_JSON,
@@ -107,8 +96,6 @@ class Release:
         None for traces of nobody.
     n_parts : int
         Number of parts in which traces and key are written.
-    is_share : bool
-        Whether several processes make the release together. Then each has only the key of its own parts.
     seed : Seed or None
         Secret. The seed of the random order of ids. None for traces of nobody.
     origin : Origin
@@ -124,7 +111,6 @@ class Release:
     origin: Origin
     lineage: Lineage
     n_parts: int = 1
-    is_share: bool = False
 
     @property
     def n_traces(self) -> int:
@@ -134,7 +120,7 @@ class Release:
     @cached_property
     def traces(self) -> Traces:
         """All released traces. After a test, users have new ids in random order, such as "released 5e1f0a 07"."""
-        return joined(self.contents.in_parts(False))
+        return joined(self.contents.in_parts())
 
     def __repr__(self) -> str:
         """Only public facts."""
@@ -185,9 +171,8 @@ def make_release(
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     if isinstance(by, FittedModel):
-        return _release_of_nobody(read_whole(synthetic), by, chosen)
-    verdicts, is_share = by, by.is_share
-    own_seed = seed_of_first_process(draw_seed(seed)) if is_share else draw_seed(seed)
+        return _release_of_nobody(synthetic, by, chosen)
+    verdicts, own_seed = by, draw_seed(seed)
     user_of_trace, synthetic_trace = check_same_traces(synthetic, verdicts)
     _check_places(verdicts, chosen.min_users_per_place)
     n_traces = verdicts.n_passed
@@ -195,11 +180,9 @@ def make_release(
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
     passed, together = verdicts.passed, chosen.keep_users_together
-    number, released_trace = _fresh_numbers(user_of_trace, passed, together, own_seed.value, is_share)
-    largest = int(number.max())
-    n_users = 1 + max(of_all_processes(largest) if is_share else [largest])
-    shared = synthetic if is_share else read_whole(synthetic)
-    events = Rearranged(shared, user_of_trace, number, released_trace, n_users)
+    number, released_trace = _fresh_numbers(user_of_trace, passed, together, own_seed.value)
+    n_users = 1 + int(number.max())
+    events = Rearranged(synthetic, user_of_trace, number, released_trace, n_users)
     at_place, n_parts = events.at_place, events.n_parts
     place_order = np.argsort(synthetic.places.ids, kind="stable")
     new_ids = partial(ids_of_nobody, n_users, "released", [at_place[place_order]])
@@ -207,19 +190,13 @@ def make_release(
     places = _in_order(synthetic.places, place_order)
     new_place = np.argsort(place_order).astype(np.int32)
 
-    def in_parts(own: bool) -> Iterator[Traces]:
-        for users, rows in events.parts(own=own):
+    def in_parts() -> Iterator[Traces]:
+        for users, rows in events.in_parts():
             rows = rows._replace(place=new_place[rows.place])
             yield Traces(*rows, new_ids(np.arange(users.start, users.stop)), places, grid)
 
     contents = Contents(n_users, n_traces, int(events.begins[-1]), places, grid, in_parts)
     rows = np.stack([number, released_trace, user_of_trace, synthetic_trace], axis=1)[passed]
-    if is_share:
-        part, parts_of_each = (
-            rows[:, 0] // PART_USERS,
-            (own_items(n_parts, each) for each in range(jax.process_count())),
-        )
-        rows = np.concatenate(from_all_processes([rows[np.isin(part, own)] for own in parts_of_each]))
     number, released_trace, user, synthetic_trace = rows[stable_order(rows[:, 0], rows[:, 1])].T
     # In pieces, because an array of texts takes several times the memory of a column.
     pieces = np.split(number, range(PART_USERS, len(number), PART_USERS))
@@ -227,7 +204,7 @@ def make_release(
     columns |= {"released_trace": released_trace, "user": synthetic.user_ids[user]}
     key = pd.DataFrame(columns | {"synthetic_trace": synthetic_trace})
     statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, at_place)
-    return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage, n_parts, is_share)
+    return Release(contents, statement, key, own_seed, verdicts.origin, verdicts.lineage, n_parts)
 
 
 def _release_of_nobody(synthetic: TraceSet, model: FittedModel, settings: ReleaseSettings) -> Release:
@@ -243,7 +220,7 @@ def _release_of_nobody(synthetic: TraceSet, model: FittedModel, settings: Releas
     if problems:
         raise InputError("release", problems)
 
-    def in_parts(_: bool) -> Iterator[Traces]:
+    def in_parts() -> Iterator[Traces]:
         remaining = iter(blocks)
         while part := list(islice(remaining, PART_BLOCKS)):
             yield replace(joined(part), origin=None)
@@ -277,36 +254,21 @@ def save_release(
     beside = [] if key_folder is None else [key_folder]
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, *beside])
     about = {OF_NOBODY: True} if release.key is None else None
-    how = {"overwrite": overwrite, "inputs": inputs, "together": release.is_share}
+    how = {"overwrite": overwrite, "inputs": inputs}
     with output_folder(folder, RELEASE, about=about, public=True, **how) as unfinished:
-        parts = release.contents.in_parts(release.is_share)
-        write_parts(unfinished, parts, release.n_parts)
-        if not release.is_share or is_first_process():
-            write_statement(unfinished, release.statement, *statement_texts(release.statement))
-            write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
+        write_parts(unfinished, release.contents.in_parts(), release.n_parts)
+        write_statement(unfinished, release.statement, *statement_texts(release.statement))
+        write_text(unfinished / DATASHEET, datasheet_text(release.contents, release.statement) + "\n")
         if release.key is not None and release.seed is not None and key_folder is not None:
-            files = checksums(unfinished)
-            for more in of_all_processes(files) if release.is_share else ():
-                files |= more
             of_key: dict[str, Any] = {
                 "seed": release.seed._asdict(),
                 "origin": release.origin._asdict(),
                 "made_from": dict(release.lineage),
-                "release": digest_of(files),
+                "release": digest_of(checksums(unfinished)),
             }
             with output_folder(key_folder, RELEASE_KEY, about=of_key, **how) as secret:
-                _write_key(secret / KEY_FILE, release.key, release)
-
-
-def _write_key(path: Path, key: pd.DataFrame, release: Release) -> None:
-    """Write the rows of the key for each part of the released traces."""
-    n_parts, first = release.n_parts, 0
-    if release.is_share:
-        if n_parts < jax.process_count() and not is_first_process():
-            return
-        first = own_items(n_parts).start
-    for number, part in enumerate(parts_of_users(key, "released_user"), first):
-        write_table(part_file(path, number, n_parts), part)
+                for number, part in enumerate(parts_of_users(release.key, "released_user")):
+                    write_table(part_file(secret / KEY_FILE, number, release.n_parts), part)
 
 
 def is_release(folder: PathLike) -> bool:
@@ -383,7 +345,7 @@ def check_same_traces(synthetic: TraceSet, verdicts: Verdicts) -> tuple[np.ndarr
         drawn = "none" if made is None else made.draw
         found = f"those of other traces (draw {tested_origin.draw}, not {drawn})"
     check(made == tested_origin, "the verdicts of these traces", found)
-    user, trace = synthetic.trace_table(own=verdicts.is_share)
+    user, trace = synthetic.trace_table()
     tested = verdicts.table
     is_same = len(user) == len(tested) and (
         np.array_equal(synthetic.user_ids[user], tested["user"]) and np.array_equal(trace, tested["trace"])
@@ -396,27 +358,34 @@ def check_same_traces(synthetic: TraceSet, verdicts: Verdicts) -> tuple[np.ndarr
 
 
 def _fresh_numbers(
-    user: Int[np.ndarray, " trace"], passed: Bool[np.ndarray, " trace"], together: bool, seed: int, is_share: bool
+    user: Int[np.ndarray, " trace"], passed: Bool[np.ndarray, " trace"], together: bool, seed: int
 ) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
-    """New user and new trace number of each trace of this process; the user is -1 if the trace is withheld.
+    """New user and new trace number of each trace; the user is -1 if the trace is withheld.
 
     Traces, or users if their traces stay together, are numbered in the order of random keys of 64 bits. Without equal
     keys, each order is equally probable. Two of n keys are equal with probability n^2 / 2^65: 3 in 10,000 for 100
     million. They would keep their old order, and nobody could tell which two neighbours they are.
     """
     keys = partial(random_keys, seed, Stage.RELEASE)
-    of_trace = keys(0, number_before(len(user)) if is_share else 0, len(user))[passed]
+    of_trace = keys(0, 0, len(user))[passed]
     new_user, new_trace = np.full(len(user), -1, np.int32), np.zeros(len(user), np.int32)
     if not together:
-        new_user[passed] = ranks_among_all(of_trace, shared=is_share)
+        new_user[passed] = _ranks(of_trace)
         return new_user, new_trace
     of_user = keys(1, int(user[0]), int(user[-1] - user[0]) + 1)
     present, place = np.unique(user[passed], return_inverse=True)
-    new_user[passed] = ranks_among_all(of_user[present - user[0]], shared=is_share)[place]
+    new_user[passed] = _ranks(of_user[present - user[0]])[place]
     # Traces are numbered anew, because gaps in their numbers would reveal the withheld traces.
     order = np.flatnonzero(passed)[np.lexsort([of_trace, place])]
     new_trace[order] = rank_in_run(user[order])
     return new_user, new_trace
+
+
+def _ranks(keys: UInt64[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
+    """The rank of each key; equal keys keep their order."""
+    ranks = np.empty(len(keys), np.int64)
+    ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
+    return ranks
 
 
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:

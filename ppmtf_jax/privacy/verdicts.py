@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -14,10 +13,9 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.stored_traces import parts_of_users
-from ppmtf_jax.data.trace_set import files_of_table, part_file, read_parquet, write_table
+from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.devices import of_all_processes, own_items
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array
@@ -55,9 +53,6 @@ class Verdicts:
     table : DataFrame
         One row for each trace, in the order of `Traces.trace_table`. All tests have the columns user, trace,
         plausible_users (the input user included) and passed.
-    is_share : bool
-        Whether several processes tested many users together, and `table` has only the traces of this process. Then all
-        processes have to call methods and properties together, except for those that return a value for each trace.
     """
 
     test: ClassVar[str]
@@ -78,7 +73,6 @@ class Verdicts:
     origin: Origin = field(repr=False)
     made_from: Lineage = field(repr=False)
     table: pd.DataFrame
-    is_share: bool = False
 
     def __init_subclass__(cls, *, test: str, settings: type[Settings]) -> None:
         cls.test = test
@@ -105,22 +99,18 @@ class Verdicts:
             for part in parts_of_users(self.table, "user")
             for _, column in part.items()
         ]
-        said = digest_of(asdict(self.settings), self.claims, list(self.table), *chain(*self.of_all(own)))
+        said = digest_of(asdict(self.settings), self.claims, list(self.table), *own)
         return {**self.made_from, VERDICTS: said}
-
-    def of_all(self, own: Any) -> list[Any]:
-        """The values of all processes that have a share of the verdicts."""
-        return of_all_processes(own) if self.is_share else [own]
 
     @property
     def n_traces(self) -> int:
         """Number of tested traces."""
-        return sum(self.of_all(len(self.table)))
+        return len(self.table)
 
     @property
     def n_passed(self) -> int:
         """Number of traces that may be released."""
-        return sum(self.of_all(int(self.passed.sum())))
+        return int(self.passed.sum())
 
     @property
     def passed(self) -> Bool[np.ndarray, " trace"]:
@@ -156,8 +146,7 @@ class Verdicts:
     def same_number_of_each_user(self) -> bool:
         """Whether each user of the model has equally many traces."""
         counts = self.table["user"].value_counts()
-        n_users, least, most = zip(*self.of_all([len(counts), int(counts.min()), int(counts.max())]), strict=True)
-        return sum(n_users) == self.n_users and min(least) == max(most)
+        return len(counts) == self.n_users and counts.nunique() == 1
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass without noise, for each k: Fig. 16 of Murakami et al. 2021 from one test.
@@ -167,8 +156,7 @@ class Verdicts:
         if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"
             raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
-        passed = ((self.plausible_users >= k[:, None]) & self.may_pass).sum(axis=1)
-        return np.sum(self.of_all(passed.tolist()), axis=0) / self.n_traces
+        return ((self.plausible_users >= k[:, None]) & self.may_pass).sum(axis=1) / self.n_traces
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a folder of verdicts; only its owner may read it, because it shows which traces were withheld."""
@@ -178,21 +166,15 @@ class Verdicts:
         users = self.users_per_place
         about |= {"test": self.test, "made_from": dict(self.made_from)}
         about |= {"users_per_place": None if users is None else users.tolist()}
-        how = {"about": about, "overwrite": overwrite, "inputs": inputs, "together": self.is_share}
-        with output_folder(folder, VERDICTS, **how) as partial:
+        with output_folder(folder, VERDICTS, about=about, overwrite=overwrite, inputs=inputs) as partial:
             parts = parts_of_users(self.table, "user")
-            n_parts = sum(self.of_all(len(parts)))
-            for number, part in enumerate(parts, own_items(n_parts).start if self.is_share else 0):
-                write_table(part_file(partial / VERDICTS_FILE, number, n_parts), part)
+            for number, part in enumerate(parts):
+                write_table(part_file(partial / VERDICTS_FILE, number, len(parts)), part)
 
     @classmethod
-    def load(cls: type[AnyVerdicts], folder: PathLike, *, own: bool = False) -> AnyVerdicts:
-        """Read a folder of verdicts of this test; `InputError` if it is something else, or was changed.
-
-        `own`: read only this process's share of the verdicts; there are at least as many parts as processes, and all
-        of them call this together.
-        """
-        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`", together=own).about
+    def load(cls: type[AnyVerdicts], folder: PathLike) -> AnyVerdicts:
+        """Read a folder of verdicts of this test; `InputError` if it is something else, or was changed."""
+        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
         absent = [name for name in cls._stored() if name not in about]
         if absent or about.get("test") != cls.test:
             expected, found = "verdicts of this version", f"no {', '.join(absent)}"
@@ -206,17 +188,12 @@ class Verdicts:
             read[name] = cls.kinds[name](**values)
         if read["users_per_place"] is not None:
             read["users_per_place"] = np.array(read["users_per_place"])
-        file = Path(folder) / VERDICTS_FILE
-        if not own:
-            return cls(**read, table=read_parquet(file))
-        files = files_of_table(file)
-        table = pd.concat([read_parquet(files[number]) for number in own_items(len(files))], ignore_index=True)
-        return cls(**read, table=table, is_share=True)
+        return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
 
     @classmethod
     def _stored(cls) -> list[str]:
         """The fields in the marker of a folder of verdicts: all but the table."""
-        return [each.name for each in fields(cls) if each.name not in ("table", "is_share")]
+        return [each.name for each in fields(cls) if each.name != "table"]
 
 
 def facts_of_model(model: FittedModel, synthetic: TraceSet) -> dict[str, Any]:

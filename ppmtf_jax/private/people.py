@@ -27,7 +27,6 @@ from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.estimation import estimate_population
 from ppmtf_jax.private.releases import Noisy, Releases, shrunk, with_guess
 from ppmtf_jax.private.summaries import MOVES_PERCENT
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream
 
@@ -229,7 +228,7 @@ def fit_people(
         law, places = calibrated(MAX_REMEMBERED, float(back))
     remembers = _misplaced(places, population, slots) < neutral[1] + MAX_MISPLACED
     arrays = (law if remembers else chain).to_arrays()
-    return Fitted({name: of_first_process(each) for name, each in arrays.items()}, share)
+    return Fitted(arrays, share)
 
 
 def _misplaced(

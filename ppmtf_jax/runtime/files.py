@@ -52,9 +52,9 @@ def atomic_file(path: PathLike, *, public: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def unfinished(final: Path, partial: Path | None = None) -> Iterator[Path]:
-    """Give the temporary name `partial`, by default a new one beside `final`; remove what has this name at the end."""
-    partial = partial or leftover(final, "partial")
+def unfinished(final: Path) -> Iterator[Path]:
+    """Give a temporary name beside `final`; remove what has this name at the end."""
+    partial = leftover(final, "partial")
     _unfinished.add(partial)
     with writing_to(final):
         try:

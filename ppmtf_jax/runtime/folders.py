@@ -11,14 +11,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.runtime.devices import of_all_processes, own_items
 from ppmtf_jax.runtime.files import (
     MARKER,
     PathLike,
@@ -53,18 +52,10 @@ class Marker:
     files: dict[str, str]
     made_by: str
 
-    def changed_files(self, folder: Path, *, together: bool = False) -> list[str]:
-        """Files that were changed or removed since the folder was written.
-
-        With `together`, each of several processes checks a share of the files, and all get the same list.
-        """
-        names = list(self.files)
-        own = [names[number] for number in own_items(len(names))] if together else names
-        files = {name: folder / name for name in own}
-        changed = {name for name, file in files.items() if not file.is_file() or checksum(file) != self.files[name]}
-        if together:
-            changed.update(*of_all_processes(sorted(changed)))
-        return [name for name in names if name in changed]
+    def changed_files(self, folder: Path) -> list[str]:
+        """Files that were changed or removed since the folder was written."""
+        files = {name: folder / name for name in self.files}
+        return [name for name, file in files.items() if not file.is_file() or checksum(file) != self.files[name]]
 
     def foreign_files(self, folder: Path) -> list[str]:
         """Files that this program did not write there, and folders (with a slash) that contain none of its files."""
@@ -82,59 +73,29 @@ def output_folder(
     overwrite: bool = False,
     public: bool = False,
     inputs: Paths = (),
-    together: bool = False,
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it gets its marker and the name `path` when the block ends without an error.
-
-    With `together`, several processes make the output together. Each gets its own temporary folder to fill. At the
-    end, `path` has the files of all processes.
 
     `about` is for the marker and may be filled until the block ends. A public folder can be handed to anyone: others
     may read it, and no file tells when it was made. See `check_output_folder` for `overwrite` and `inputs`.
     """
     final = Path(os.path.abspath(path))
     check_output_folder(final, kind, overwrite=overwrite, inputs=inputs)
-    with ExitStack() as stack:
-        partial = stack.enter_context(unfinished(final))
+    with unfinished(final) as partial:
         create_private(partial)
-        of_each = _seen_by_all(partial) if together else [partial]
-        whole = of_each[0]
-        for each in of_each:
-            # If a process is killed, the others remove its folder.
-            stack.enter_context(unfinished(final, each))
         yield partial
         files = checksums(partial)
-        for name in files if whole != partial else ():
-            (whole / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(partial / name, whole / name)
-        for more in of_all_processes(files) if together else ():
-            files |= more
-        if whole == partial:
-            content = {
-                "format": MARKER_FORMAT,
-                "kind": kind,
-                "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
-                "about": about or {},
-                "files": dict(sorted(files.items())),
-            }
-            write_text(whole / MARKER, json.dumps(content, indent=1) + "\n")
-            for name in {*files, MARKER, *(str(folder) for file in files for folder in Path(file).parents)}:
-                _set_mode(whole / name, public)
-            _put_in_place(whole, final, kind, inputs)
-        if together:
-            of_all_processes(None)
-
-
-def _seen_by_all(partial: Path) -> list[Path]:
-    """The folders of all processes, beside each other; an error if a process does not see that of the first."""
-    of_each = [partial.with_name(name) for name in of_all_processes(partial.name)]
-    first = of_each[0]
-    sees = of_all_processes(first.is_dir())
-    if not all(sees):
-        found = f"one that process {sees.index(False)} does not see"
-        way_out = "Give every process the same --out, in a folder that all machines share"
-        raise InputError(str(first.parent), [Problem("a folder that all processes share", found, way_out=way_out)])
-    return of_each
+        content = {
+            "format": MARKER_FORMAT,
+            "kind": kind,
+            "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
+            "about": about or {},
+            "files": files,
+        }
+        write_text(partial / MARKER, json.dumps(content, indent=1) + "\n")
+        for name in {*files, MARKER, *(str(folder) for file in files for folder in Path(file).parents)}:
+            _set_mode(partial / name, public)
+        _put_in_place(partial, final, kind, inputs)
 
 
 def _set_mode(path: Path, public: bool) -> None:
@@ -181,17 +142,17 @@ def read_marker(folder: PathLike) -> Marker | None:
     return marker
 
 
-def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False, together: bool = False) -> Marker:
+def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False) -> Marker:
     """The marker of a folder that must be of this kind, with unchanged files.
 
-    With `alone` the folder must contain nothing else, because it is handed out. `together`: see `changed_files`.
+    With `alone` the folder must contain nothing else, because it is handed out.
     """
     marker = read_marker(folder)
     if marker is None or marker.kind != kind:
         found = "a folder without marker" if marker is None else f"a {marker.kind} folder"
         found = found if Path(folder).is_dir() else "no such folder"
         raise InputError(str(folder), [Problem(f"a {kind} folder", found, way_out=way_out)])
-    changed = marker.changed_files(Path(folder), together=together)
+    changed = marker.changed_files(Path(folder))
     if changed:
         found = f"{', '.join(first_examples(changed))} changed or missing"
         raise InputError(str(folder), [Problem("the files as they were written", found, way_out=way_out)])

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from functools import cache, wraps
 from itertools import chain, cycle, islice
 from queue import SimpleQueue
@@ -25,10 +26,23 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Tree = TypeVar("Tree")
 Arguments = ParamSpec("Arguments")
+_single: ContextVar[bool] = ContextVar("single", default=False)
+
+
+@contextmanager
+def in_a_single_thread() -> Iterator[None]:
+    """Do the work of the block in the calling thread, because other processes use the other cores."""
+    token = _single.set(True)
+    try:
+        yield
+    finally:
+        _single.reset(token)
 
 
 def n_threads() -> int:
     """Number of threads: one for each device; on a CPU, at least one for each core that the process may use."""
+    if _single.get():
+        return 1
     n_devices = jax.local_device_count()
     return max(n_devices, n_cores()) if jax.default_backend() == "cpu" else n_devices
 
@@ -125,7 +139,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], n_at_onc
     """The same as `map_in_threads`, in a given number of threads, for functions that do not use JAX."""
     items = iter(items)
     few = list(islice(items, 2))
-    if len(few) < 2 or n_at_once == 1:
+    if len(few) < 2 or n_at_once == 1 or _single.get():
         # The start of a thread often takes longer than a single item.
         yield from map(function, chain(few, items))
         return

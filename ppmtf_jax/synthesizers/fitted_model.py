@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
@@ -24,7 +23,6 @@ from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
 from ppmtf_jax.data.traces import Origin, Traces, TraceSet
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
-from ppmtf_jax.runtime.devices import own_items, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
 from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage, json_of_ids
@@ -38,11 +36,29 @@ from ppmtf_jax.trace_models.base import ABSENT, TraceModel
 from ppmtf_jax.trace_models.sampling import sample_traces
 
 
-class Parts(NamedTuple):
-    """Traces in parts: how many parts there are, and those of this process (`own_items`), made one after another."""
+class SyntheticPart(NamedTuple):
+    """Synthetic traces that are not yet drawn: those of some users of a model. It can be pickled for another process.
 
-    n_parts: int
-    own: Iterator[Traces]
+    `of_user`: number of traces of each user of the model. `users`: the users of the part.
+    """
+
+    model: FittedModel
+    of_user: Int[np.ndarray, " user"]
+    users: slice
+    time_grid: TimeGrid
+    origin: Origin
+    batch_users: int
+    progress: bool
+
+    @in_single_precision
+    def made(self) -> Traces:
+        """Draw the traces."""
+        model, of_user, users, grid, origin, batch_users, progress = self
+        require_memory_to_sample(int(of_user[users].sum()), grid.n_instants)
+        key = jax_stream(origin.seed, Stage.SYNTHESIS)
+        how = {"batch_users": batch_users, "users": users, "progress": progress}
+        place = sample_traces(key, model.trace_model, of_user, grid.n_instants, **how)
+        return model.traces_of(place, of_user, users, grid, origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +221,7 @@ class FittedModel:
         If the model is of nobody, each trace is that of a new person. `synthesize` calls this method. A trace depends
         only on the seed, its user and its number: with the same seed, trace 3 of a user is always the same, for any
         number of traces. Likewise, person 3 of a model of nobody is always the same. So a larger sample contains the
-        traces of a smaller sample. Several processes share the work, and all get all traces; see `join_processes`.
+        traces of a smaller sample.
 
         Raises `InputError`: `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of
         these days. Raises `NumericalError`: the model made a trace without any event.
@@ -237,10 +253,9 @@ class FittedModel:
         >>> len(traces.trace_table()[0]), plausible_deniability_test(model, traces, k=20).passed.all()
         (100, np.True_)
         """
-        parts = self.sample_in_parts(
-            n_traces, n_users=None, days=days, start=start, seed=seed, batch_users=batch_users, progress=progress
-        )
-        return next(parts.own)
+        how = {"days": days, "start": start, "seed": seed, "batch_users": batch_users, "progress": progress}
+        (whole,) = self.sample_in_parts(n_traces, n_users=None, **how)
+        return whole.made()
 
     def sample_in_parts(
         self,
@@ -252,37 +267,26 @@ class FittedModel:
         seed: int | Seed | None = None,
         batch_users: int = 4096,
         progress: bool = False,
-    ) -> Parts:
+    ) -> list[SyntheticPart]:
         """The traces of `sample` in parts, each with the traces of at most `n_users` users, which bounds the memory.
 
-        All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part. Each
-        of several processes makes its own parts; fewer parts than processes are made together, and all get all parts.
+        All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part. The
+        traces of a part are drawn by its method `made`.
         """
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
-        own_seed = seed_of_first_process(draw_seed(seed))
+        own_seed = draw_seed(seed)
         grid = self.grid_of_days(days, start)
         of_user = self._traces_of_user(n_traces, grid.n_instants, own_seed.value)
         n_users = len(of_user) if n_users is None or self.of_nobody else n_users
         origin = Origin(
             self.checksum, own_seed.value, self.seed_given or own_seed.given, self.learned_from, start is not None
         )
-        key = jax_stream(own_seed.value, Stage.SYNTHESIS)
         each = [slice(first, first + n_users) for first in range(0, len(of_user), n_users)]
-        each = [users for users in each if of_user[users].any()]
-        how = {"batch_users": batch_users, "progress": progress, "shared": len(each) < jax.process_count()}
+        given = (grid, origin, batch_users, progress)
+        return [SyntheticPart(self, of_user, users, *given) for users in each if of_user[users].any()]
 
-        @in_single_precision
-        def made(users: slice) -> Traces:
-            require_memory_to_sample(int(of_user[users].sum()), grid.n_instants)
-            place = sample_traces(key, self.trace_model, of_user, grid.n_instants, users=users, **how)
-            return self._traces_of(place, of_user, users, grid, origin)
-
-        return Parts(len(each), (made(each[number]) for number in own_items(len(each))))
-
-    def _traces_of(
-        self, place: np.ndarray, of_user: np.ndarray, users: slice, grid: TimeGrid, origin: Origin
-    ) -> Traces:
+    def traces_of(self, place: np.ndarray, of_user: np.ndarray, users: slice, grid: TimeGrid, origin: Origin) -> Traces:
         """Traces from the places of each trace of some users, shape (traces, instants)."""
         is_event = place != ABSENT
         n_events = is_event.sum(axis=1)

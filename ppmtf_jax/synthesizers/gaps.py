@@ -16,7 +16,6 @@ from ppmtf_jax.bridge.people.completion import complete_traces
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
-from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
@@ -120,7 +119,7 @@ def complete(
     known[rows.piece, rows.phase] = traces.place
     has_events = (known.reshape(len(known), -1, grid.period) != ABSENT).any(axis=2)
     users = model.user_index(traces.user_ids)[user]
-    key = jax_stream(seed_of_first_process(draw_seed(seed)).value, Stage.COMPLETION)
+    key = jax_stream(draw_seed(seed).value, Stage.COMPLETION)
     keys = _keys(key, jnp.asarray(np.stack([users, trace, number], axis=1)))
 
     places, impossible_at = np.full_like(known, ABSENT), np.full(len(users), ABSENT, np.int32)

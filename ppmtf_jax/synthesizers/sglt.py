@@ -22,7 +22,6 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 from ppmtf_jax.semantics.place_clusters import cluster_places
@@ -159,8 +158,7 @@ def fit_trace_model(
     require_memory("fit", needed, f"Take fewer places, about {room}")
     similarity = place_similarity(VisitProfiles.of(seeds))
     cluster = cluster_places(similarity, n_clusters, jax_stream(seed, Stage.FIT))
-    # Processes on different processors may round, and then cluster, differently.
-    return fit_to_clusters(train, of_first_process(cluster), settings)
+    return fit_to_clusters(train, cluster, settings)
 
 
 def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings: SGLTSettings) -> SGLT:

@@ -15,11 +15,11 @@ from ppmtf_jax.data.traces import Traces, TraceSet, check_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.runtime.devices import seed_of_first_process
+from ppmtf_jax.runtime.engine import stage
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Count, Settings, chosen_settings, input_paths
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, Parts
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, SyntheticPart
 from ppmtf_jax.synthesizers.memory import require_memory_to_synthesize
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_trace_model
 
@@ -69,6 +69,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
 
 
 @in_single_precision
+@stage("fit")
 def fit(
     train: TraceSet | pd.DataFrame,
     system: str = DEFAULT_SYSTEM,
@@ -119,7 +120,7 @@ def fit(
     check_traces(train, "fit")
     synthesizer = SYNTHESIZERS[system]
     settings = chosen_settings(synthesizer.settings, settings, named_settings, system)
-    own_seed = seed_of_first_process(draw_seed(seed))
+    own_seed = draw_seed(seed)
     train = train if synthesizer.in_blocks else train.in_memory()
     trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     check_trace_model(synthesizer, trace_model)
@@ -141,8 +142,8 @@ def synthesize(
 
     A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
     between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
-    traces. Several processes share the work, and each gets all traces; see `join_processes`. Raises `InputError`:
-    `traces_per_user` is given for a model of nobody, or a setting does not suit the model, see `FittedModel.sample`.
+    traces. Raises `InputError`: `traces_per_user` is given for a model of nobody, or a setting does not suit the model,
+    see `FittedModel.sample`.
 
     Parameters
     ----------
@@ -161,7 +162,8 @@ def synthesize(
         The people of a model of nobody have new ids, and their traces need no test.
     """
     how = {"seed": seed, "batch_users": batch_users, "progress": progress}
-    return next(synthesize_in_parts(model, settings, n_users=None, **how, **named_settings).own)
+    (whole,) = synthesize_in_parts(model, settings, n_users=None, **how, **named_settings)
+    return whole.made()
 
 
 def synthesize_in_parts(
@@ -173,16 +175,16 @@ def synthesize_in_parts(
     batch_users: int = 4096,
     progress: bool = False,
     **named_settings: Any,
-) -> Parts:
+) -> list[SyntheticPart]:
     """The traces of `synthesize` in parts of at most `n_users` users, which bounds the memory.
 
-    Each of several processes makes its own parts; see `FittedModel.sample_in_parts`.
+    The traces of a part are drawn by its method `made`.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> model = fit(toy_city(n_users=25, seed=0).traces, "sgd", seed=0)
-    >>> [part.n_users for part in synthesize_in_parts(model, n_users=10, seed=1).own]
+    >>> [part.made().n_users for part in synthesize_in_parts(model, n_users=10, seed=1)]
     [10, 10, 5]
     """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")

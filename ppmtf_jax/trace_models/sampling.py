@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.runtime.devices import gather_rows, own_share
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import TraceModel
@@ -44,21 +43,19 @@ def sample_traces(
     *,
     batch_users: int,
     users: slice = slice(None),
-    shared: bool = True,
     progress: bool = False,
 ) -> Int[np.ndarray, "trace instant"]:
     """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
     A trace depends only on the key, its user and its number. `batch_users` is the number of users that are processed at
-    a time. `users`: draw only the traces of these users. `shared`: processes share the work, and each gets all traces.
+    a time. `users`: draw only the traces of these users.
     """
     n_users, (begin, stop, _) = len(traces_of_user), users.indices(len(traces_of_user))
     of_some = traces_of_user[begin:stop]
     n_traces = int(of_some.sum())
-    share = own_share(n_traces) if shared else slice(None)
-    user = np.repeat(np.arange(begin, stop), of_some)[share]
+    user = np.repeat(np.arange(begin, stop), of_some)
     first = np.cumsum(of_some) - of_some
-    number = np.arange(n_traces)[share] - first[user - begin]
+    number = np.arange(n_traces) - first[user - begin]
     # A whole tile is always drawn, even if only some of its users are needed, because rounding can depend on a user's
     # position in the tile.
     tile_and_number = user // TILE * (1 + int(number.max())) + number
@@ -88,7 +85,7 @@ def sample_traces(
         for wanted, drawn in map_in_threads(draw, range(0, n_draws, batch)):
             place[wanted] = drawn
             advance(len(wanted))
-    return gather_rows(place, n_traces) if shared else place
+    return place
 
 
 def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:

@@ -154,6 +154,5 @@ def test_a_selection_comes_back_from_its_numbers_and_from_json(first_visits):
     np.testing.assert_array_equal(found.numbers, numbers)
     assert (found.population.least_users, found.moves.slot_bandwidth, found.clusters.n_clusters) == (2, 4.0, 16)
     assert isinstance(found.clusters.n_clusters, int)
-    assert found._replace(n_paces=None).of_first_process() == found._replace(n_paces=None)
     settings = BridgeSettings(chosen=found, gaps="as-observed" if first_visits else "none")
     assert build_settings(BridgeSettings, json.loads(json.dumps(asdict(settings))), "bridge") == settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from ppmtf_jax.data.traces import Traces, TraceSet, friend_indices
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from tests.machine import with_gigabytes
-from tests.together import Together
 
 N_USERS = 23
 
@@ -212,48 +212,31 @@ def test_a_day_of_one_user_more_changes_the_digest(whole):
     assert whole.select_users(np.arange(N_USERS - 1)).digest != whole.digest
 
 
-@pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, True), (7, False)], ids=["2", "3, planted bug", "7"])
-def test_processes_with_their_own_users_find_the_same(whole, tmp_path, monkeypatch, n_processes, bug):
-    """Six blocks; with seven processes, each has all users. The bug leaves out the sum over processes."""
-    save_in_parts(parts_of(whole, 3), tmp_path / "set")
-    # In Python 3.11, a cached property would make the threads wait for each other.
-    digest = TraceSet.__dict__["digest"].func
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_workers_find_the_same_in_the_parts_of_a_folder(whole, tmp_path, monkeypatch, workers, bug):
+    """Parts of two blocks. No task has the traces, or the ids of users of other parts. The bug forgets a part."""
+    monkeypatch.setattr(stored_traces, "PART_BLOCKS", 2)
+    save_in_parts(parts_of(whole, 2), tmp_path / "set")
 
     def found(traces: TraceSet) -> list:
         visits = traces.blocks.map(VisitCounts.of)
         seen = SeenMoves.of(traces.blocks.map(lambda block: Transitions.of(block).moves), 2, stretches(whole.time_grid))
         some = traces.select_users(np.array([0, 5, 6, 21]))
         shares = population(visits, PopulationSmoothing(0.75, 2, 1.0, 1.0, 0.3), whole.time_grid)
-        return [shares, seen.count, seen.overall, some.place, some.user, traces.users_per_place(), digest(traces)]
+        return [shares, seen.count, seen.overall, some.place, some.user, traces.users_per_place(), traces.digest]
 
-    alone = found(whole)
-    together = Together(n_processes, monkeypatch)
+    stored = open_traces(tmp_path / "set").for_many_passes()
+    expected, n_before = found(whole), len(workers)
+    assert n_before == 0  # traces in memory are not sent away
     if bug:
-        monkeypatch.setattr("ppmtf_jax.data.blocks.sum_over_processes", lambda array: array)
-    of_each = together.run(lambda: found(open_traces(tmp_path / "set").for_many_passes()))
-    same = [list(map(np.array_equal, each, alone)) for each in of_each]
-    assert all(map(all, same)) == (not bug)
-
-
-@pytest.mark.parametrize("n_processes", [2, 3, 7])
-@pytest.mark.parametrize("n_parts", [1, 3, 7])
-def test_processes_that_check_a_share_of_the_events_find_the_same(whole, tmp_path, monkeypatch, n_processes, n_parts):
-    """A user has 40 events or so, so that shares begin in the middle of users."""
-    save_in_parts(parts_of(whole, n_parts), tmp_path / "set")
-    alone, read = open_traces(tmp_path / "set"), []
-    rows_of = stored_traces._read
-
-    def counted(*given):
-        for rows, ids in rows_of(*given):
-            read.append(len(rows.user))
-            yield rows, ids
-
-    monkeypatch.setattr(stored_traces, "_read", counted)
-    for found in Together(n_processes, monkeypatch).run(lambda: open_traces(tmp_path / "set")):
-        np.testing.assert_array_equal(found.user_ids, alone.user_ids)
-        np.testing.assert_array_equal(found.begins, alone.begins)
-        assert found.user_ids.dtype == alone.user_ids.dtype
-    assert sum(read) == whole.n_events
+        parts = stored_traces._StoredBlocks.parts
+        monkeypatch.setattr(stored_traces._StoredBlocks, "parts", lambda self: list(parts(self))[:-1])
+        with contextlib.suppress(ValueError):
+            assert not all(map(np.array_equal, found(stored), expected))
+        return
+    assert all(map(np.array_equal, found(stored), expected))
+    assert len(workers) % 3 == 0
+    assert len(workers) >= 3 * 6
 
 
 def refusal(folder: Path) -> str:
@@ -262,44 +245,22 @@ def refusal(folder: Path) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("n_processes", [2, 3, 7])
-def test_what_a_process_refuses_is_refused_by_all(whole, tmp_path, monkeypatch, n_processes):
-    """What is wrong is at the beginning, in the middle, at the end, and where the share of a process begins."""
-    together = Together(n_processes, monkeypatch)
+def test_what_is_wrong_anywhere_is_refused_or_sorted(whole, tmp_path):
+    """At the beginning, in the middle, and at the end."""
     whole.save(tmp_path / "set")
     file, frame, n_events = tmp_path / "set" / "traces.parquet", whole.to_frame(), whole.n_events
-    edges = [n_events * process // n_processes for process in range(1, n_processes)]
-    for row in (1, n_events // 2, *edges, n_events - 1):
+    for row in (1, n_events // 2, n_events - 1):
         order = np.arange(n_events)
         order[[row - 1, row]] = order[[row, row - 1]]
         swapped, broken = frame.iloc[order], frame.copy()
         broken.loc[row, "place"] = "nowhere"
         swapped.to_parquet(file, index=False)
-        for found in together.run(lambda: open_traces(tmp_path / "set")):
-            assert_same(found, whole)
+        found = open_traces(tmp_path / "set")
+        assert isinstance(found, Traces)
+        assert_same(found, whole)
         broken.to_parquet(file, index=False)
-        messages = together.run(lambda: refusal(tmp_path / "set"))
-        assert len(set(messages)) == 1
-        assert "places of the place table" in messages[0]
+        assert "places of the place table" in refusal(tmp_path / "set")
     content = bytearray(file.read_bytes())
     content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
     file.write_bytes(content)
-    messages = together.run(lambda: refusal(tmp_path / "set"))
-    assert len(set(messages)) == 1
-    assert "a readable Parquet file" in messages[0]
-
-
-def test_the_order_of_two_shares_is_checked(whole, tmp_path, monkeypatch):
-    """Twin: without the check, events in the wrong order would be taken for good ones."""
-    frame, middle = whole.to_frame(), whole.n_events // 2
-    assert frame["user"][middle - 1] == frame["user"][middle]
-    whole.save(tmp_path / "set")
-    order = np.arange(whole.n_events)
-    order[[middle - 1, middle]] = order[[middle, middle - 1]]
-    frame.iloc[order].to_parquet(tmp_path / "set" / "traces.parquet", index=False)
-    together = Together(2, monkeypatch)
-    checked = stored_traces._checked
-    monkeypatch.setattr(stored_traces, "_checked", lambda *given: checked(*given)._replace(first=(10**6, 0)))
-    assert all(isinstance(found, StoredTraces) for found in together.run(lambda: open_traces(tmp_path / "set")))
-    monkeypatch.setattr(stored_traces, "_checked", checked)
-    assert all(isinstance(found, Traces) for found in together.run(lambda: open_traces(tmp_path / "set")))
+    assert "a readable Parquet file" in refusal(tmp_path / "set")

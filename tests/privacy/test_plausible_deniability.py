@@ -108,8 +108,7 @@ def test_the_randomized_test_adds_noise_to_k_for_each_trace(model, synthetic, wh
     """With the noise known: it is that of scale 1 / epsilon for a count that one user changes by one."""
     asked = []
 
-    def noisy(values, sensitivity, epsilon, *, of_all_processes):
-        assert of_all_processes
+    def noisy(values, sensitivity, epsilon):
         asked.append((values.tolist(), sensitivity, epsilon))
         return values + np.arange(len(values)) % 7 - 4
 

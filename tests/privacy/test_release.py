@@ -23,12 +23,11 @@ from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.jobs.steps import open_released, release_traces
+from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.privacy.release import (
-    ReleaseSettings,
     lineage_of_key,
     load_with_key,
     make_release,
@@ -36,15 +35,15 @@ from ppmtf_jax.privacy.release import (
     save_release,
 )
 from ppmtf_jax.privacy.release_statement import statement_texts
-from ppmtf_jax.privacy.verdicts import Verdicts
+from ppmtf_jax.runtime import engine
 from ppmtf_jax.runtime.folders import NO_TIME_S, content_digest, read_marker
 from ppmtf_jax.streams import Seed, Stage, random_keys
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, to_traces
-from tests.together import Together
 from tests.trace_models.persons import registered_persons
+from tests.workers import stand_in
 
 USERS, PER_USER = 200, 3
 
@@ -460,7 +459,7 @@ def test_all_orders_are_equally_probable(together, bug):
     with pytest.MonkeyPatch.context() as patch:
         if bug:
             patch.setattr(tested, "random_keys", lambda *given: random_keys(*given) >> np.uint64(61) << np.uint64(61))
-        drawn = [tested._fresh_numbers(user[: len(passed)], passed, together, seed, False) for seed in range(3000)]
+        drawn = [tested._fresh_numbers(user[: len(passed)], passed, together, seed) for seed in range(3000)]
     orders = pd.Series([tuple(number[passed].tolist()) for number, _ in drawn]).value_counts()
     assert len(orders) == 24
     assert (stats.chisquare(orders).pvalue < 1e-6) == bug
@@ -504,9 +503,11 @@ def small_parts(monkeypatch):
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.usefixtures("small_parts")
-def test_parts_of_the_traces_change_no_byte(tmp_path, model, synthetic, together):
+def test_parts_of_the_traces_and_workers_change_no_byte(tmp_path, model, synthetic, together, monkeypatch):
+    monkeypatch.setattr(engine, "_in_processes", stand_in)
+    monkeypatch.setattr("ppmtf_jax.data.stored_traces.PART_BLOCKS", 2)
     made = []
-    for n_parts in (0, 1, 3, 7):
+    for n_parts, words in ((0, "threads"), (1, "threads"), (3, "processes:2"), (7, "processes:2")):
         folder = tmp_path / str(n_parts)
         traces: TraceSet = replace(synthetic)  # with a digest of small blocks
         if n_parts:
@@ -514,41 +515,14 @@ def test_parts_of_the_traces_change_no_byte(tmp_path, model, synthetic, together
             save_in_parts(map(synthetic.select_users, of_parts), folder / "synthetic")
             traces = open_traces(folder / "synthetic")
             assert isinstance(traces, StoredTraces)
-        plausible_deniability_test(model, traces, k=20, seed=0).save(folder / "verdicts")
-        release = make_release(
-            traces, PlausibleDeniability.load(folder / "verdicts"), seed=1, keep_users_together=together
-        )
-        save_release(release, folder / "release", folder / "key")
+        with engine.use_engine(words):
+            plausible_deniability_test(model, traces, k=20, seed=0).save(folder / "verdicts")
+            verdicts = PlausibleDeniability.load(folder / "verdicts")
+            release = make_release(traces, verdicts, seed=1, keep_users_together=together)
+            save_release(release, folder / "release", folder / "key")
         made.append([content_digest(folder / name) for name in ("verdicts", "release", "key")])
     assert made[1:] == made[:-1]
     pd.testing.assert_frame_equal(release.traces.to_frame(), Traces.load(folder / "release").to_frame())
-
-
-@pytest.mark.parametrize(("n_processes", "bug"), [(2, False), (3, False), (4, False), (3, True)])
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.usefixtures("small_parts")
-def test_processes_change_no_byte(tmp_path, model, synthetic, together, monkeypatch, n_processes, bug):
-    """Each process has one or two of the four parts. In the bug, all processes draw the same numbers."""
-    monkeypatch.setattr("ppmtf_jax.data.stored_traces.PART_BLOCKS", 2)
-    # In Python 3.11, a cached property would make the threads wait for each other.
-    for kind, name in ((TraceSet, "digest"), (Verdicts, "lineage")):
-        monkeypatch.setattr(kind, name, property(kind.__dict__[name].func))
-    save_in_parts([synthetic], tmp_path / "synthetic")
-    opened = open_traces(tmp_path / "synthetic")
-    plausible_deniability_test(model, opened, k=20, seed=0).save(tmp_path / "verdicts")
-
-    def run(name: str) -> list[str]:
-        made, key = tmp_path / name, tmp_path / f"{name}-key"
-        settings = ReleaseSettings(keep_users_together=together)
-        release = release_traces(tmp_path / "synthetic", tmp_path / "verdicts", made, key, settings, seed=1)
-        assert release.is_share == (name == "together")
-        return [content_digest(made), content_digest(key)]
-
-    alone = run("alone")
-    if bug:
-        monkeypatch.setattr(tested, "random_keys", lambda *given: random_keys(*given[:3], 0, given[4]))
-    found = Together(n_processes, monkeypatch).run(lambda: run("together"))
-    assert [each == alone for each in found] == [not bug] * n_processes
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -10,18 +10,15 @@ from pathlib import Path
 import pytest
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.runtime import folders
 from ppmtf_jax.runtime.files import check_output_file, clear_leftovers, leftover
 from ppmtf_jax.runtime.folders import (
     MARKER,
     NO_TIME_S,
     check_output_folder,
-    checksum,
     marked,
     output_folder,
     read_marker,
 )
-from tests.together import Together
 
 
 def make(folder: Path, kind: str = "model", content: str = "a", **options: object) -> None:
@@ -171,21 +168,6 @@ def test_changed_files_are_told(tmp_path, how):
     file.write_text("b") if how == "changed" else file.unlink()
     with pytest.raises(InputError, match=r"part/file changed or missing\. Fit again"):
         marked(tmp_path / "m", "model", way_out="Fit again")
-
-
-@pytest.mark.parametrize("n_files", [1, 5])
-def test_processes_share_the_files_that_they_check(tmp_path, monkeypatch, n_files):
-    """Each of five files is read once; one file is read by all three processes. All learn what was changed."""
-    with output_folder(tmp_path / "m", "model") as partial:
-        for number in range(n_files):
-            (partial / str(number)).write_text("a")
-    marker, read = read_marker(tmp_path / "m"), []
-    last = tmp_path / "m" / str(n_files - 1)
-    last.write_text("b")
-    monkeypatch.setattr(folders, "checksum", lambda file: read.append(file.name) or checksum(file))
-    each = Together(3, monkeypatch).run(lambda: marker.changed_files(tmp_path / "m", together=True))
-    assert each == [[last.name]] * 3
-    assert sorted(read) == (["0"] * 3 if n_files == 1 else ["0", "1", "2", "3", "4"])
 
 
 @pytest.mark.parametrize(

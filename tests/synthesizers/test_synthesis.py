@@ -349,7 +349,7 @@ def test_parts_are_the_traces_of_all_users(n_users):
     """Also if a part begins within a tile of users, or has no user at all."""
     model = fit(toy_city(90, n_places=10, n_days=1, seed=0).traces, "sgd", seed=0)
     whole = synthesize(model, traces_per_user=2, seed=1)
-    parts = list(synthesize_in_parts(model, n_users=n_users, traces_per_user=2, seed=1).own)
+    parts = [part.made() for part in synthesize_in_parts(model, n_users=n_users, traces_per_user=2, seed=1)]
     assert len(parts) == -(-90 // n_users)
     for name in ("place", "instant", "trace"):
         np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
@@ -358,4 +358,4 @@ def test_parts_are_the_traces_of_all_users(n_users):
     assert {part.origin for part in parts} == {whole.origin}
     some = np.zeros(90, int)
     some[[3, 70]] = 2
-    assert sum(part.n_users for part in model.sample_in_parts(some, n_users=n_users, seed=1).own) == 2
+    assert sum(part.made().n_users for part in model.sample_in_parts(some, n_users=n_users, seed=1)) == 2

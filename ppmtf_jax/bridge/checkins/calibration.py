@@ -24,7 +24,6 @@ from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
 from ppmtf_jax.bridge.fitting import MAX_LOG
 from ppmtf_jax.bridge.person import is_first_visit
 from ppmtf_jax.data.runs import joined_ranges
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.sampling import TILE, sample_index
@@ -124,7 +123,7 @@ def calibrate(
         for number, n_repeats in enumerate(N_REPEATS):
             model = _corrected(model, observed, simulated(number, n_repeats))
         apart = residual(observed, simulated(len(N_REPEATS), 1))
-    return replace(model, residual=jnp.asarray(of_first_process(apart), jnp.float32))
+    return replace(model, residual=jnp.asarray(apart, jnp.float32))
 
 
 def residual(observed: Moments, simulated: Moments) -> Float[np.ndarray, " 3"]:
@@ -219,8 +218,7 @@ def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> C
         "strength": np.clip(np.asarray(model.strength) - more_returns, -MAX_LOG, MAX_LOG),
         "near_last": np.asarray(model.near_last) * factor,
     }
-    # Simulations on other processors may round differently.
-    return replace(model, **{name: jnp.asarray(of_first_process(each), jnp.float32) for name, each in changed.items()})
+    return replace(model, **{name: jnp.asarray(each, jnp.float32) for name, each in changed.items()})
 
 
 def _step(wanted: Float[np.ndarray, " gap"], found: Float[np.ndarray, " gap"]) -> Float[np.ndarray, " gap"]:

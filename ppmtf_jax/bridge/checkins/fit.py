@@ -21,7 +21,6 @@ from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces, TraceSet
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
 # Upper bounds of the data that the model learns from: number of instants of all windows, and number of pairs of an
@@ -104,7 +103,7 @@ def fit_checkins(
     }
     model = CheckinBridge(
         per_day=DAY_S // grid.step_s,
-        **{name: jnp.asarray(of_first_process(np.asarray(each)), jnp.float32) for name, each in learned.items()},
+        **{name: jnp.asarray(each, jnp.float32) for name, each in learned.items()},
         **{name: jnp.asarray(each, jnp.int32) for name, each in whole.items()},
     )
     key = jax_stream(seed, Stage.FIT, 2)

@@ -33,7 +33,6 @@ from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, bounded_columns,
 from ppmtf_jax.bridge.fitting import MAX_LOG, maximize
 from ppmtf_jax.bridge.selection import HELD_OUT_OF, random_folds
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.runtime.devices import of_first_process
 
 SATURDAY = 5
 # Candidates for the number of paces.
@@ -154,8 +153,7 @@ def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
         effects, share, _ = _fit(learned, number)
         joint = _Odds.of(effects, predicted.cells.without).log_joint(predicted, share)
         scores.append((predicted.weight * logsumexp(joint, axis=1)).sum())
-    # Other processors may round differently, so all use the choice of the first process.
-    return numbers[int(of_first_process(np.array(np.argmax(scores))))]
+    return numbers[int(np.argmax(scores))]
 
 
 def _fit(

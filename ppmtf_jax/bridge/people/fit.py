@@ -34,7 +34,6 @@ from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.traces import Traces, TraceSet
-from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
@@ -117,10 +116,7 @@ def fit_people(
         calibrated, _ = calibrate(rounded, targets, simulated, returns_seen, key, advance, effort.n_rounds)
     # Without the added clusters and moves.
     own = {name: tuple(map(slice, np.shape(values))) for name, values in arrays.items()}
-    # Processes on different processors may round differently.
-    found = {
-        name: of_first_process(np.asarray(each[own.get(name, ())])) for name, each in calibrated.to_arrays().items()
-    }
+    found = {name: np.asarray(each[own.get(name, ())]) for name, each in calibrated.to_arrays().items()}
     return RememberingBridge.from_arrays(found)
 
 
