@@ -88,7 +88,7 @@ def few_people(shared: Path, seed: int) -> tuple[Any, Any]:
 
 
 def _split(read: Callable[..., Any], *files: Path, **options: Any) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.discretization import Discretization
+    from ppmtf_jax.datasets.discretize import Discretization
 
     traces, _ = read(*files, discretization=Discretization(min_users_per_place=1), **options)
     return replace(traces, friendships=None).split_users(0.8, seed=0)

@@ -36,7 +36,7 @@ from ppmtf_jax.attacks.open_world import verification
 from ppmtf_jax.attacks.trace_scores import TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.datasets import GridPlaces, read_foursquare, read_geolife, read_gowalla
-from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
+from ppmtf_jax.datasets.discretize import SpacedTraces, split_traces
 
 N_DIVISIONS, SEEDS = 10, range(3)
 DAY_S = 86_400

@@ -12,7 +12,7 @@ from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.discretize import Discretization
 from ppmtf_jax.evaluation import Evaluation
 from ppmtf_jax.evaluation.results import Row as EvaluationRow
 

@@ -12,8 +12,8 @@ from typer.core import TyperCommand
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup, example, group_of_commands
 from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, option, option_name, with_settings
-from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
+from ppmtf_jax.datasets.summary import DataCheck
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.jobs.steps import import_data
 from ppmtf_jax.streams import draw_seed

@@ -12,11 +12,11 @@ from annotated_types import Gt
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE
 from ppmtf_jax.data.time_grid import DAY_TYPES, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Discretization, Period
+from ppmtf_jax.datasets.discretize import Discretization, Period
 from ppmtf_jax.datasets.places import GivenPlaces, GridPlaces, MostVisited, PlaceChoice
 from ppmtf_jax.datasets.registry import Imported, split_users
-from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.stay_points import StayPoints
+from ppmtf_jax.datasets.stays import StayPoints
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.datasets.to_traces import MakesTraces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, collecting
 from ppmtf_jax.runtime.progress import spinner

@@ -9,32 +9,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
+from pandas.api.types import is_numeric_dtype
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
-from ppmtf_jax.datasets.checks import tidied_ids
-from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, UNITS_S, plain
-from ppmtf_jax.datasets.database import Connection, database
+from ppmtf_jax.datasets.coded_checkins import Findings, code_rows
+from ppmtf_jax.datasets.columns import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, UNITS_S, plain
+from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.ids import tidy_ids
+from ppmtf_jax.datasets.parts import Part
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
+from ppmtf_jax.datasets.read import END_ROWS, Rows, Source, parts_of
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.rows import END_ROWS, Rows, loaded
-from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.table_files import Part, Source, parts_of
+from ppmtf_jax.datasets.stays import StayPoints
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.datasets.text_files import paths_of
-from ppmtf_jax.datasets.times import TimeReader, parse_times
+from ppmtf_jax.datasets.times import parse_times, read_times, read_walls
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, quoted, raise_any
 
 # One column may give both a place and its category, or both a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
+# SQL of the id of a row's station: 7.0 of one table is 7 of the other.
+STATION_ID = r"regexp_replace(nfc_normalize(trim(CAST(rows.place AS VARCHAR))), '^(\d+)\.0+$', '\1')"
 TIME_OF_DAY = r"\s*\d{1,2}(?::\d\d|\s*[ap]\.?m|h)"
 
 
@@ -160,18 +161,21 @@ def read_checkins(
     parts = parts_of(source, told, find, '"', subject)
     places = None if stations is None else _stations(stations, parts[0])
     with database() as connection:
-        rows, reader, first, found, are_visits = loaded(lambda: _rows(connection, parts, told, settings, places))
-        of_ids, problems = tidied_ids(rows)
-        notes, skipped = [*rows.notes, *of_ids, *found], [*rows.problems]
+        rows = Rows(connection, parts)
+        first, found, are_visits = _look(rows, told, places)
+        ids = tidy_ids(rows)
+        notes, skipped, problems = [*rows.notes, *ids.notes, *found], [*rows.problems], [*ids.problems]
+        walls = read_walls(rows, settings.time_format)
+        code_rows(rows, ids, walls.columns, walls.table)
         if stations is not None:
             expected = f"a station for every place, in {_name(stations)}"
-            skipped += rows.problem("has_no_station", expected, "none", values="place")
-            connection.execute("DELETE FROM raw WHERE has_no_station")
+            skipped += rows.problem("has_no_station", expected, "none", values="place", table="clocked")
+            connection.execute("DELETE FROM clocked WHERE has_no_station")
         times_in, name = settings.times_in, parts[0].names.get("time", "")
         # The name of a column may say that its times without an offset are in UTC.
         if times_in is None and re.search("utc|gmt", name, re.IGNORECASE) and _may_be_utc(first):
             times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
-        times = reader.times(rows, settings.time_zone, times_in)
+        times = read_times(rows, walls, settings.time_zone, times_in)
         options["time_zone"] = settings.time_zone or times_in or "UTC"
         problems += times.problems
         resolution_s = options["discretization"].resolution_s
@@ -188,7 +192,7 @@ def read_checkins(
                 f"times of day, for instants {resolution_s} s apart",
                 "dates alone, or midnight everywhere",
             )
-            problems.append(Problem(expected, found, rows.one("SELECT count(*) FROM raw")[0], way_out=way_out))
+            problems.append(Problem(expected, found, rows.one("SELECT count(*) FROM clocked")[0], way_out=way_out))
         # GPS time looks like counts since 1970 that are ten years too small.
         if times.is_count and settings.time_format is None and re.search("gps", name, re.IGNORECASE):
             gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
@@ -196,8 +200,7 @@ def read_checkins(
             found = f"numbers in the column {name!r}, which may be GPS time"
             problems.append(Problem("times since 1970", found, way_out=way_out))
         findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
-        sql = {"local": times.local, "utc": times.utc}
-        return to_traces(rows, times=sql, subject=subject, findings=findings, are_visits=are_visits, **options)
+        return to_traces(rows, subject=subject, findings=findings, are_visits=are_visits, **options)
 
 
 DATA_SETS.register(
@@ -240,72 +243,66 @@ def _checked_columns(
     return columns, [name for name in known if name not in columns] if missing else []
 
 
-def _rows(
-    connection: Connection,
-    parts: list[Part],
-    told: Mapping[str, str | int],
-    settings: CheckinsSettings,
-    stations: pd.DataFrame | None,
-) -> tuple[Rows, TimeReader, pd.Series, list[str], bool]:
-    """All rows, with the two ends of a trip or visit as two check-ins, the coordinates of stations, and dates of times.
+def _look(
+    rows: Rows, told: Mapping[str, str | int], stations: pd.DataFrame | None
+) -> tuple[pd.Series, list[str], bool]:
+    """Let `raw` have the two ends of a trip or visit as two rows, coordinates of stations, and times with their dates.
 
-    Also the reader of times, the table's first time (if any), notes, and whether rows are visits.
+    The table's first time (if any), notes, and whether rows are visits.
     """
-    types, notes = parts[0].types, list[str]()
+    types, notes = rows.parts[0].types, list[str]()
+    called = rows.parts[0].names
     ends = _ends(types, told, stations is not None)
     has_end = any(name in types for name in END_COLUMNS if name != "end_time")
-    are_visits = not ends and not has_end and not _is_start(parts[0])
+    are_visits = not ends and not has_end and not _is_start(rows.parts[0])
     are_visits = are_visits and not {"end_time", "duration"}.isdisjoint(types)
     if ends:
         notes = ["each row is a trip: its start and its end are two check-ins"]
     elif are_visits and "end_time" in types:
         ends = {"end_time": "time"}
     elif any(name in types for name in (*END_COLUMNS, "duration")):
-        for part in parts:
-            part.found = [note for note in part.found if " is taken for end_" not in note]
-        ignored = ", ".join(
-            quoted(parts[0].names.get(name, name)) for name in (*END_COLUMNS, "duration") if name in types
-        )
+        for part in rows.parts:
+            part.notes = [note for note in part.notes if " is taken for end_" not in note]
+        ignored = ", ".join(quoted(called.get(name, name)) for name in (*END_COLUMNS, "duration") if name in types)
         notes = [] if are_visits else [f"not used, since the position of the end is not known: {ignored}"]
-    pieces = (table["time"].drop_null() for part in parts for _, table in part.pieces())
-    first = next((times[:1].to_pandas() for times in pieces if len(times)), pd.Series(dtype=object))
+    first = rows.connection.sql("SELECT time FROM source WHERE time IS NOT NULL LIMIT 1").df()["time"]
     has_date = "date" not in types or not first.astype("str").str.match(TIME_OF_DAY, case=False).all()
     if has_date and "date" in types:
-        notes.append(f"column {parts[0].names.get('date', 'date')!r} is not used: the times have a date")
+        notes.append(f"column {called.get('date', 'date')!r} is not used: the times have a date")
+    if ends:
+        try:
+            both = [pa.schema({"time": types[name]}) for name in ("time", "end_time")]
+            pa.unify_schemas(both, promote_options="permissive")
+        except pa.ArrowException:
+            kinds = f"{types['time']} and {types['end_time']}"
+            raise InputError("columns", [Problem("beginnings and ends of one type", kinds)]) from None
+    beginnings = {name: f'"{name}"' for name in types if name not in (*END_COLUMNS, "duration", "date")}
+    finishes = beginnings | {own: f'"{name}"' for name, own in ends.items()}
+    if not has_date:
+        date = "strftime(date, '%Y-%m-%d')" if pa.types.is_timestamp(types["date"]) else "trim(CAST(date AS VARCHAR))"
+        for columns in (beginnings, finishes):
+            columns["time"] = f"{date} || ' ' || trim(CAST({columns['time']} AS VARCHAR))"
+    if are_visits and "duration" in types:
+        beginnings["duration_s"] = _seconds(called.get("duration", ""))
+    queries = [_select(beginnings, 0), *([_select(finishes, END_ROWS)] if ends else [])]
+    query = " UNION ALL BY NAME ".join(queries)
+    if stations is not None:
+        names = [name for name in PLACE_COLUMNS[1:] if name in stations]
+        rows.connection.register("found_stations", stations[[*PLACE_COLUMNS[:1], *names]])
+        rows.connection.execute("CREATE OR REPLACE TABLE stations AS SELECT * FROM found_stations")
+        columns = [name for name in (*beginnings, "row") if name not in names] + [f"stations.{name}" for name in names]
+        of_rows = ", ".join(f"rows.{name}" if "." not in name else name for name in columns)
+        query = (
+            f"SELECT {of_rows}, stations.place IS NULL AND rows.place IS NOT NULL AS has_no_station "
+            f"FROM ({query}) AS rows LEFT JOIN stations ON stations.place = {STATION_ID}"
+        )
+    rows.look(query)
+    return first, notes, are_visits
 
-    def prepare(_: Part, row: np.ndarray, table: pa.Table) -> tuple[np.ndarray, pa.Table]:
-        start = table.drop_columns([name for name in END_COLUMNS if name in types])
-        if "duration" in types:
-            seconds = _seconds(start["duration"], parts[0].names.get("duration", "")) if are_visits else None
-            start = start.drop_columns(["duration"])
-            start = start if seconds is None else start.append_column("duration_s", seconds)
-        if ends:
-            end = table.drop_columns([own for own in ends.values() if own in types]).rename_columns(ends)
-            row = np.append(row, row + END_ROWS)
-            try:
-                start = pa.concat_tables([start, end.select(start.column_names)], promote_options="permissive")
-            except pa.ArrowException:
-                kinds = f"{types['time']} and {types['end_time']}"
-                raise InputError("columns", [Problem("beginnings and ends of one type", kinds)]) from None
-        if stations is not None:
-            place = _station_ids(start["place"].to_pandas(integer_object_nulls=True))
-            at = pd.Index(stations["place"]).get_indexer(place)
-            names = [name for name in PLACE_COLUMNS[1:] if name in stations]
-            found: dict[str, Any] = {name: stations[name].array.take(at, allow_fill=True) for name in names}
-            for name, values in (found | {"has_no_station": (at < 0) & place.notna().to_numpy()}).items():
-                start = start.drop_columns([name] if name in start.column_names else [])
-                start = start.append_column(name, pa.array(values, from_pandas=True))
-        if "date" in types:
-            date = start["date"].to_pandas()
-            start = start.drop_columns(["date"])
-            if not has_date:
-                date = date.dt.strftime("%Y-%m-%d") if is_datetime64_any_dtype(date.dtype) else date
-                texts = date.astype("str").str.strip() + " " + start["time"].to_pandas().astype("str").str.strip()
-                start = start.set_column(start.column_names.index("time"), "time", pa.array(texts, from_pandas=True))
-        return row, start
 
-    reader = TimeReader(settings.time_format)
-    return Rows(connection, parts, prepare, reader.add), reader, first, notes, are_visits
+def _select(columns: Mapping[str, str], first: int) -> str:
+    values = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
+    return f"SELECT coalesce(position, rowid) + {first} AS row, {values} FROM source"
 
 
 def _may_be_utc(first: pd.Series) -> bool:
@@ -319,11 +316,10 @@ def _is_start(part: Part) -> bool:
     return any(re.match("start|pickup|origin|from|pulocation", name) for name in names)
 
 
-def _seconds(column: pa.ChunkedArray, name: str) -> pa.Array:
-    """Durations in seconds, from a column whose name says the unit."""
+def _seconds(name: str) -> str:
+    """SQL of durations in seconds, from a column whose name says the unit."""
     unit = max((unit for unit in UNITS_S if plain(name).endswith(unit)), key=len, default="s")
-    number = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    return pa.array(UNITS_S[unit] * number, from_pandas=True)
+    return f"nullif({UNITS_S[unit]} * TRY_CAST(trim(CAST(duration AS VARCHAR)) AS DOUBLE), 'nan'::DOUBLE)"
 
 
 def _ends(types: Mapping[str, Any], told: Mapping[str, str | int], has_stations: bool) -> dict[str, str]:

@@ -8,25 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import compute as arrow
 
 from ppmtf_jax.data.time_grid import DAY_S
-from ppmtf_jax.datasets.codes import is_text
 from ppmtf_jax.datasets.database import floored
-from ppmtf_jax.datasets.rows import Rows
-from ppmtf_jax.datasets.text_files import UNKNOWN_WORDS
-from ppmtf_jax.errors import N_EXAMPLES, Finding, Message, Problem, Setting, quoted
+from ppmtf_jax.datasets.read import Rows
+from ppmtf_jax.errors import N_EXAMPLES, Finding, Message, Problem, Setting
 
 ID_NAMES = ("user", "place", "trace")
 LIMITS = {"latitude": 90, "longitude": 180}
 MAX_EMPTY_DAYS = 5 * 365
 STRAY_SHARE = 0.01
-# 9.06E+17, 9,06E+17 and 9.06e17: no code of hexadecimal digits is written so.
-SCIENTIFIC = r"^[+-]?(\d+([.,]\d*)?[eE]\+\d+|\d+[.,]\d+[eE]\d+)$"
-# From here on, not every whole number is a number of 64, or of 32 bits.
-MAX_EXACT = {pa.float64(): 2**53, pa.float32(): 2**24, pa.float16(): 2**11}
-MIN_ROUNDED_IDS = 5
 # Positions that mean "unknown". On the globe, all in the sea: the pair means it if more rows are at exactly this point
 # than near it. Off the globe: of AIS, and numbers of nines.
 ON_GLOBE = ((0, 0), (-1, -1), (90, 180), (-90, -180))
@@ -40,85 +31,6 @@ ROUNDED_S = (10**6, 10**5, 10**4, 1000, 128, 100)
 MIN_ROUNDED_TIMES = 5
 
 
-def tidied_ids(rows: Rows) -> tuple[list[Finding], list[Problem]]:
-    """Ids that are written in several ways become one, and those that stand for nothing become missing.
-
-    Problems are of ids that lost digits: several ids have become one, and nothing can tell them apart.
-    """
-    notes, problems = [], []
-    padded = [name for name, codes in rows.codes.items() if codes.padded]
-    n_same = 0
-    for name, codes in rows.codes.items():
-        n_same += codes.n_written - len(codes) - max(codes.n_blank - 1, 0)
-        for word in ("", *UNKNOWN_WORDS):
-            if word in codes.padded:
-                rows.recode(name, {codes.padded[word]: None})
-    if padded:
-        same = f", and {n_same:,} of the values are then the same as others" if n_same else ""
-        text = f"blanks around the values of {' and '.join(padded)} are left out{same}"
-        notes.append(Finding(text, code="blanks", n_rows=n_same))
-    for name, codes in rows.codes.items():
-        if codes.n_forms:
-            text = f"{codes.n_forms:,} values of {name} are written in another Unicode form, and become NFC"
-            notes.append(Finding(text, code="unicode-forms", n_rows=codes.n_forms))
-        if name == "category":
-            continue
-        problem = _lost_digits(name, codes.distinct())
-        if problem is not None:
-            problems.append(problem)
-            continue
-        n_decimal, same_as = codes.without_decimals()
-        rows.recode(name, same_as)
-        if n_decimal and is_text(codes.type):
-            text = f"{n_decimal:,} values of {name} are whole numbers with decimals, such as 7.0: they are read as 7"
-            notes.append(Finding(text, code="decimal-ids", n_rows=n_decimal))
-        n_rounded = _n_rounded(codes.values(as_numbers=True))
-        if n_rounded:
-            text = (
-                f"all {n_rounded:,} long numbers of {name} are rounded, as a spreadsheet rounds them: several may have "
-                "become one. If so, export that column as text"
-            )
-            notes.append(Finding(text, code="rounded-ids", n_rows=n_rounded))
-    return notes, problems
-
-
-def _lost_digits(name: str, values: pa.Array) -> Problem | None:
-    """A problem with ids such as 9.06E+17, or with numbers so large that not each whole number has its own."""
-    if is_text(values.type):
-        lost = values.filter(arrow.call_function("match_substring_regex", [values], _regex(SCIENTIFIC))).to_pylist()
-        # R writes round numbers so, such as 1e+05, where that is shorter.
-        numbers = [int(abs(float(text.replace(",", ".")))) for text in lost]
-        pairs = zip(lost, numbers, strict=True)
-        lost = [text for text, number in pairs if number >= 10**11 or len(text) >= len(str(number))]
-    elif values.type in MAX_EXACT:
-        numbers = values.drop_null().to_numpy().astype(np.float64)
-        lost = numbers[np.abs(numbers) >= MAX_EXACT[values.type]].tolist()
-    else:
-        return None
-    if not lost:
-        return None
-    way_out = (
-        "Export the column as text, or as whole numbers: a spreadsheet and columns of decimal numbers keep 15 digits"
-    )
-    examples = tuple(quoted(value) for value in lost[:N_EXAMPLES])
-    found = f"{len(lost):,} of {len(values):,} values that lost digits, so that several are the same"
-    return Problem(f"all digits of the ids in '{name}'", found, 0, examples, way_out, "lost-digits")
-
-
-def _regex(pattern: str) -> arrow.MatchSubstringOptions:
-    return arrow.MatchSubstringOptions(pattern)
-
-
-def _n_rounded(values: pa.Array) -> int:
-    """How many whole numbers are beyond what a number of 64 bits holds, if all of these are rounded."""
-    if not pa.types.is_integer(values.type):
-        return 0
-    numbers = values.drop_null().to_numpy()
-    large = numbers[np.abs(numbers) >= 2**53]
-    is_rounded = (large.astype(np.float64).astype(large.dtype) == large).all() or (large % 1000 == 0).all()
-    return len(large) if len(large) >= MIN_ROUNDED_IDS and is_rounded else 0
-
-
 def unknown_rows(rows: Rows, needs_places: bool, has_bad_times: bool) -> dict[str, str]:
     """SQL of the rows of `every_row` whose position, user, place or time the writer did not know, by what is missing.
 
@@ -128,10 +40,7 @@ def unknown_rows(rows: Rows, needs_places: bool, has_bad_times: bool) -> dict[st
     for name in ID_NAMES:
         if name in rows.columns and (name != "place" or needs_places):
             unknown[name] = f"{name} IS NULL"
-    if not has_bad_times:
-        unknown["time"] = "local_s IS NULL OR utc_s IS NULL"
-    elif "no_time" in rows.columns:
-        unknown["time"] = "no_time"
+    unknown["time"] = "no_time" if has_bad_times else "local_s IS NULL OR utc_s IS NULL"
     return unknown
 
 
@@ -143,7 +52,7 @@ def _sentinels(rows: Rows) -> str:
     counts = [*exact.values(), *near, " OR ".join(off.values())]
     n_rows, *found = rows.one(
         f"SELECT count(*) FILTER (longitude IS NOT NULL), "
-        f"{', '.join(f'count(*) FILTER ({each})' for each in counts)} FROM raw WHERE latitude IS NOT NULL"
+        f"{', '.join(f'count(*) FILTER ({each})' for each in counts)} FROM every_row WHERE latitude IS NOT NULL"
     )
     n_exact, n_near, n_off = found[: len(exact)], found[len(exact) : -1], found[-1]
     conditions = [
@@ -157,7 +66,7 @@ def _sentinels(rows: Rows) -> str:
             conditions.append(f"({name} IN ({values}))")
         # Any other point that is off the globe in both directions, if it is repeated exactly.
         both = f"{off['latitude']} AND {off['longitude']}"
-        query = f"SELECT latitude, longitude FROM raw WHERE {both} GROUP BY ALL HAVING count(*) > 1"
+        query = f"SELECT latitude, longitude FROM every_row WHERE {both} GROUP BY ALL HAVING count(*) > 1"
         if 2 * n_off <= n_rows:
             conditions.append(f"((latitude, longitude) IN ({query}))")
     return "".join(f" OR {each}" for each in conditions)
@@ -211,7 +120,7 @@ def put_right_rollover(rows: Rows, wall: str) -> tuple[str, list[Finding]]:
 
     These are fewer than a quarter of the rows, years before the others, and among them after that many weeks.
     """
-    days, n_rows, group = _groups_of_days(rows, wall, "raw", f"({wall}) IS NOT NULL")
+    days, n_rows, group = _groups_of_days(rows, wall, "clocked", f"({wall}) IS NOT NULL")
     in_group = np.bincount(group, weights=n_rows)
     if len(in_group) < 2:
         return wall, []

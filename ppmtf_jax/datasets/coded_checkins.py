@@ -7,18 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.datasets.checks import ID_NAMES, bad_rows, unknown_rows
-from ppmtf_jax.datasets.codes import in_order
-from ppmtf_jax.datasets.database import Connection
-from ppmtf_jax.datasets.rows import IS_BEGINNING, Rows
-from ppmtf_jax.datasets.table_files import parts_of
+from ppmtf_jax.datasets.ids import Ids, keep_used, values_of
+from ppmtf_jax.datasets.read import IS_BEGINNING, Rows
 from ppmtf_jax.errors import N_EXAMPLES, Finding, InputError, Message, Problem, Setting, quoted, raise_any
-
-CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 
 
 class Findings(NamedTuple):
@@ -38,68 +32,56 @@ class CheckIns(NamedTuple):
     """Check-ins without bad rows, coded, as the table or view `checkins` of a database.
 
     It has the columns row, user, place, trace, category, latitude, longitude, local_s (wall-clock time) and utc_s
-    (true time). The times are in seconds since 1970. User, place, trace and category are codes. A code is -1 where the
-    table has no such column, and where a category is missing. For each of these columns, `ids` has the value of each
-    code, and `in_order` has the codes in the order of their values. `n_bad` of `n_rows` rows were left out, and
-    `n_without` counts others, which lack a position, user, place or time; `notes` has what else was found.
+    (true time). The times are in seconds since 1970. User, place, trace and category are codes in the order of the
+    values that `ids` has. A code is -1 where the table has no such column, and where a category is missing. `n_bad` of
+    `n_rows` rows were left out, and `n_without` counts others, which lack a position, user, place or time; `notes` has
+    what else was found.
     """
 
     rows: Rows
     ids: dict[str, np.ndarray]
-    in_order: dict[str, np.ndarray]
     n_rows: int
     n_bad: int
     n_without: dict[str, int]
     notes: list[str]
 
 
-def rows_of_frame(connection: Connection, table: pd.DataFrame, subject: str) -> Rows:
-    """The rows of a DataFrame with local_time and utc_time, which become local_time_s and utc_time_s."""
-    names = [name for name in (*CHECKIN_COLUMNS, "place", "trace", "category") if name in table]
-
-    def seconds(_: np.ndarray, piece: pa.Table) -> dict[str, pa.Array | None]:
-        found: dict[str, pa.Array | None] = {}
-        for name in ("local_time", "utc_time"):
-            if name in piece.column_names:
-                times = piece[name].to_pandas().to_numpy("datetime64[s]")
-                found |= {name: None, f"{name}_s": pa.array(times.astype(np.int64), mask=np.isnat(times))}
-        return found
-
-    return Rows(connection, parts_of(table, {name: name for name in names}, (), False, subject), more=seconds)
+def code_rows(rows: Rows, ids: Ids, times: str, table: str = "raw") -> None:
+    """Make `clocked` of `raw`, or of a table that begins with it: with codes in place of ids, and columns of times."""
+    joins = "".join(f" LEFT JOIN {name}_ids ON {name}_ids.written = raw.{name}" for name in ids.names)
+    columns = [f"{name}_ids.code AS {name}" for name in ids.names]
+    columns += [name for name in ("latitude", "longitude", "duration_s", "has_no_station") if name in rows.columns]
+    query = f"SELECT {', '.join(('row', *columns, times))} FROM {table}{joins}"
+    rows.connection.execute(f"CREATE OR REPLACE TABLE clocked AS {query}")
 
 
 def code_checkins(
     rows: Rows,
     time_zone: str,
     *,
-    local: str = "local_time_s",
-    utc: str = "utc_time_s",
-    needs_places: bool = True,
-    subject: str = "check-ins",
-    findings: Findings = Findings(),
-    drop_bad_rows: bool = False,
-    as_table: bool = False,
-    are_visits: bool = False,
+    needs_places: bool,
+    subject: str,
+    findings: Findings,
+    drop_bad_rows: bool,
+    as_table: bool,
+    are_visits: bool,
 ) -> CheckIns:
-    """Check and code rows, whose times are SQL; all problems are one `InputError`, see `discretize`.
+    """Check the rows of the view `every_row`; all problems are one `InputError`, see `discretize`.
 
     `as_table`: make `checkins` a table, because the caller will change it. Otherwise it may be a view.
     """
     problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
     is_counted = IS_BEGINNING if are_visits else "true"
-    n_read = rows.one(f"SELECT count(*) FROM raw WHERE {is_counted}")[0]
+    (n_read,) = rows.one(f"SELECT count(*) FROM every_row WHERE {is_counted}")
     if not n_read:
         raise InputError(subject, [*findings.skipped, *problems, Problem("at least one check-in", "none")])
-    rows.connection.execute(
-        f"CREATE OR REPLACE VIEW every_row AS SELECT *, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s FROM raw"
-    )
     unknown = unknown_rows(rows, needs_places, has_bad_times=bool(findings.untimed))
     n_without, known = _known_rows(rows, unknown, is_counted)
     rows.connection.execute(f"CREATE OR REPLACE VIEW timed AS SELECT * FROM every_row WHERE {known}")
     kinds, notes = bad_rows(rows, findings.untimed)
     of_rows, n_bad = [problem for problem, _ in kinds], 0
-    bad = " OR ".join(["false", *(f"({where})" for _, where in kinds)])
     n_rows = n_read + sum(problem.n_rows for problem in findings.skipped)
+    bad = " OR ".join(["false", *(f"({where})" for _, where in kinds)])
     if drop_bad_rows:
         n_bad = rows.one(f"SELECT count(*) FROM timed WHERE ({bad}) AND {is_counted}")[0] + n_rows - n_read
         left_out = [replace(problem, way_out="") for problem in (*findings.skipped, *of_rows)]
@@ -119,16 +101,24 @@ def code_checkins(
     mixed = {name: problem for part in rows.parts for name, problem in part.mixed.items()}
     problems += [mixed[name] for name in ID_NAMES if name in mixed]
     raise_any(subject, problems)
-    names = (*ID_NAMES, *(["category"] if needs_places else []))
-    is_whole = not kinds and not n_without and not rows.is_recoded
-    is_whole = is_whole and rows.n_stored == n_read and not (as_table or "trace" in rows.columns)
-    ids, orders = _code(rows, bad, names, anew=not is_whole)
+    names = [name for name in (*ID_NAMES, "category") if name in rows.columns and (needs_places or name != "category")]
+    columns = [f"coalesce({name}, -1) AS {name}" if name in names else f"-1 AS {name}" for name in ID_NAMES]
+    columns += ["coalesce(category, -1) AS category"] if "category" in names else []
+    columns += ["latitude", "longitude", "local_s", "utc_s", *(["duration_s"] if "duration_s" in rows.columns else [])]
+    is_whole = not kinds and not n_without
+    rows.connection.execute(
+        f"CREATE OR REPLACE {'VIEW' if is_whole and not as_table else 'TABLE'} checkins AS "
+        f"SELECT row, {', '.join(columns)} FROM timed WHERE NOT ({bad})"
+    )
+    for name in () if is_whole else names:
+        keep_used(rows, name, "checkins")
+    ids = {name: values_of(rows, name) if name in names else np.zeros(0, object) for name in (*ID_NAMES, "category")}
     same, least, most = rows.one("SELECT bool_and(latitude = longitude), min(latitude), max(latitude) FROM checkins")
     if same and least < most:
         problems.append(Problem("latitude and longitude", "the same numbers in both", n_read))
     problems += _backward_problems(rows, ids, is_counted) if "trace" in rows.columns else []
     raise_any(subject, problems)
-    return CheckIns(rows, ids, orders, n_rows, n_bad, n_without, notes)
+    return CheckIns(rows, ids, n_rows, n_bad, n_without, notes)
 
 
 def _known_rows(rows: Rows, unknown: dict[str, str], is_counted: str) -> tuple[dict[str, int], str]:
@@ -143,50 +133,6 @@ def _known_rows(rows: Rows, unknown: dict[str, str], is_counted: str) -> tuple[d
     return n_without, is_known if n_without or is_counted != "true" else "true"
 
 
-def _code(
-    rows: Rows, bad: str, names: Sequence[str], anew: bool
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Make `checkins` of the rows that are not bad; return the ids by code, and the codes in the order of the ids.
-
-    With `anew`, `checkins` is a table, and the ids that are left get new codes, in the order of the ids. Otherwise it
-    is a view with the codes of `raw`.
-    """
-    rows.connection.execute(f"CREATE OR REPLACE VIEW good AS SELECT * FROM timed WHERE NOT ({bad})")
-    columns, joins, ids, orders = [], "", {}, {}
-    for name in names:
-        ids[name], orders[name] = np.zeros(0, object), np.zeros(0, np.int64)
-        if name not in rows.columns:
-            columns.append(f"-1 AS {name}")
-            continue
-        values, of = rows.ids(name), name
-        orders[name] = order = in_order(values)
-        if anew:
-            of = f"{name}_codes"
-            used = rows.connection.sql(
-                f"SELECT DISTINCT {name} AS code FROM good WHERE {name} IS NOT NULL"
-            ).fetchnumpy()
-            order = order[np.isin(order, used["code"])]
-            values, orders[name] = values.take(pa.array(order)), np.arange(len(order))
-            rows.connection.register("codes", pd.DataFrame({"code": order, of: orders[name].astype(np.int32)}))
-            rows.connection.execute(f"CREATE OR REPLACE TABLE {of} AS SELECT * FROM codes")
-            joins += f" LEFT JOIN {of} ON {of}.code = good.{name}"
-        columns.append(f"coalesce({of}, -1) AS {name}")
-        found = values.to_pandas()
-        if pd.api.types.is_integer_dtype(found.dtype):
-            is_large = bool(len(found)) and found.max() > np.iinfo(np.int64).max
-            ids[name] = found.to_numpy(np.uint64 if is_large else np.int64)
-        else:
-            ids[name] = found.to_numpy(object)
-    duration = ", duration_s" if "duration_s" in rows.columns else ""
-    rows.connection.execute(
-        f"CREATE OR REPLACE {'TABLE' if anew else 'VIEW'} checkins AS "
-        f"SELECT row, {', '.join(columns)}, latitude, longitude, local_s, utc_s{duration} FROM good{joins}"
-    )
-    if anew:
-        rows.connection.execute("DROP TABLE raw")  # its memory and its disk are needed for what follows
-    return ids, orders
-
-
 def _backward_problems(rows: Rows, ids: dict[str, np.ndarray], is_counted: str) -> list[Problem]:
     """A problem if time decreases from one row of a given trace to the next row."""
     trace = "OVER (PARTITION BY user, trace ORDER BY row)"
@@ -197,8 +143,8 @@ def _backward_problems(rows: Rows, ids: dict[str, np.ndarray], is_counted: str) 
         return []
     first = f"SELECT row, user, trace, local_s, local_before {back} ORDER BY user, trace, row LIMIT {N_EXAMPLES}"
     examples = []
-    for row, user, trace, *times in rows.connection.execute(first).fetchall():
-        who = f"user {quoted(ids['user'][user])}, trace {quoted(ids['trace'][trace])}"
+    for row, user, trace_code, *times in rows.connection.execute(first).fetchall():
+        who = f"user {quoted(ids['user'][user])}, trace {quoted(ids['trace'][trace_code])}"
         now, earlier = (np.datetime64(seconds, "s") for seconds in times)
         examples.append(f"{rows.name_of(row)} ({who}): {now} after {earlier}")
     way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"

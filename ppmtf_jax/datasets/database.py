@@ -11,9 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from jaxtyping import Shaped
-
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import remove
 from ppmtf_jax.runtime.memory import available_bytes
@@ -59,9 +56,11 @@ def database() -> Iterator[Connection]:
     }
     try:
         with duckdb.connect(config=settings) as connection:
-            # In a file, tables are compressed. A checkpoint at the end would write some of the rows again.
-            file = str(folder / "rows").replace("'", "''")
-            connection.execute(f"ATTACH '{file}' AS import; USE import; PRAGMA disable_checkpoint_on_shutdown")
+            # In a file, tables are compressed, which takes longer than to read a text file. What the memory does not
+            # hold goes to the folder.
+            connection.execute(
+                f"ATTACH ':memory:' AS import; USE import; SET VARIABLE import_folder = {text(str(folder))}"
+            )
             # In `python -c` and in notebooks, DuckDB would print its own progress to standard output. In a notebook
             # without ipywidgets it prints nothing, and refuses the setting.
             with suppress(duckdb.InvalidInputException):
@@ -76,21 +75,6 @@ def database() -> Iterator[Connection]:
         remove(folder)
 
 
-def room_of(n_rows: int, n_columns: int, kind: type[np.integer]) -> Shaped[np.ndarray, "column row"]:
-    """An array to fill; a large one is a file without a name, whose pages need not stay in memory.
-
-    Examples
-    --------
-    >>> room_of(3, 2, np.int32).shape
-    (2, 3)
-    """
-    available = available_bytes()
-    if available is None or SHARE * n_rows * n_columns * np.dtype(kind).itemsize < available:
-        return np.empty((n_columns, n_rows), kind)
-    with tempfile.TemporaryFile() as file:  # the map keeps a handle of its own
-        return np.memmap(file, kind, shape=(n_columns, n_rows))
-
-
 def floored(value: str, step: int) -> str:
     """SQL of a whole number divided by a step and rounded down, also below 0."""
     return f"CAST(floor(({value}) / {step}) AS BIGINT)"
@@ -99,3 +83,8 @@ def floored(value: str, step: int) -> str:
 def number(value: float | int) -> str:
     """SQL of a number; a bare decimal number would not be a floating-point one."""
     return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def text(value: str) -> str:
+    """SQL of a text."""
+    return "'" + value.replace("'", "''") + "'"

@@ -22,11 +22,11 @@ from pyarrow import csv as arrow_csv
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
+from ppmtf_jax.datasets.clocks import local_times
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.times import local_times
+from ppmtf_jax.datasets.stays import StayPoints
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted, quoted_error, raise_any
 

@@ -13,7 +13,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize

@@ -166,17 +166,15 @@ PlaceChoice = GridPlaces | MostVisited | GivenPlaces
 class Assigned(NamedTuple):
     """The places, and what became of the check-ins.
 
-    The table `placed` of the database has those at places that are kept: row, user, trace, place (index into the table
+    The view `placed` of the database has those at places that are kept: row, user, trace, place (index into the table
     of places), local_s, utc_s. The table `goes` has for each code of `coded_places` the `place` that its check-ins go
     to, -1 where they are left out, and `why`: 0 for a place that is kept, otherwise `OUTSIDE` of the box, of too `FEW`
-    users, or `BEYOND` the most visited or given places. `goes_to` has the same places by code; its last entry is that
-    of the code -1. `n_left_out` counts check-ins by `why`. `moved_km` has the lengths of moves, and the number of
-    check-ins of each. `n_for_most` is how many places would keep most of the check-ins at places with enough users;
-    None if the kept places already do so.
+    users, or `BEYOND` the most visited or given places. `n_left_out` counts check-ins by `why`. `moved_km` has the
+    lengths of moves, and the number of check-ins of each. `n_for_most` is how many places would keep most of the
+    check-ins at places with enough users; None if the kept places already do so.
     """
 
     places: PlaceTable
-    goes_to: np.ndarray
     n_left_out: np.ndarray
     moved_km: tuple[np.ndarray, np.ndarray]
     n_for_most: int | None = None
@@ -210,11 +208,9 @@ def assign_places(
         "CREATE OR REPLACE VIEW placed AS SELECT row, user, trace, goes.place, local_s, utc_s "
         "FROM coded_places JOIN goes ON goes.code = coded_places.place WHERE goes.place >= 0"
     )
-    goes_to = np.full(codes.max(initial=0) + 2, -1, np.int32)
-    goes_to[codes] = goes.place
     is_out, is_moved = goes.place < 0, goes.moved_km > 0
     n_left_out = np.bincount(goes.why[is_out], n_visits[is_out], minlength=BEYOND + 1).astype(np.int64)
-    return Assigned(places, goes_to, n_left_out, (goes.moved_km[is_moved], n_visits[is_moved]), n_for_most)
+    return Assigned(places, n_left_out, (goes.moved_km[is_moved], n_visits[is_moved]), n_for_most)
 
 
 class _Goes(NamedTuple):
@@ -237,10 +233,8 @@ def _goes_to_chosen(
     connection, on_grid = checkins.rows.connection, isinstance(choice, GridPlaces)
     if isinstance(choice, GridPlaces):
         own, n_kept = choice.table(), choice.n_rows * choice.n_columns
-        in_order = np.arange(n_kept)
     else:
         own, n_kept = PlaceTable(checkins.ids["place"], *_middles(connection)), choice.n_places
-        in_order = checkins.in_order["place"]
     inside = codes >= 0
     n_visits, n_users = np.zeros((2, len(own)), np.int64)
     n_visits[codes[inside]] = visits[inside]
@@ -251,7 +245,7 @@ def _goes_to_chosen(
     enough = n_users >= min_users if min_users > 1 else np.ones(len(own), bool)
     if inside.any() and not enough.any():
         raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
-    ranked = in_order[np.argsort(-n_visits[in_order], kind="stable")]
+    ranked = np.argsort(-n_visits, kind="stable")
     ranked = ranked[enough[ranked]]
     chosen, total = ranked[:n_kept], np.cumsum(n_visits[ranked])
     if on_grid:
@@ -301,7 +295,7 @@ def _goes_to_given(
         place = of_id[codes]
     if (place < 0).all():
         way_out = Message("Or move check-ins to the nearest place: ", Setting("other_places", "nearest"))
-        some = [quoted(ids[code]) for code in checkins.in_order["place"][:5]]
+        some = [quoted(each) for each in ids[:5]]
         problem = Problem("check-ins at the places of the table", "none", 0, first_examples(some), way_out)
         raise InputError("places", [problem])
     return table, _Goes(place, np.where(place < 0, BEYOND, 0), moved_km)

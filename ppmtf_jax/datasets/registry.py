@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import keep_shared_places
-from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.summary import Imported, ImportReport
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.registry import Registry
-
-
-class Imported(NamedTuple):
-    """The result of an import.
-
-    `sets` are "train" and "test", perhaps others; `report` says what became of the rows. A `refusal` says why the sets
-    can be looked at, but not used; `losses` are sentences on why many rows were left out, each with a way to keep them;
-    `kept` says in a sentence how many rows are used, and which are not.
-    """
-
-    sets: dict[str, Traces]
-    report: str
-    refusal: InputError | None = None
-    losses: tuple[str, ...] = ()
-    kept: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.datasets.checks import tidied_ids
 from ppmtf_jax.datasets.database import database
-from ppmtf_jax.datasets.rows import Rows, loaded
-from ppmtf_jax.datasets.table_files import COORDINATES, Source, parts_of
+from ppmtf_jax.datasets.ids import tidy_ids
+from ppmtf_jax.datasets.parts import COORDINATES
+from ppmtf_jax.datasets.read import Rows, Source, parts_of
 from ppmtf_jax.errors import N_EXAMPLES, Problem, quoted, raise_any
 
 
@@ -60,25 +60,23 @@ def read_columns(
     """
     parts = parts_of(source, columns, find, quote_char, subject)
     with database() as connection:
-        rows = loaded(lambda: Rows(connection, parts))
-        found, lost = tidied_ids(rows)
-        raise_any(subject, lost)
-        notes = [*rows.notes, *found]
-        wanted = ", ".join(f'"{name}"' for name in ("row", *parts[0].types))
-        table = connection.sql(f"SELECT {wanted} FROM raw ORDER BY row").to_arrow_table()
-    for name in rows.codes:
-        table = table.set_column(table.column_names.index(name), name, rows.ids(name).take(table[name]))
-    frame = table.to_pandas(integer_object_nulls=True)
-    for name in [name for name in COORDINATES if name in frame and frame[name].isna().any()]:
-        missing = frame["row"][frame[name].isna()].tolist()
-        if (texts := pd.Series(rows.values(name, missing), dtype=object).dropna()).size:
+        rows = Rows(connection, parts)
+        ids = tidy_ids(rows)
+        raise_any(subject, ids.problems)
+        joins = "".join(f" LEFT JOIN {name}_ids ON {name}_ids.written = raw.{name}" for name in ids.names)
+        wanted = [f'{name}_ids.value AS "{name}"' if name in ids.names else f'raw."{name}"' for name in parts[0].types]
+        query = f"SELECT row, {', '.join(wanted)} FROM raw{joins} ORDER BY row"
+        frame = connection.sql(query).to_arrow_table().to_pandas(integer_object_nulls=True)
+        texts = {}
+        for name in [name for name in COORDINATES if name in frame and frame[name].isna().any()]:
+            texts[name] = rows.values(name, frame["row"][frame[name].isna()].tolist())
+    for name, found in texts.items():
+        if (written := pd.Series(found, dtype=object).dropna()).size:
             # The check of coordinates then lists these texts.
-            frame[name] = frame[name].astype(object).mask(frame["row"].isin(texts.index), frame["row"].map(texts))
-    if len(parts) == 1:
-        frame.index = pd.Index([parts[0].label(position) for position in frame.pop("row").tolist()])
-    else:
-        frame.index = pd.Index([rows.name_of(position).removeprefix("row ") for position in frame.pop("row").tolist()])
-    return Columns(frame, rows.problems, notes, parts[0].names)
+            frame[name] = frame[name].astype(object).mask(frame["row"].isin(written.index), frame["row"].map(written))
+    labels = [rows.name_of(row).removeprefix("row ") for row in frame["row"]] if len(parts) > 1 else parts[0].labels
+    frame.index = pd.Index(labels if labels is not None else np.arange(1, len(frame) + 1))
+    return Columns(frame.drop(columns="row"), rows.problems, [*rows.notes, *ids.notes], parts[0].names)
 
 
 def _row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:

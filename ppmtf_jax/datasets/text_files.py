@@ -4,46 +4,28 @@ from __future__ import annotations
 
 import codecs
 import csv
+import hashlib
 import io
 import os
 import re
+import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.errors import InputError, Problem
 
 UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, csv.Error, zlib.error, zipfile.BadZipFile)
 # On a tie the earlier delimiter wins, because a number or a text may contain a comma.
 DELIMITERS = "\t;|,"
-# What programs write where a value is not known: R, Python, databases, spreadsheets.
-UNKNOWN_WORDS = (
-    "NULL",
-    "null",
-    "<null>",
-    "(null)",
-    "nan",
-    "NaN",
-    "NAN",
-    "NaT",
-    "None",
-    "\\N",
-    "<NA>",
-    "NA",
-    "N/A",
-    "n/a",
-)
-UNKNOWN_WORDS += ("#N/A", "nil", "undefined", "0000-00-00", "0000-00-00 00:00:00")
 NAMES_OF_DELIMITERS = {"\t": "TABs", ";": "semicolons", "|": "pipes", ",": "commas"}
 HEAD_BYTES = 2**16
-BLOCK_BYTES = 2**24
 N_SAMPLE_LINES = 50
 ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
 OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
@@ -144,132 +126,69 @@ def encoding_of(head: bytes) -> str:
     raise ValueError("binary content")
 
 
-class ReadAgain(Exception):
-    """A file turned out to be written in another way than its first bytes said; it has to be read again."""
+def utf8_copy(text: TextFile, folder: Path, *, is_rewritten: bool = False) -> tuple[Path, str]:
+    """The file, plain or gzipped as UTF-8, and its compression: itself, or a plain copy in a folder.
 
-
-def blocks(text: TextFile, continued: np.ndarray | None) -> Iterator[tuple[memoryview, int]]:
-    """Blocks of whole rows as UTF-8, each with its number of lines.
-
-    A block is valid until the next one is asked for, which is written over it. `continued` are the lines that continue
-    the row before them, sorted; None where every line should be a row.
+    `is_rewritten`: in the copy, all lines end in the same way, and quotes are where they should be.
     """
-    # One room for all blocks: new memory for each of them takes longer than reading the file. It grows with the file,
-    # since room for a large block takes longer than reading a small file.
-    n_asked, n_kept, n_before, n_lines, at_end = min(HEAD_BYTES, BLOCK_BYTES), 0, 0, 0, False
-    room = bytearray(2 * n_asked)
-    with opened(text.path) as stream:
-        if text.encoding != "utf-8":
-            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
-        while not at_end:
-            if n_kept + n_asked > len(room):
-                room = room + bytes(len(room))
-            n_read = stream.readinto(memoryview(room)[n_kept : n_kept + n_asked])
-            n_asked = min(2 * n_asked, BLOCK_BYTES)
-            stop, at_end = n_kept + n_read, not n_read
-            end = stop if at_end else _end_of_line(room, stop, stop)
-            while end:
-                n_lines = _count_lines(room, end)
-                if at_end:
-                    break
-                before = _end_of_line(room, end - 1, stop)
-                is_cut = bool(text.quote_char) and room.count(b'"', before, end) % 2 == 1
-                if continued is not None:
-                    at = np.searchsorted(continued, n_before + n_lines + 1)
-                    is_cut = at < len(continued) and continued[at] == n_before + n_lines + 1
-                if not is_cut:
-                    break
-                end = before
-            if end:
-                yield memoryview(room)[:end], n_lines
-            n_before, n_kept = n_before + n_lines * bool(end), stop - end
-            room[:n_kept] = room[end:stop]
-
-
-def parse(
-    block: bytes | memoryview,
-    text: TextFile,
-    types: Mapping[int, pa.DataType],
-    n_skipped: int,
-    newlines_in_values: bool,
-) -> tuple[pa.Table, list[arrow_csv.InvalidRow]]:
-    """The columns at some positions k as f"f{k}", and the rows with more or fewer fields than the first line.
-
-    The numbers of these rows count the rows of the block from 1, with those that are skipped.
-    """
-    invalid: list[arrow_csv.InvalidRow] = []
-
-    def skip(row: arrow_csv.InvalidRow) -> str:
-        invalid.append(row)
-        return "skip"
-
-    # Only one thread knows the numbers of invalid rows; without `skip`, they are an error.
-    for handler in (None, skip):
-        columns = {f"f{k}": kind for k, kind in types.items()}
-        names = [f"f{position}" for position in range(len(text.first_fields))]
-        try:
-            table = arrow_csv.read_csv(
-                pa.BufferReader(block),
-                arrow_csv.ReadOptions(column_names=names, skip_rows=n_skipped, use_threads=handler is None),
-                arrow_csv.ParseOptions(
-                    delimiter=text.delimiter,
-                    quote_char=text.quote_char,
-                    newlines_in_values=newlines_in_values,
-                    # A blank line becomes a row with nothing in it, so that rows can be counted.
-                    ignore_empty_lines=False,
-                    invalid_row_handler=handler,
-                ),
-                arrow_csv.ConvertOptions(
-                    column_types=columns,
-                    include_columns=list(columns),
-                    null_values=["", *UNKNOWN_WORDS],
-                    strings_can_be_null=True,
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if handler is None and "CSV parse error" in str(error):
-                continue
-            raise
-        return table, invalid
-    raise AssertionError
-
-
-def continued_lines(text: TextFile) -> np.ndarray:
-    """The numbers, from 1, of the lines that continue a quoted text of the line before them.
-
-    A quote that is not closed is an error, since it would swallow the rows after it.
-    """
-    continued, first = [], 1
-    with opened(text.path) as stream:
+    with text.path.open("rb") as file:
+        start = file.read(4)
+    is_plain = text.encoding == "utf-8" and start not in ZIP_STARTS and not set("*?[").intersection(str(text.path))
+    if is_plain and not is_rewritten:
+        return text.path, "gzip" if start.startswith(b"\x1f\x8b") else "none"
+    copy = folder / f"{hashlib.sha256(f'{text.path} {text.encoding} {is_rewritten}'.encode()).hexdigest()}.txt"
+    if copy.exists():
+        return copy, "none"
+    with opened(text.path) as stream, copy.open("wb") as to:
+        if text.encoding == "utf-8" and not is_rewritten:
+            shutil.copyfileobj(stream, to)
+            return copy, "none"
         lines = io.TextIOWrapper(stream, text.encoding, newline="")
-        reader = csv.reader(lines, delimiter=text.delimiter, strict=True)
-        try:
-            for _ in reader:
-                continued += range(first + 1, reader.line_num + 1)
-                first = reader.line_num + 1
-        except csv.Error as error:
-            found = f"a text that begins in row {first} and does not end"
-            way_out = "Add or remove the quote in that row"
-            problem = Problem('a closing quote for every quote (")', found, way_out=way_out)
-            raise InputError(str(text.path), [problem]) from error
-    return np.array(continued, np.int64)
+        if is_rewritten:
+            quotes = (csv.QUOTE_MINIMAL, '"') if text.quote_char else (csv.QUOTE_NONE, None)
+            how: Any = {"delimiter": text.delimiter, "quoting": quotes[0], "quotechar": quotes[1]}
+            with io.TextIOWrapper(to, "utf-8", newline="") as written:
+                csv.writer(written, lineterminator="\n", **how).writerows(csv.reader(lines, **how))
+        else:
+            for piece in iter(lambda: lines.read(HEAD_BYTES), ""):
+                to.write(piece.encode())
+    return copy, "none"
 
 
-def _count_lines(data: bytearray, stop: int) -> int:
-    # Pieces that fit into the cache are counted three times faster than by `bytearray.count`.
-    content = np.frombuffer(data, np.uint8, stop)
-    pieces = (content[begin : begin + HEAD_BYTES] for begin in range(0, stop, HEAD_BYTES))
-    n_ends = sum(int(np.count_nonzero(piece == ord("\n"))) for piece in pieces)
-    if data.find(b"\r", 0, stop) >= 0:
-        n_ends += data.count(b"\r", 0, stop) - data.count(b"\r\n", 0, stop)
-    return n_ends + (data[stop - 1] not in b"\r\n")
+def lines_of(
+    text: TextFile, n_skipped: int, wanted: Sequence[int], unknown: set[str]
+) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """The line, from 1, at which each row begins, and the line and number of fields of each row that has others.
 
-
-def _end_of_line(data: bytearray, stop: int, n_read: int) -> int:
-    """Where the last line ends that ends before `stop`; 0 if none does."""
-    end = data.rfind(b"\n", 0, stop) + 1
-    # The last byte that was read may be the first half of the two that end a line.
-    return end or data.rfind(b"\r", 0, min(stop, n_read - 1)) + 1
+    A row whose wanted fields are all unknown does not count. A quote that is not closed is an error, since it would
+    swallow the rows after it.
+    """
+    n_fields = len(text.first_fields)
+    quoting = csv.QUOTE_MINIMAL if text.quote_char else csv.QUOTE_NONE
+    for is_strict in (True, False):
+        begins, bad, after = [], [], n_skipped + 1
+        with opened(text.path) as stream:
+            lines = io.TextIOWrapper(stream, text.encoding, errors="replace", newline="")
+            for _ in range(n_skipped):
+                lines.readline()
+            reader = csv.reader(lines, delimiter=text.delimiter, quoting=quoting, strict=is_strict)
+            try:
+                for fields in reader:
+                    begin, after = after, n_skipped + reader.line_num + 1
+                    if fields and (len(fields) < n_fields or any(fields[n_fields:])):
+                        bad.append((begin, len(fields)))
+                    elif not unknown.issuperset(fields[k] for k in wanted if fields):
+                        begins.append(begin)
+                break
+            except csv.Error as error:
+                if "end of data" in str(error):
+                    found = f"a text that begins in row {after} and does not end"
+                    way_out = "Add or remove the quote in that row"
+                    problem = Problem('a closing quote for every quote (")', found, way_out=way_out)
+                    raise InputError(str(text.path), [problem]) from error
+                if not is_strict:
+                    raise
+    return np.array(begins, np.int64), bad
 
 
 def _only_member(path: Path, archive: zipfile.ZipFile) -> str:

@@ -1,4 +1,8 @@
-"""Times of tables of check-ins: from the values of a column to wall-clock times and true times, in seconds."""
+"""Times of tables: from the values of a column to wall-clock times and true times, in seconds since 1970.
+
+Texts are read by their shape, which has a 9 in place of every digit. A column of millions of texts has only a few
+shapes, and all texts of a shape are read in the same way: nothing is guessed row by row.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.datasets.checks import put_right_rollover, rounded_times
-from ppmtf_jax.datasets.database import database
-from ppmtf_jax.datasets.rows import Rows
-from ppmtf_jax.datasets.table_files import parts_of
-from ppmtf_jax.datasets.time_texts import NO_TIME, TimeTexts
+from ppmtf_jax.datasets.clocks import sql_of_local_times, sql_of_true_times
+from ppmtf_jax.datasets.database import database, text
+from ppmtf_jax.datasets.read import Rows, parts_of
 from ppmtf_jax.errors import Message, Problem, Setting
 
 # 1980 and 2100, in seconds since 1970. Years, dates such as 20240131 and times such as 20240131180000 lie outside, and
@@ -36,17 +38,55 @@ FORMATS_OF_TIMES = Message(
     "written, such as ",
     Setting("time_format", "%d.%m.%Y %H:%M"),
 )
+HOUR_S, MINUTE_S = 3_600, 60
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# Dates and times in digits alone.
+COMPACT = ("99999999", "99999999999999")
+# The form of plain times, by their length, and whether they tell their offset.
+PLAIN = {19: ("9999-99-99[T ]99:99:99", False), 20: ("9999-99-99[T ]99:99:99Z", True)}
+NUMBER = re.compile(r"\s*[+-]?9+(?:\.9*)?(?:e[+-]?99?)?\s*", re.ASCII)
+
+_SPACE = "(?:\\s|\u00a0|\u202f)"
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"
+    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_WEEKDAY = r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+"
+_CLOCK = (r"(?P<H>99?)(?::(?P<min>99)(?::(?P<S>99)(?:[.,]9+)?)?)?", r"(?P<H>99)(?P<min>99)(?:(?P<S>99)(?:[.,]9+)?)?")
+_AM_PM = rf"(?:{_SPACE}*(?P<half>[ap])\.?m\.?)?"
+_OFFSET = (
+    "(?:\\s?(?:(?:utc|gmt)?(?P<sign>[+-]|\u2212)(?P<oh>99?)(?::?(?P<om>99))?(?:\\s[a-z]{3,5})?|(?P<zero>z|utc|gmt)))?"
+)
+_DATES = (
+    r"(?P<Y>9999)(?P<mark>[-/.])(?P<m>99?)(?P=mark)(?P<d>99?)",
+    r"(?P<Y>9999)(?P<m>99)(?P<d>99)",
+    r"(?P<first>99?)(?P<mark>[-/.])(?P<second>99?)(?P=mark)(?P<Y>9999)",
+    rf"(?P<d>99?)[- /]{_MONTH}[- /,]\s?(?P<Y>9999)",
+    rf"{_MONTH} (?P<d>99?),? (?P<Y>9999)",
+)
+_WHOLE = [
+    re.compile(
+        rf"\s*(?:{_WEEKDAY})?{date}(?:(?:t|,?\s+|\s+at\s+){clock}{_AM_PM}{_OFFSET})?\s*", re.IGNORECASE | re.ASCII
+    )
+    for date in _DATES
+    for clock in _CLOCK
+] + [
+    re.compile(r"\s*(?P<Y>9999)(?P<m>99)(?P<d>99)(?P<H>99)(?P<min>99)(?P<S>99)\s*", re.ASCII),
+    re.compile(rf"\s*{_WEEKDAY}{_MONTH}\s+(?P<d>99?) {_CLOCK[0]}{_OFFSET} (?P<Y>9999)\s*", re.IGNORECASE | re.ASCII),
+]
+# The numbers within a text, whose places a shape tells.
+FIELDS = ("Y", "m", "d", "H", "min", "S", "oh", "om", "first", "second")
 
 
 class Times(NamedTuple):
-    """Local wall-clock and true times in seconds since 1970: as SQL of the columns of `raw`, or as arrays.
+    """Local wall-clock and true times: in the view `timed` of a database, or as arrays.
 
     They are missing where a value is no time. `problems` concern the whole column, `unparsed` the rows without a
     readable time. `dates_only`: no row has a time of day. `is_count`: numbers were read as counts since 1970.
     """
 
-    local: Any
-    utc: Any
+    local: Any = None
+    utc: Any = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     unparsed: tuple[Problem, ...] = ()
@@ -80,168 +120,203 @@ def parse_times(
     ['2012-04-03T14:00:00', '2012-04-13T14:30:00']
     """
     with database() as connection:
-        reader = TimeReader(time_format)
         frame = column.infer_objects().to_frame("time")
-        rows = Rows(connection, parts_of(frame, {"time": "time"}, (), False, "times"), more=reader.add)
-        times = reader.times(rows, time_zone, times_in)
-        found = connection.sql(f"SELECT {times.local} AS local, {times.utc} AS utc FROM raw ORDER BY row").fetchnumpy()
-    arrays = {name: _as_times(np.ma.filled(np.ma.asarray(value, np.float64), np.nan)) for name, value in found.items()}
-    return times._replace(**arrays)
+        rows = Rows(connection, parts_of(frame, {"time": "time"}, (), False, "times"))
+        walls = read_walls(rows, time_format)
+        connection.execute(f"CREATE OR REPLACE TABLE clocked AS SELECT row, {walls.columns} FROM {walls.table}")
+        times = read_times(rows, walls, time_zone, times_in)
+        found = connection.sql("SELECT local_s, utc_s FROM every_row ORDER BY row").fetchnumpy()
+    local, utc = (np.ma.filled(np.ma.asarray(found[name]).astype(float), np.nan) for name in ("local_s", "utc_s"))
+    return times._replace(local=_as_times(local), utc=_as_times(utc))
 
 
-class TimeReader:
-    """Reads the column `time` piece by piece, and then tells what the times of the whole column mean."""
+class Walls(NamedTuple):
+    """How the wall-clock times of `raw` and their offsets are computed, and what was found out about them.
 
-    def __init__(self, time_format: str | None):
-        self.time_format, self.texts = time_format, TimeTexts()
-        self.is_number = self.is_by_format = False
-        self.fault: list[Problem] = []
+    `columns` is SQL of wall, offset_s (in seconds, missing where the time does not tell it) and no_time (nothing is
+    written), from `table`. `kind` is "text", "format", "count", "gps" or "time".
+    """
 
-    def add(self, row: np.ndarray, table: pa.Table) -> dict[str, pa.Array | None]:
-        """The columns of `raw` that a piece gives in place of the time: wall, offset_s, swapped, number and no_time."""
-        is_null = table["time"].is_null().combine_chunks() if table["time"].null_count else None
-        return self._columns(row, table) | ({} if is_null is None else {"no_time": is_null})
+    kind: str
+    columns: str
+    table: str = "raw"
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    way_out: str = FORMATS_OF_TIMES
+    has_clock: bool = True
 
-    def _columns(self, row: np.ndarray, table: pa.Table) -> dict[str, pa.Array | None]:
-        is_by_shape = self.time_format is None or self.time_format in DAY_ORDERS
-        plain = self.texts.add_plain(table["time"]) if is_by_shape else None
-        if plain is not None:
-            return {**plain, "time": None}
-        column = table["time"].to_pandas()
-        if pd.api.types.is_datetime64_any_dtype(column.dtype):
-            zoned, utc = column.dt.tz is not None, pd.DatetimeIndex(column)
-            utc = utc.tz_convert("UTC").tz_localize(None) if zoned else utc
-            wall = utc.as_unit("s").to_numpy("datetime64[s]")
-            found = {"wall": wall, "offset_s": np.full(len(wall), 0 if zoned else np.nan, np.float32)}
-        else:
-            is_bool = pa.types.is_boolean(table["time"].type)
-            self.is_number = self.time_format in COUNTS or (pd.api.types.is_numeric_dtype(column.dtype) and not is_bool)
-            if self.is_number:
-                number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-                found = {"wall": np.full(len(number), "NaT", "datetime64[s]"), "number": number}
-            elif not is_by_shape:
-                self.is_by_format = True
-                found = self._by_format(column)
-            else:
-                found = self.texts.add(row, column.astype("str"))
-        return {name: _as_column(value) for name, value in found.items()} | {"time": None}
 
-    def times(self, rows: Rows, time_zone: str | None, times_in: str | None) -> Times:
-        """What the times mean; to be called after all pieces were read."""
-        zones = dict.fromkeys(zone for zone in (time_zone, times_in) if zone is not None)
-        problems = [problem for zone in zones for problem in zone_problems(zone)] + self.fault
-        notes, way_out, is_count = [], FORMATS_OF_TIMES, False
-        wall, offset_s = "wall", "offset_s" if "offset_s" in rows.columns else "NULL"
-        texts, dates_only = self.texts, False
-        if self.is_by_format:
-            directives = _directives(self.time_format)
-            dates_only = not directives & set("HIcXTR")
-            way_out = Message("They are read as ", Setting("time_format", self.time_format))
-        elif self.is_number or texts.are_counts:
-            is_count = self.time_format != "gps"
-            wall, more, notes, way_out = _from_counts(rows, is_gps=not is_count)
-            problems, offset_s = problems + more, "0"
-        elif texts.n_texts:
-            day_first = DAY_ORDERS.get(self.time_format or "", texts.day_first)
-            if self.time_format is None:
-                problems += texts.problem_of_order(
-                    lambda first: rows.examples(f"row IN ({', '.join(map(str, first))})", "time")
-                )
-            order = ["%d", "%m", "%Y"] if day_first else ["%m", "%d", "%Y"]
-            notes = [f"dates are read as {layout}" for layout in sorted(mark.join(order) for mark in texts.marks)]
-            dates_only = not texts.has_clock[day_first]
-            if "swapped" in rows.columns and not day_first:
-                wall = f"CASE WHEN swapped IS NULL THEN wall ELSE nullif(swapped, {NO_TIME.astype(int)}) END"
-        if "user" in rows.columns:
-            wall, found = put_right_rollover(rows, wall)
-            notes = [*notes, *found]
-        known = f"({wall}) IS NOT NULL"
-        naive, absolute = f"{known} AND {offset_s} IS NULL", f"{known} AND {offset_s} IS NOT NULL"
-        first, last, n_naive, n_absolute, n_not_midnight = rows.one(
-            f"SELECT min({wall}), max({wall}), count(*) FILTER ({naive}), count(*) FILTER ({absolute}), "
-            f"count(*) FILTER (({wall}) % {DAY_S} <> 0) FROM raw"
+def read_walls(rows: Rows, time_format: str | None) -> Walls:
+    """What the column `time` of `raw` means: times of the database, counts since 1970, texts of a format, or texts."""
+    kind = rows.columns["time"]
+    if kind.startswith("TIMESTAMP"):
+        offset_s = "0" if "TIME ZONE" in kind else "NULL"
+        # A time of the database that is infinite is none.
+        return _walls(
+            "time", "CASE WHEN isfinite(time) THEN CAST(floor(epoch_us(time) / 1000000) AS BIGINT) END", offset_s
         )
-        if not zones:
-            zone = Setting("time_zone", "Europe/Paris")
-            more = Message("Name the zone of the clock that wrote them, such as ", zone)
-            problems += rows.problem(naive, "a time zone, for times without an offset", "none", more, "time")
-        if n_naive and n_absolute:
-            counts = f"{n_naive} without and {n_absolute} with one"
-            problems.append(Problem("times all with an offset or all without", counts))
-        elif times_in is not None:
-            expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
-            more = "Leave it out: these times tell their offset, or count from 1970 in UTC"
-            problems += rows.problem(absolute, expected, "times with one", more, "time")
-        utc = f"({wall}) - coalesce({offset_s}, 0)"
-        local, clock = wall, times_in or time_zone or "UTC"
-        if not problems and n_naive:
-            utc, more_notes = _true_times(rows, wall, clock, first, last)
-            notes += more_notes
-        if not problems and first is not None and (not n_naive or time_zone not in (None, clock)):
-            local = _local_times(f"({utc})", time_zone or "UTC", first, last)
-        # If several different times are all at midnight, dates were stored as times.
-        dates_only = first is not None and (dates_only or (not n_not_midnight and first < last))
-        given = "NOT coalesce(no_time, false)" if "no_time" in rows.columns else "true"
-        unparsed = rows.problem(
-            f"NOT ({known}) AND {given}", "times that can be parsed", way_out=way_out, values="time"
+    is_number = re.match("U?(TINY|SMALL|BIG|HUGE)?INT|DOUBLE|FLOAT|DECIMAL", kind) is not None
+    if time_format in COUNTS or is_number:
+        return _from_counts(rows, "TRY_CAST(trim(CAST(time AS VARCHAR)) AS DOUBLE)", time_format == "gps")
+    if time_format is not None and time_format not in DAY_ORDERS:
+        return _by_format(rows, time_format)
+    value = "time" if kind == "VARCHAR" else "CAST(time AS VARCHAR)"
+    shortest, longest, n_known = rows.one(f"SELECT min(strlen({value})), max(strlen({value})), count({value}) FROM raw")
+    form, has_offset = PLAIN.get(shortest if shortest == longest else 0, ("", False))
+    is_plain = f"{value} GLOB {text(form.replace('9', '[0-9]'))} AND substr({value}, 12, 2) < '24'"
+    if form and rows.one(f"SELECT bool_and({is_plain}) FROM raw")[0]:
+        parsed = f"epoch_us(TRY_CAST({value} AS TIMESTAMP)) // 1000000"
+        return _walls("text", parsed, "0" if has_offset else "NULL")
+    return _by_shape(rows, value, time_format, n_known)
+
+
+def _walls(kind: str, wall: str, offset_s: str, **more: Any) -> Walls:
+    return Walls(kind, f"{wall} AS wall, {offset_s} AS offset_s, time IS NULL AS no_time", **more)
+
+
+def _by_shape(rows: Rows, value: str, time_format: str | None, n_known: int) -> Walls:
+    connection = rows.connection
+    shape = f"translate({value}, '012345678', '999999999')"
+    query = f"SELECT {shape} AS shape, count(*) FROM raw WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY min(row)"
+    counts = dict(connection.execute(query).fetchall())
+    n_counts = sum(n for each, n in counts.items() if NUMBER.fullmatch(each) and each.strip() not in COMPACT)
+    if 2 * n_counts > n_known:
+        is_number = ", ".join([text(each) for each in counts if NUMBER.fullmatch(each)])
+        return _from_counts(
+            rows, f"CASE WHEN {shape} IN ({is_number}) THEN TRY_CAST(trim({value}) AS DOUBLE) END", False
         )
-        return Times(local, utc, tuple(problems), tuple(notes), tuple(unparsed), dates_only, is_count)
+    shapes = [found for each in counts if (found := _read_shape(each)) is not None]
+    marks = sorted({found.pop("mark") for found in shapes} - {""})
+    names = ["shape", *(f"{name}_{what}" for name in FIELDS for what in ("at", "n")), "half", "month", "sign", "zoned"]
+    connection.register("found_shapes", pd.DataFrame(shapes, columns=names).astype(dict.fromkeys(names[1:], "int32")))
+    connection.execute("CREATE OR REPLACE TABLE shapes AS SELECT * FROM found_shapes")
+    table, problems = f"raw LEFT JOIN shapes ON shapes.shape = {shape}", []
 
-    def _by_format(self, column: pd.Series) -> dict[str, np.ndarray]:
-        text, how = column.astype("str").str.strip(), self.time_format or ""
-        has_offset, directives = "%z" in how, _directives(how)
-        wall, fault = np.full(len(text), "NaT", "datetime64[s]"), ""
-        if not directives:
-            fault = "it has no directive such as %d"
-        elif "Z" in directives:
-            fault = "%Z does not tell the offset; use %z"
-        elif "I" in directives and "p" not in directives:
-            fault = "%I needs %p, which tells AM from PM"
-        else:
-            try:
-                parsed = pd.DatetimeIndex(pd.to_datetime(text, format=how, utc=has_offset, errors="coerce"))
-                wall = (parsed.tz_localize(None) if has_offset else parsed).as_unit("s").to_numpy("datetime64[s]")
-            except (ValueError, TypeError) as error:
-                fault = str(error)
-        words = ", ".join((*DAY_ORDERS, *COUNTS))
-        expected = Message(Setting("time_format"), f" as of strptime, such as '%d.%m.%Y %H:%M', or one of {words}")
-        self.fault = [Problem(expected, f"{how!r}: {fault}")] if fault else self.fault
-        return {"wall": wall, "offset_s": np.full(len(text), 0 if has_offset else np.nan, np.float32)}
+    def number(name: str) -> str:
+        return f"coalesce(TRY_CAST(substr({value}, {name}_at, {name}_n) AS INTEGER), 0)"
 
-
-def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
-    """Wall-clock times in a zone of naive UTC times, datetime64[s] of shape (times,)."""
-    return utc.tz_localize("UTC").tz_convert(time_zone).tz_localize(None).to_numpy("datetime64[s]")
-
-
-def _directives(time_format: str | None) -> set[str]:
-    return set(re.findall(r"%-?([A-Za-z])", time_format or ""))
-
-
-def _as_column(values: np.ndarray) -> pa.Array:
-    """Whole seconds, or numbers, for the database."""
-    if values.dtype.kind == "M":
-        return pa.array(values.astype(np.int64), mask=np.isnat(values))
-    return pa.array(values, pa.float64() if values.dtype == np.float64 else pa.int32(), from_pandas=True)
-
-
-def _as_times(seconds: np.ndarray) -> np.ndarray:
-    known = np.isfinite(seconds)
-    return np.where(
-        known, np.where(known, seconds, 0).astype(np.int64).astype("datetime64[s]"), np.datetime64("NaT", "s")
+    first, second = number("first"), number("second")
+    # Texts that are no date in either order are not counted.
+    orders = {
+        "day": f"first_n > 0 AND {first} BETWEEN 13 AND 31 AND {second} <= 12",
+        "month": f"first_n > 0 AND {second} BETWEEN 13 AND 31 AND {first} <= 12",
+        "either": f"first_n > 0 AND {first} <= 12 AND {second} <= 12",
+    }
+    day_first = DAY_ORDERS.get(time_format or "", False)
+    if marks:
+        wanted = ", ".join(f"count(*) FILTER ({where}), min(row) FILTER ({where})" for where in orders.values())
+        found = rows.one(f"SELECT {wanted} FROM {table}")
+        n_day, n_month, n_either = found[::2]
+        day_first = DAY_ORDERS.get(time_format or "", n_day > 0)
+        if time_format is None:
+            first_rows = sorted(row for row in found[1::2] if row is not None)
+            problems = _problem_of_order(rows, n_day, n_month, n_either, first_rows)
+    day, month = (
+        f"{number('d')} + {first if day_first else second}",
+        f"{number('m')} + month + {second if day_first else first}",
+    )
+    hour, minute, second_of = number("H"), number("min"), number("S")
+    begin = f"make_date(greatest({number('Y')}, 1), least(greatest({month}, 1), 12), 1)"
+    is_good = [
+        f"{month} BETWEEN 1 AND 12",
+        f"{number('Y')} > 0",
+        f"{day} BETWEEN 1 AND day(last_day({begin}))",
+        f"{hour} < 24 AND {minute} < 60 AND {second_of} < 60",
+        f"(half = 0 OR {hour} BETWEEN 1 AND 12)",
+        f"{number('om')} < 60 AND {number('oh')} * {HOUR_S} + {number('om')} * {MINUTE_S} <= {14 * HOUR_S}",
+    ]
+    of_day = f"(CASE half WHEN 0 THEN {hour} ELSE {hour} % 12 + 12 * (half - 1) END) * {HOUR_S}"
+    seconds = f"({begin} - DATE '1970-01-01' + {day} - 1) * {DAY_S} + {of_day} + {minute} * {MINUTE_S} + {second_of}"
+    wall = f"CASE WHEN shapes.shape IS NOT NULL AND {' AND '.join(is_good)} THEN CAST({seconds} AS BIGINT) END"
+    offset_s = f"CASE WHEN zoned = 1 THEN sign * ({number('oh')} * {HOUR_S} + {number('om')} * {MINUTE_S}) END"
+    order = ["%d", "%m", "%Y"] if day_first else ["%m", "%d", "%Y"]
+    notes = [f"dates are read as {layout}" for layout in sorted(mark.join(order) for mark in marks)]
+    (has_clock,) = rows.one(f"SELECT coalesce(bool_or(H_n > 0 AND ({wall}) IS NOT NULL), false) FROM {table}")
+    return _walls(
+        "text", wall, offset_s, table=table, problems=tuple(problems), notes=tuple(notes), has_clock=has_clock
     )
 
 
-def _from_counts(rows: Rows, is_gps: bool) -> tuple[str, list[Problem], list[str], str]:
-    """SQL of counts since 1970, in the unit that puts most of them between 1980 and 2100; or of seconds of GPS time.
+def _read_shape(shape: str) -> dict[str, Any] | None:
+    """Where the numbers of a shape are, and what else it means; None if it is not the shape of a time."""
+    for pattern in _WHOLE if len(shape.encode()) <= 80 else ():
+        match = pattern.fullmatch(shape)
+        if match is None:
+            continue
+        fields = match.groupdict()
+        # A number without minutes is an hour only after T, as in ISO 8601, or with am or pm.
+        is_hour_alone = fields.get("H") is not None and fields.get("min") is None and fields.get("half") is None
+        if is_hour_alone and shape[match.start("H") - 1].lower() != "t":
+            continue
+        found: dict[str, Any] = {"shape": shape, "mark": fields["mark"] if "first" in fields else ""}
+        for name in FIELDS:
+            begin, end = match.span(name) if fields.get(name) else (0, 0)
+            found |= {f"{name}_at": begin + 1, f"{name}_n": end - begin}
+        half, month, sign = (fields.get(name) or "" for name in ("half", "month", "sign"))
+        found["half"] = " ap".find(half.lower()) if half else 0
+        found["month"] = MONTHS.index(month.lower()[:3]) + 1 if month else 0
+        return found | {"sign": 1 if sign in ("", "+") else -1, "zoned": int(bool(sign or fields.get("zero")))}
+    return None
 
-    Also problems, notes, and the way out for other numbers.
-    """
-    number, units = "number" if "number" in rows.columns else "NULL::DOUBLE", EPOCH_UNITS
+
+def _problem_of_order(rows: Rows, n_day: int, n_month: int, n_either: int, first: list[int]) -> list[Problem]:
+    """A problem if the column does not tell whether days come first in dates such as 3/4/2012."""
+    day, month = (Setting("time_format", word) for word in ("day-first", "month-first"))
+    way_out = Message("Tell which comes first: ", day, " or ", month)
+    if n_day and n_month:
+        expected, n_rows = "dates all in one order", 0
+        found = f"{n_day:,} with the day first and {n_month:,} with the month first"
+    elif n_either and not n_day and not n_month:
+        expected, found, n_rows = "dates that tell day and month apart", "none after the 12th of a month", n_either
+    else:
+        return []
+    examples = rows.examples(f"row IN ({', '.join(map(str, first))})", "time")
+    return [Problem(expected, found, n_rows, examples, way_out)]
+
+
+def _by_format(rows: Rows, time_format: str) -> Walls:
+    """Texts of a format of `datetime.strptime`; pandas reads each different text once."""
+    directives = _directives(time_format)
+    query = "SELECT DISTINCT CAST(time AS VARCHAR) AS written FROM raw WHERE time IS NOT NULL"
+    texts = rows.connection.sql(query).df()
+    written, has_offset, fault = texts["written"].astype("str").str.strip(), "%z" in time_format, ""
+    wall = np.full(len(texts), "NaT", "datetime64[s]")
+    if not directives:
+        fault = "it has no directive such as %d"
+    elif "Z" in directives:
+        fault = "%Z does not tell the offset; use %z"
+    elif "I" in directives and "p" not in directives:
+        fault = "%I needs %p, which tells AM from PM"
+    else:
+        try:
+            parsed = pd.DatetimeIndex(pd.to_datetime(written, format=time_format, utc=has_offset, errors="coerce"))
+            wall = (parsed.tz_localize(None) if has_offset else parsed).as_unit("s").to_numpy("datetime64[s]")
+        except (ValueError, TypeError) as error:
+            fault = str(error)
+    words = ", ".join((*DAY_ORDERS, *COUNTS))
+    expected = Message(Setting("time_format"), f" as of strptime, such as '%d.%m.%Y %H:%M', or one of {words}")
+    problems = (Problem(expected, f"{time_format!r}: {fault}"),) if fault else ()
+    seconds = pd.arrays.IntegerArray(wall.astype(np.int64), np.isnat(wall))
+    rows.connection.register("read_texts", texts.assign(second=seconds))
+    rows.connection.execute("CREATE OR REPLACE TABLE times_of_texts AS SELECT * FROM read_texts")
+    return _walls(
+        "format",
+        "second",
+        "0" if has_offset else "NULL",
+        table="raw LEFT JOIN times_of_texts ON CAST(time AS VARCHAR) = written",
+        problems=problems,
+        way_out=Message("They are read as ", Setting("time_format", time_format)),
+        has_clock=bool(directives & set("HIcXTR")),
+    )
+
+
+def _from_counts(rows: Rows, number: str, is_gps: bool) -> Walls:
+    """Counts since 1970, in the unit that puts most of them between 1980 and 2100; or seconds of GPS time."""
+    units = EPOCH_UNITS
     if is_gps:
         # GPS time counts seconds from 6 January 1980, including leap seconds.
         leaps = np.array(LEAP_SECONDS.split(), "datetime64[s]").astype(np.int64) - GPS_EPOCH_S
-        later = " - ".join(f"(number >= {leap + k})::INTEGER" for k, leap in enumerate(leaps.tolist(), 1))
+        later = " - ".join(f"({number} >= {leap + k})::INTEGER" for k, leap in enumerate(leaps.tolist(), 1))
         number, units = f"({number} + {GPS_EPOCH_S} - {later})", {"seconds": 1}
     fits = {
         unit: f"{number} BETWEEN {EARLIEST_EPOCH_S * per_s} AND {LATEST_EPOCH_S * per_s}"
@@ -263,57 +338,65 @@ def _from_counts(rows: Rows, is_gps: bool) -> tuple[str, list[Problem], list[str
         notes += rounded_times(rows, f"CASE WHEN {fits[unit]} THEN CAST(floor({number} / {units[unit]}) AS BIGINT) END")
     cases = " ".join(f"WHEN {fits[name]} THEN CAST(floor({number} / {units[name]}) AS BIGINT)" for name in good)
     way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03, and weekdays as dates"
-    return f"CASE {cases} END", problems, notes, way_out
+    kind, found = "gps" if is_gps else "count", {"problems": tuple(problems), "notes": tuple(notes)}
+    return _walls(kind, f"CASE {cases} END", "0", way_out=way_out, **found)
 
 
-def _changes(time_zone: str, first_s: int, last_s: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Offset of a zone from UTC in seconds at a time, and its changes until another: true time, offset before, after.
+def read_times(rows: Rows, walls: Walls, time_zone: str | None, times_in: str | None) -> Times:
+    """Make the view `every_row` of the table `clocked`, which has `walls`: with local_s and utc_s.
 
-    True times are exact; clocks do not change twice on a day.
+    `time_zone` and `times_in` are as of `parse_times`.
     """
-    low, high = (np.datetime64(date, "s").astype(np.int64) for date in ("0001-01-05", "9999-12-25"))
-    day = np.arange(max(first_s - 2 * DAY_S, low), min(last_s + 3 * DAY_S, high), DAY_S)
-
-    def offset_s(utc_s: np.ndarray) -> np.ndarray:
-        utc = pd.DatetimeIndex(utc_s.astype("datetime64[s]"))
-        return local_times(utc, time_zone).astype(np.int64) - utc_s
-
-    offsets = offset_s(day)
-    at = np.flatnonzero(np.diff(offsets))
-    before, after = day[at], day[at + 1]
-    while len(at) and (after - before > 1).any():
-        middle = (before + after) // 2
-        is_before = offset_s(middle) == offsets[at]
-        before, after = np.where(is_before, middle, before), np.where(is_before, after, middle)
-    changes = zip(after.tolist(), offsets[at].tolist(), offsets[at + 1].tolist(), strict=True)
-    return int(offsets[0]), list(changes)
-
-
-def _local_times(utc: str, time_zone: str, first_s: int, last_s: int) -> str:
-    """SQL of wall-clock times in a zone."""
-    first, changes = _changes(time_zone, first_s - DAY_S, last_s + DAY_S)
-    cases = "".join(f"WHEN {utc} < {change} THEN {before} " for change, before, _ in changes)
-    return f"{utc} + CASE {cases}ELSE {changes[-1][2]} END" if changes else f"{utc} + {first}"
-
-
-def _true_times(rows: Rows, wall: str, time_zone: str, first_s: int, last_s: int) -> tuple[str, list[str]]:
-    """SQL of the UTC of wall-clock times, and notes on those that do not exist or exist twice."""
-    first, changes = _changes(time_zone, first_s, last_s)
-    cases, absent, twice = "", ["false"], ["false"]
-    for change, before, after in changes:
-        cases += f"WHEN ({wall}) < {change + before} THEN ({wall}) - {before} "
-        if after > before:
-            cases += f"WHEN ({wall}) < {change + after} THEN {change} "
-        span = f"({wall}) >= {change + min(before, after)} AND ({wall}) < {change + max(before, after)}"
-        (absent if after > before else twice).append(span)
-    if not changes:
-        return f"({wall}) - {first}", []
-    n_absent, n_twice = rows.one(
-        f"SELECT count(*) FILTER ({' OR '.join(absent)}), count(*) FILTER ({' OR '.join(twice)}) FROM raw"
+    zones = dict.fromkeys(zone for zone in (time_zone, times_in) if zone is not None)
+    problems = [*(problem for zone in zones for problem in zone_problems(zone)), *walls.problems]
+    notes, wall = [*walls.notes], "wall"
+    if "user" in rows.columns:
+        wall, found = put_right_rollover(rows, wall)
+        notes += found
+    known = f"({wall}) IS NOT NULL"
+    naive, absolute = f"{known} AND offset_s IS NULL", f"{known} AND offset_s IS NOT NULL"
+    first, last, n_naive, n_absolute, n_not_midnight = rows.one(
+        f"SELECT min({wall}), max({wall}), count(*) FILTER ({naive}), count(*) FILTER ({absolute}), "
+        f"count(*) FILTER (({wall}) % {DAY_S} <> 0) FROM clocked"
     )
-    notes = []
-    if n_absent:
-        notes.append(f"times that do not exist (summer time begins), kept as written: {n_absent:,}")
-    if n_twice:
-        notes.append(f"times that exist twice (summer time ends), taken as the first: {n_twice:,}")
-    return f"CASE {cases}ELSE ({wall}) - {changes[-1][2]} END", notes
+    if not zones:
+        zone = Setting("time_zone", "Europe/Paris")
+        more = Message("Name the zone of the clock that wrote them, such as ", zone)
+        problems += rows.problem(naive, "a time zone, for times without an offset", "none", more, "time", "clocked")
+    if n_naive and n_absolute:
+        counts = f"{n_naive} without and {n_absolute} with one"
+        problems.append(Problem("times all with an offset or all without", counts))
+    elif times_in is not None:
+        expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
+        more = "Leave it out: these times tell their offset, or count from 1970 in UTC"
+        problems += rows.problem(absolute, expected, "times with one", more, "time", "clocked")
+    utc = f"({wall}) - coalesce(offset_s, 0)"
+    local, clock = wall, times_in or time_zone or "UTC"
+    if not problems and n_naive:
+        utc, more_notes = sql_of_true_times(rows, wall, clock, first, last)
+        notes += more_notes
+    if not problems and first is not None and (not n_naive or time_zone not in (None, clock)):
+        local = sql_of_local_times(f"({utc})", time_zone or "UTC", first, last)
+    # If several different times are all at midnight, dates were stored as times.
+    dates_only = first is not None and (not walls.has_clock or (not n_not_midnight and first < last))
+    unparsed = rows.problem(
+        f"NOT ({known}) AND NOT no_time",
+        "times that can be parsed",
+        way_out=walls.way_out,
+        values="time",
+        table="clocked",
+    )
+    columns = f"*, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s"
+    rows.connection.execute(f"CREATE OR REPLACE VIEW every_row AS SELECT {columns} FROM clocked")
+    return Times(None, None, tuple(problems), tuple(notes), tuple(unparsed), dates_only, walls.kind == "count")
+
+
+def _directives(time_format: str | None) -> set[str]:
+    return set(re.findall(r"%-?([A-Za-z])", time_format or ""))
+
+
+def _as_times(seconds: np.ndarray) -> np.ndarray:
+    known = np.isfinite(seconds)
+    return np.where(
+        known, np.where(known, seconds, 0).astype(np.int64).astype("datetime64[s]"), np.datetime64("NaT", "s")
+    )

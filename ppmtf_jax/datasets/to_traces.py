@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.coded_checkins import CHECKIN_COLUMNS, Findings, code_checkins, rows_of_frame
+from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins, code_rows
 from ppmtf_jax.datasets.coordinates import suspicions
-from ppmtf_jax.datasets.database import Connection, database, room_of
-from ppmtf_jax.datasets.discretization import Discretization, PlacedVisits, Visits
+from ppmtf_jax.datasets.database import Connection, database
+from ppmtf_jax.datasets.discretize import Discretization, PlacedVisits, SpacedTraces, Visits
+from ppmtf_jax.datasets.ids import tidy_ids
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
-from ppmtf_jax.datasets.report import ImportReport, counts_of
-from ppmtf_jax.datasets.rows import Rows
-from ppmtf_jax.datasets.spaced_traces import SpacedTraces
-from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins, visits_as_checkins
+from ppmtf_jax.datasets.read import Rows, parts_of
+from ppmtf_jax.datasets.stays import StayPoints, stays_as_checkins, visits_as_checkins
+from ppmtf_jax.datasets.summary import ImportReport, counts_of
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
-from ppmtf_jax.runtime.devices import n_cores
-from ppmtf_jax.runtime.threads import in_order as in_threads
 
+CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 VISITS_AT_A_TIME = 2**18
 MakesTraces = Discretization | SpacedTraces
 """How check-ins become traces: by the clock, or by their order."""
@@ -97,8 +93,9 @@ def discretize(
         problems = [*dict.fromkeys([*findings.problems, *zone_problems(time_zone)]), *problems]
         raise InputError(subject, [*findings.skipped, *problems])
     with database() as connection:
+        rows = rows_of_frame(connection, checkins, subject)
         return to_traces(
-            rows_of_frame(connection, checkins, subject),
+            rows,
             discretization,
             time_zone=time_zone,
             friendships=friendships,
@@ -110,12 +107,21 @@ def discretize(
         )
 
 
+def rows_of_frame(connection: Connection, checkins: pd.DataFrame, subject: str) -> Rows:
+    """The rows of a DataFrame, with their local_time and utc_time as the view `every_row`."""
+    names = [name for name in (*CHECKIN_COLUMNS, "place", "trace", "category") if name in checkins]
+    rows = Rows(connection, parts_of(checkins, {name: name for name in names}, (), False, subject))
+    seconds = (f"CAST(floor(epoch_us({name}_time) / 1000000) AS BIGINT) AS {name}_s" for name in ("local", "utc"))
+    code_rows(rows, tidy_ids(rows, as_read=True), f"{', '.join(seconds)}, false AS no_time")
+    connection.execute("CREATE OR REPLACE VIEW every_row AS SELECT * FROM clocked")
+    return rows
+
+
 def to_traces(
     rows: Rows,
     discretization: MakesTraces,
     *,
     time_zone: str,
-    times: Mapping[str, str] = MappingProxyType({}),
     friendships: pd.DataFrame | None = None,
     subject: str,
     findings: Findings,
@@ -124,9 +130,9 @@ def to_traces(
     stay_points: StayPoints | None = None,
     are_visits: bool = False,
 ) -> tuple[Traces, ImportReport]:
-    """`discretize` of the rows in a database; `times` are the SQL of their local and utc times.
+    """`discretize` of the view `every_row` of a database.
 
-    With `are_visits`, each row has its beginning in `rows`, and perhaps its end, as of `END_ROWS`, or a duration.
+    With `are_visits`, each row has its beginning in it, and perhaps its end, as of `END_ROWS`, or a duration.
     """
     on_grid, given = (isinstance(discretization.places, kind) for kind in (GridPlaces, GivenPlaces))
     min_users, others = 1 if given else discretization.min_users_per_place, discretization.other_places
@@ -135,9 +141,16 @@ def to_traces(
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "places with ids", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
-    how = {"needs_places": needs_places, "drop_bad_rows": drop_bad_rows} | dict(times)
-    how |= {"as_table": stay_points is not None or drop_repeated or are_visits, "are_visits": are_visits}
-    coded = code_checkins(rows, time_zone, subject=subject, findings=findings, **how)
+    coded = code_checkins(
+        rows,
+        time_zone,
+        needs_places=needs_places,
+        subject=subject,
+        findings=findings,
+        drop_bad_rows=drop_bad_rows,
+        as_table=stay_points is not None or drop_repeated or are_visits,
+        are_visits=are_visits,
+    )
     user_ids, notes, connection = coded.ids["user"], [*findings.notes, *coded.notes], rows.connection
     repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
     if are_visits:
@@ -148,8 +161,7 @@ def to_traces(
     assigned = assign_places(coded, discretization.places, min_users, others)
     notes += suspicions(coded, discretization.places, assigned, time_zone, subject)
     n_left_out, places = assigned.n_left_out.tolist(), assigned.places
-    user_ids = user_ids[coded.in_order["user"]]
-    visits = _visits(connection, coded.in_order["user"], assigned.goes_to, "trace" in rows.columns)
+    visits = _visits(connection, "trace" in rows.columns)
     events = discretization.events_of(visits, time_zone)
     notes += events.notes
     km, n_moved = assigned.moved_km
@@ -206,74 +218,32 @@ def _drop_repeated(rows: Rows) -> int:
     return n_rows - rows.one("SELECT count(*) FROM checkins")[0]
 
 
-def _visits(connection: Connection, in_order: np.ndarray, goes_to: np.ndarray, has_traces: bool) -> PlacedVisits:
-    """The check-ins at places; a user's traces follow each other in time.
-
-    The database gives them in the order of the rows, and they are sorted into blocks of users. `in_order`: codes of the
-    users in the order of their ids. `goes_to`: place of each code of `coded_places`.
-    """
-    query = "SELECT count(*), min(local_s), max(local_s), min(utc_s), max(utc_s) FROM placed"
-    n_visits, *span = connection.execute(query).fetchall()[0]
-    first_s, last_s = span[:2]
-    number = np.empty(len(in_order), np.int32)
-    number[in_order] = np.arange(len(in_order))
-
-    def batches(columns: str, order: str = "") -> Iterator[pa.RecordBatch]:
-        return connection.sql(f"SELECT {columns} FROM coded_places{order}").to_arrow_reader(VISITS_AT_A_TIME)
-
-    n_users = max(1, len(in_order) * VISITS_AT_A_TIME // max(n_visits, 1))  # in a block
-
-    def counts(batch: pa.RecordBatch) -> np.ndarray:
-        user, place = (column.to_numpy() for column in batch.columns)
-        return np.bincount(number[user[goes_to[place] >= 0]] // n_users, minlength=len(in_order) // n_users + 1)
-
-    n_of_block = sum(in_threads(counts, batches("user, place"), n_cores()))
-    stop = np.cumsum(n_of_block)
-    # Times are counted from the first, so that most tables need four bytes for each.
-    is_short = max(span) - min(span) < 2**31
+def _visits(connection: Connection, has_traces: bool) -> PlacedVisits:
+    """The check-ins at places; a user's traces follow each other in time."""
+    query = "SELECT count(*), min(local_s), max(local_s) FROM placed"
+    n_visits, first_s, last_s = connection.execute(query).fetchall()[0]
     names = [name for name in Visits._fields if has_traces or name != "trace"]
-    room = room_of(n_visits, len(names), np.int32 if is_short else np.int64)
-
-    def by_block(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of a batch; number of its visits in each block, and their columns, one block after the other."""
-        row, *columns = (column.to_numpy() for column in batch.columns)
-        visits = dict(zip(names, columns, strict=True))
-        visits["place"] = goes_to[visits["place"]]
-        is_kept = visits["place"] >= 0
-        if not is_kept.all():
-            visits = {name: column[is_kept] for name, column in visits.items()}
-        visits["user"] = number[visits["user"]]
-        block = visits["user"] // n_users
-        order = stable_order(block)
-        columns = (column - first_s if name.endswith("_s") else column for name, column in visits.items())
-        return row, np.bincount(block, minlength=len(stop)), np.stack([column[order] for column in columns])
-
-    def fill(order: str) -> bool:
-        """Put all visits into the room; False if they do not come in the order of the rows."""
-        last, filled = -1, stop - n_of_block
-        for row, n_new, columns in in_threads(by_block, batches(f"row, {', '.join(names)}", order), n_cores()):
-            if row[0] <= last or (row[1:] <= row[:-1]).any():
-                return False
-            last = row[-1]
-            begin = np.cumsum(n_new) - n_new
-            for block in np.flatnonzero(n_new):
-                to, of = filled[block], begin[block]
-                room[:, to : to + n_new[block]] = columns[:, of : of + n_new[block]]
-            filled += n_new
-        return True
 
     def blocks() -> Iterator[Visits]:
-        for begin, end in itertools.pairwise(np.unique([0, *stop])):
-            block = {name: column[begin:end] for name, column in zip(names, room, strict=True)}
-            block |= {name: first_s + block[name].astype(np.int64) for name in ("local_s", "utc_s")}
-            trace = _in_time(block["user"], block["trace"], block["utc_s"]) if has_traces else np.full(end - begin, -1)
-            yield Visits(**block | {"trace": trace})
+        ordered = connection.sql(f"SELECT {', '.join(names)} FROM placed ORDER BY user, row")
+        rest = [np.zeros(0, np.int64)] * len(names)
+        for batch in ordered.to_arrow_reader(VISITS_AT_A_TIME):
+            columns = [np.append(*pair) for pair in zip(rest, (each.to_numpy() for each in batch.columns), strict=True)]
+            last_user = np.searchsorted(columns[0], columns[0][-1])
+            rest = [column[last_user:] for column in columns]
+            yield visits_of([column[:last_user] for column in columns])
+        yield visits_of(rest)
 
-    # For trips and some choices of places, the database gives the rows in another order.
-    if not fill(""):
-        fill(" ORDER BY row")
-    connection.execute("USE memory; DETACH import")  # its memory is needed for what follows
-    return PlacedVisits(blocks(), room, first_s, last_s)
+    def visits_of(columns: list[np.ndarray]) -> Visits:
+        visits = dict(zip(names, columns, strict=True))
+        trace = (
+            _in_time(*(visits[name] for name in ("user", "trace", "utc_s")))
+            if has_traces
+            else np.full(len(columns[0]), -1)
+        )
+        return Visits(**visits | {"trace": trace})
+
+    return PlacedVisits(blocks(), n_visits, first_s, last_s)
 
 
 def _in_time(user: np.ndarray, trace: np.ndarray, utc_s: np.ndarray) -> np.ndarray:

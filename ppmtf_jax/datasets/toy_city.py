@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple, get_args
+from typing import Annotated, get_args
 
 import numpy as np
 from annotated_types import Ge
@@ -22,8 +22,18 @@ from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import BYTES_AN_EVENT
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Period
+from ppmtf_jax.datasets.discretize import Period
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, split_users
+from ppmtf_jax.datasets.toy_people import (
+    BUSINESS_PARK,
+    CATEGORIES,
+    CATEGORY_SHARE,
+    CLUSTER_NAMES,
+    CLUSTERS,
+    QUARTERS,
+    WEEKDAYS,
+    Outing,
+)
 from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
@@ -36,26 +46,6 @@ CENTRE_LATITUDE, CENTRE_LONGITUDE = 52.0, 5.5
 KM_PER_DEGREE = 111.2
 HOURS = np.arange(24)
 
-# Kilometres east and north of the centre.
-QUARTERS = {
-    "west suburb": (-5.5, -1.0),
-    "south suburb": (0.5, -5.5),
-    "campus": (4.0, 3.8),
-    "old town": (-2.8, 3.6),
-    "harbour": (5.6, -2.0),
-}
-BUSINESS_PARK = (2.2, -2.0)
-CATEGORY_SHARE = {
-    "home": 0.40,
-    "office": 0.16,
-    "shop": 0.13,
-    "restaurant": 0.13,
-    "park": 0.07,
-    "university": 0.02,
-    "hospital": 0.03,
-    "station": 0.06,
-}
-CATEGORIES = tuple(CATEGORY_SHARE)
 POPULARITY_EXPONENT = 0.8
 WORK_DECAY_KM = 5.0
 LEISURE_DECAY_KM = 1.5
@@ -65,69 +55,6 @@ HABIT_PROBABILITY = 0.6
 DAY_OFF_PROBABILITY = 0.06
 
 PLACE_STREAM, PEOPLE_STREAM, DAY_STREAM, FRIEND_STREAM, KEPT_EVENT_STREAM = range(5)
-WEEKDAYS, WEEKEND, ALL_DAYS = range(5), range(5, 7), range(7)
-
-
-class _Outing(NamedTuple):
-    """A stay away from home or a break at work: its days, probability, hours of start, length and destinations."""
-
-    days: range
-    probability: float
-    first_start: int
-    last_start: int
-    longest: int
-    weights: dict[str, float]
-    from_work: bool = False
-
-
-class _Cluster(NamedTuple):
-    """What the people of one cluster have in common. If work runs over midnight, `work_end` is before `work_start`."""
-
-    name: str
-    share: float
-    quarters: tuple[str, ...]
-    work_category: str | None
-    work_start: tuple[int, int]
-    work_end: tuple[int, int]
-    by_train: bool
-    outings: tuple[_Outing, ...]
-
-
-CLUSTERS = (
-    _Cluster(
-        "office commuters", 0.45, ("west suburb", "south suburb"), "office", (8, 9), (17, 18), True,
-        (
-            _Outing(WEEKDAYS, 0.35, 12, 12, 1, {"restaurant": 0.8, "shop": 0.2}, from_work=True),
-            _Outing(WEEKDAYS, 0.35, 19, 20, 3, {"restaurant": 0.6, "shop": 0.3, "park": 0.1}),
-            _Outing(WEEKEND, 0.75, 10, 15, 4, {"shop": 0.45, "park": 0.4, "restaurant": 0.15}),
-            _Outing(WEEKEND, 0.35, 18, 20, 3, {"restaurant": 1.0}),
-        ),
-    ),
-    _Cluster(
-        "students", 0.2, ("campus",), "university", (9, 11), (15, 18), False,
-        (
-            _Outing(WEEKDAYS, 0.4, 12, 13, 1, {"restaurant": 0.7, "park": 0.3}, from_work=True),
-            _Outing(WEEKDAYS, 0.45, 18, 21, 3, {"restaurant": 0.5, "shop": 0.25, "park": 0.25}),
-            _Outing(WEEKEND, 0.35, 11, 14, 4, {"university": 1.0}),
-            _Outing(WEEKEND, 0.7, 15, 21, 4, {"restaurant": 0.5, "shop": 0.3, "park": 0.2}),
-        ),
-    ),
-    _Cluster(
-        "retired", 0.2, ("old town",), None, (0, 0), (0, 0), False,
-        (
-            _Outing(ALL_DAYS, 0.75, 9, 11, 2, {"shop": 0.6, "park": 0.3, "hospital": 0.1}),
-            _Outing(ALL_DAYS, 0.65, 13, 16, 3, {"park": 0.5, "shop": 0.3, "restaurant": 0.2}),
-        ),
-    ),
-    _Cluster(
-        "night workers", 0.15, ("harbour",), "hospital", (21, 23), (5, 7), False,
-        (
-            _Outing(ALL_DAYS, 0.6, 14, 16, 3, {"shop": 0.5, "park": 0.3, "restaurant": 0.2}),
-            _Outing(WEEKEND, 0.4, 18, 19, 3, {"restaurant": 1.0}),
-        ),
-    ),
-)  # fmt: skip
-CLUSTER_NAMES = tuple(cluster.name for cluster in CLUSTERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,7 +389,7 @@ def _simulate_day(city: _City, people: _People, weekday: int, rng: np.random.Gen
 
 
 def _destinations(
-    city: _City, people: _People, who: np.ndarray, outing: _Outing, rng: np.random.Generator
+    city: _City, people: _People, who: np.ndarray, outing: Outing, rng: np.random.Generator
 ) -> np.ndarray:
     """Where people go: their favourite place of a category, or one chosen by gravity."""
     names = list(outing.weights)

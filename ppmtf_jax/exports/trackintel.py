@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.traces import Traces, TraceSet
-from ppmtf_jax.datasets.stay_points import begun_instants
+from ppmtf_jax.datasets.stays import begun_instants
 from ppmtf_jax.errors import Problem, missing_columns, raise_any, row_problems
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows

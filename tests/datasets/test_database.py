@@ -1,14 +1,14 @@
-"""Imports in pieces: however a file is cut, with little memory, on one core, and after a process was killed."""
+"""Imports of all kinds of files, with little memory, on one core, and after a process was killed."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import tracemalloc
-from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -16,19 +16,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from ppmtf_jax.datasets import database as databases
-from ppmtf_jax.datasets import discretization, table_files, text_files, to_traces
+from ppmtf_jax.datasets import to_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.database import database, floored
+from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.errors import InputError
 from tests.support import every_place
 
 ROW = "u{},2024-01-{:02d}T{:02d}:00:00Z,48.86,2.36,p{}{}\n"
-
-BLOCKS = (61, 71, 83, 1000)
 
 
 @pytest.fixture
@@ -45,47 +43,35 @@ def table(end: str = "\n", note: str = "", n_rows: int = 60) -> bytes:
 
 @pytest.mark.usefixtures("shared_instance")
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("note", ["", '"two\nlines, and ""quotes"""', '5" wide', '"a\n\nb"'])
-def test_it_does_not_matter_where_a_file_is_cut(tmp_path, monkeypatch, end, note):
+@pytest.mark.parametrize("note", ["", '"two\nlines, and ""quotes"""', '5" wide', '"a\n\nb"', '"x"y'])
+def test_lines_end_in_any_way_and_texts_may_have_several(tmp_path, end, note):
     path = tmp_path / "table.csv"
     path.write_bytes(table(end, note))
-    columns = {"user": "user", "place": "place", "note": "note"}
-    whole = read_columns(path, columns, subject="table")
-    assert len(whole.frame) == 60
-    assert whole.problems[0].n_rows == 1
-    for n_bytes in BLOCKS:
-        monkeypatch.setattr(text_files, "BLOCK_BYTES", n_bytes)
-        cut = read_columns(path, columns, subject="table")
-        pd.testing.assert_frame_equal(cut.frame, whole.frame)
-        assert cut.problems == whole.problems
+    frame, problems, *_ = read_columns(path, {"user": "user", "place": "place", "note": "note"}, subject="table")
+    ((n_rows, example),) = [(each.n_rows, each.examples[0]) for each in problems]
+    assert (len(frame), n_rows, example[:7]) == (60, 1, "2 (row ")
+    (_, first), (_, second) = csv.reader(io.StringIO(f"1,{note}\n1,x\n".replace("\n", end), newline=""))
+    assert frame["note"].fillna("").tolist() == [first if k % 3 == 0 else second for k in range(60)]
+    assert frame["user"].tolist() == [f"u{k % 7}" for k in range(60)]
 
 
 @pytest.mark.usefixtures("shared_instance")
-def test_a_cut_within_a_quoted_text_would_show(tmp_path, monkeypatch):
-    """A planted bug: no line is known to continue the row before it."""
+def test_lines_may_end_in_several_ways(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_bytes(table(note='"a\n\nb"'))
-    whole = read_columns(path, {"user": "user", "note": "note"}, subject="table")
-    monkeypatch.setattr(table_files, "continued_lines", lambda _: np.zeros(0, np.int64))
-    n_bad = []
-    for n_bytes in BLOCKS:
-        monkeypatch.setattr(text_files, "BLOCK_BYTES", n_bytes)
-        n_bad.append(read_columns(path, {"user": "user", "note": "note"}, subject="table").problems[0].n_rows)
-    assert max(n_bad) > whole.problems[0].n_rows
+    path.write_bytes(b"user,place\r\na,1\nb,2\r\nc,3\n")
+    frame = read_columns(path, {"user": "user", "place": "place"}, subject="table").frame
+    assert frame.to_dict("list") == {"user": ["a", "b", "c"], "place": [1, 2, 3]}
 
 
 @pytest.mark.usefixtures("shared_instance")
-def test_it_does_not_matter_in_which_block_a_coordinate_is_no_number(tmp_path, monkeypatch):
-    """The first rows are read as numbers, the others as texts; an id in the same column is a text in all of them."""
+def test_a_coordinate_that_is_no_number_leaves_the_others(tmp_path):
+    """An id in the same column is a text in all rows."""
     path, columns = tmp_path / "table.csv", {"place": "north", "latitude": "north", "longitude": "east"}
     path.write_text("north,east\n" + "035,139.5\n" * 40 + " +36 ,x\n" + "37, \n" * 20)
     whole = read_columns(path, columns, subject="table").frame
     assert whole["place"].tolist() == ["035"] * 40 + ["+36"] + ["37"] * 20
     assert whole["latitude"].tolist() == [35.0] * 40 + [36.0] + [37.0] * 20
     assert whole["longitude"].tolist() == [139.5] * 40 + ["x"] + [" "] * 20
-    for n_bytes in BLOCKS:
-        monkeypatch.setattr(text_files, "BLOCK_BYTES", n_bytes)
-        pd.testing.assert_frame_equal(read_columns(path, columns, subject="table").frame, whole)
 
 
 def test_lines_are_numbered_as_in_the_file(tmp_path):
@@ -108,27 +94,17 @@ def big_table(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("bug", [False, True])
-def test_a_parquet_file_is_not_kept_in_memory(tmp_path, monkeypatch, bug):
-    """A file of 64 row groups of 256 KiB; the bug keeps all that was read."""
-    numbers = np.random.default_rng(0).random((2, 2**20))
-    path = tmp_path / "table.parquet"
-    table = pa.table({"latitude": numbers[0], "longitude": numbers[1]})
-    parquet.write_table(table, path, row_group_size=2**14, compression="none", use_dictionary=False)
-    if bug:
-        whole_file = partial(parquet.ParquetFile, pre_buffer=True)
-        monkeypatch.setattr(table_files.arrow_parquet, "ParquetFile", lambda source, **_: whole_file(source))
-    monkeypatch.setattr(table_files, "PIECE_ROWS", 2**14)
-    (part,) = table_files.parts_of(path, {"latitude": "latitude", "longitude": "longitude"}, (), False, "table")
-    tracemalloc.start()  # it counts bytes objects, which a buffer of a Python file has
-    before = pa.total_allocated_bytes()
-    most = max(pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[0] for _ in part.pieces())
-    tracemalloc.stop()
-    assert (most < path.stat().st_size / 4) != bug
+def test_the_rows_of_a_table_keep_their_order():
+    """The database reads tables in memory in several threads, and would not keep the order of the rows."""
+    number = np.arange(500_000)
+    frame = pd.DataFrame({"user": number % 7, "place": number})
+    for _ in range(3):
+        found = read_columns(pa.table(frame), {"user": "user", "place": "place"}, subject="table").frame
+        assert (found["place"].to_numpy() == number).all()
 
 
 def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
-    """The same bits with a hundredth of the memory, one core, blocks of few rows, and visits in a file."""
+    """The same bits with a hundredth of the memory, one core, and blocks of few rows."""
     path = big_table(tmp_path / "big.parquet")
     settings = {"time_zone": "Europe/Paris", "discretization": every_place()}
     traces, report = read_checkins(path, **settings)
@@ -141,15 +117,6 @@ def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
     monkeypatch.setattr(to_traces, "VISITS_AT_A_TIME", 5000)
     connect = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda config: connect(config=config | {"threads": 1}))
-
-    def in_a_file(*shape) -> np.ndarray:
-        with monkeypatch.context() as patch:
-            patch.setattr(databases, "available_bytes", lambda: 100)
-            room = databases.room_of(*shape)
-        assert isinstance(room, np.memmap)
-        return room
-
-    monkeypatch.setattr(to_traces, "room_of", in_a_file)
     again, same_report = read_checkins(path, **settings)
     assert again.digest == traces.digest
     assert same_report == report
@@ -161,16 +128,14 @@ def test_an_order_of_the_rows_that_ends_with_ties_is_that_of_the_file():
     rows = np.arange(n_rows)
     frame = pd.DataFrame({"user": rows % 2, "time": "2024-01-01T08:00:00Z", "place": rows})
     frame = frame.assign(latitude=0.3, longitude=6.7)
-    traces, _ = read_checkins(frame, time_zone="UTC", discretization=every_place(discretization.MostVisited(n_rows)))
+    traces, _ = read_checkins(frame, time_zone="UTC", discretization=every_place(MostVisited(n_rows)))
     assert traces.to_frame()["place"].tolist() == [0, 1]
 
 
-def test_starts_of_trips_come_before_their_ends(monkeypatch):
-    """The database has the rows piece by piece, so that ends of a piece come before starts of the next one."""
+def test_starts_of_trips_come_before_their_ends():
     times = {"time": ["2024-01-01T08:00:00Z", "2024-01-01T09:00:00Z"], "end_time": ["2024-01-01T09:00:00Z"] * 2}
     trips = pd.DataFrame(times | {"user": 1, "place": ["a", "b"], "end_place": ["c", "d"]})
     trips = trips.assign(latitude=0.3, longitude=6.7, end_latitude=0.3, end_longitude=6.7)
-    monkeypatch.setattr(table_files, "PIECE_ROWS", 1)
     traces, _ = read_checkins(trips, time_zone="UTC", discretization=every_place())
     assert traces.to_frame()["place"].tolist() == ["a", "b"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.discretize import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.datasets.toy_city import toy_city

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ppmtf_jax.datasets import geolife
+from ppmtf_jax.datasets.discretize import SpacedTraces
 from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.places import GridPlaces
-from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.errors import InputError, quoted
 from tests.support import every_place
 

@@ -16,7 +16,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.settings import build_settings

@@ -23,7 +23,7 @@ from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited, keep_shared_places
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
-from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import Settings, build_settings, describe_settings, help_of_fields

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretize import SpacedTraces, is_spaced, split_traces
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
-from ppmtf_jax.datasets.spaced_traces import SpacedTraces, is_spaced, split_traces
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError
 

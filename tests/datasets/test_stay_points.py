@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.discretize import SpacedTraces
 from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.datasets.spaced_traces import SpacedTraces
-from ppmtf_jax.datasets.stay_points import StayPoints, begun_instants, find_stay_points
+from ppmtf_jax.datasets.stays import StayPoints, begun_instants, find_stay_points
 from ppmtf_jax.errors import InputError
 from tests.support import every_place
 

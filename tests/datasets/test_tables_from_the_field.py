@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.errors import Finding, InputError, Problem
 from tests.support import every_place
 

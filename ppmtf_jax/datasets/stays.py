@@ -11,9 +11,9 @@ import pandas as pd
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S
+from ppmtf_jax.datasets.clocks import local_times
 from ppmtf_jax.datasets.database import Connection
-from ppmtf_jax.datasets.rows import END_ROWS, IS_BEGINNING
-from ppmtf_jax.datasets.times import local_times
+from ppmtf_jax.datasets.read import END_ROWS, IS_BEGINNING
 from ppmtf_jax.errors import Finding, InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Positive, Settings
 
