@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppmtf_jax.bridge.clusters import EM_USERS
 from ppmtf_jax.bridge.selection import CLUSTER_NUMBERS
 from ppmtf_jax.data.blocks import BLOCK_USERS
 from ppmtf_jax.data.traces import TraceSet
@@ -14,22 +13,12 @@ from ppmtf_jax.runtime.memory import available_bytes, require_memory
 # Bytes for compiled programs and tables of cells x cells.
 CONSTANT_BYTES = 300 * 2**20
 # Per event of the blocks that threads count at the same time: cells, steps and pairs as int64, in a few copies.
-EVENT_BYTES = 200
-BLOCKS_AT_ONCE = 4
-# Per user: cluster, anchors, mobility and its order.
-USER_BYTES = 40
-# Per slot and place while settings are chosen: counts and shares of ten folds of the users.
-SLOT_PLACE_BYTES = 400
-# Per slot, place and cluster: several copies of counts, smoothed counts and distributions.
-THETA_BYTES = 6 * 4
-# Per pair of slots, place and cluster: scalings and row sums of two rounds.
-CHAIN_BYTES = 6 * 4
-# Per time, place and cluster, of people who remember: pulls, scalings and log-odds of staying, partly twice.
-PEOPLE_BYTES = 6 * 4
-# Per place and cluster, of people who remember: expected people by class of mobility and dwell time, in a few copies.
-CROWD_BYTES = 4 * 18 * 4
-# Per user of EM and cluster: scores, sorted and unsorted.
-SCORE_BYTES = 3 * 4
+EVENT_BYTES, BLOCKS_AT_ONCE = 200, 4
+# Per entry of a table: six copies in single precision, such as counts, smoothed counts and distributions.
+TABLE_BYTES = 6 * 4
+# Tables of the places beside those of clusters: ten folds of the users in each slot while settings are selected; and
+# for each cluster, people who remember by class of mobility and dwell time.
+FOLD_TABLES, CROWD_TABLES = 16, 12
 
 MAX_PLACES = 250_000
 """Maximum number of places of a fit. Time and memory grow in proportion to the places, visited or not."""
@@ -41,12 +30,11 @@ def bytes_to_fit(train: TraceSet, n_clusters: int) -> int:
     """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted in turn."""
     n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
     n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
-    n_users, n_counted = train.n_users, min(train.n_users, BLOCKS_AT_ONCE * BLOCK_USERS)
-    fixed = CONSTANT_BYTES + USER_BYTES * n_users + EVENT_BYTES * (train.n_events * n_counted // n_users)
-    fixed += SLOT_PLACE_BYTES * n_slots * train.n_places
+    n_counted = min(train.n_users, BLOCKS_AT_ONCE * BLOCK_USERS)
     n_times = train.time_grid.period * (1 + (train.time_grid.n_instants > train.time_grid.period))
-    per_place = THETA_BYTES * n_slots + max(CHAIN_BYTES * n_pairs, PEOPLE_BYTES * n_times + CROWD_BYTES)
-    return fixed + n_clusters * (per_place * train.n_places + SCORE_BYTES * min(n_users, EM_USERS))
+    tables = n_slots * (n_clusters + FOLD_TABLES) + n_clusters * max(n_pairs, n_times + CROWD_TABLES)
+    of_events = EVENT_BYTES * (train.n_events * n_counted // train.n_users)
+    return CONSTANT_BYTES + of_events + TABLE_BYTES * train.n_places * tables
 
 
 def require_few_places(n_places: int, needed: int, place_s: float, way_out: str) -> None:

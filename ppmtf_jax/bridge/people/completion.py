@@ -75,21 +75,11 @@ def complete_traces(
 
     `impossible_at` is the first instant at which no particle is left, or `ABSENT`.
 
-    Parameters
-    ----------
-    keys : keys, shape (traces,)
-        Each completion depends only on its own key, apart from the rounding of sums.
-    users : int array, shape (traces,)
-    known : int array, shape (traces, instants)
-        Known places, `ABSENT` where the place is unknown. The person begins at the first column.
-    most_probable : bool
-        Take the particle whose steps are most probable under the law, given her class of mobility and whether she has
-        a second place. By default, a random particle is drawn by weight.
-
-    Notes
-    -----
-    Time: for each trace and instant, one product of a vector with the weights K of places x places. For each particle
-    and instant, about as much as for one step of a synthetic trace.
+    Each completion depends only on its own key, apart from the rounding of sums. `known`: known places, `ABSENT` where
+    the place is unknown; the person begins at the first column. `most_probable`: take the particle whose steps are most
+    probable under the law, given her class of mobility and whether she has a second place. By default, a random
+    particle is drawn by weight. Time: for each trace and instant, one product of a vector with the weights K of places
+    x places; for each particle and instant, about as much as for one step of a synthetic trace.
     """
     made = _in_blocks(keys, law, users, known, most_probable, PARTICLES, progress)
     # If few places are possible, a known event may be impossible for every particle. More particles may include one for
