@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ppmtf_jax.bridge.person import entry_of
@@ -280,6 +281,23 @@ def habit_bin(
     share_bin = 1 + (near > 0) + (20 * near > 3 * before) + (10 * near > 3 * before) + (2 * near > before)
     few = before <= 2
     return few * (N_HABITS - 1) * (near > 0) + (1 - few) * share_bin
+
+
+def since_and_habit(
+    happens: Bool[Array, " instant"], per_day: int
+) -> tuple[Int[Array, " instant"], Int[Array, " instant"]]:
+    """Bins of the time since the last event and of the habit, at each instant of a window with these events."""
+    n_instants = len(happens)
+    instants = jnp.arange(n_instants)
+    last = jnp.append(-1, lax.cummax(jnp.where(happens, instants, -1))[:-1])
+    none_yet = jnp.where(instants < per_day, NONE_YET, NONE_YET_LATER)
+    since = jnp.asarray(bins_of_instants(SINCE_FROM_H, per_day, n_instants))
+    since = jnp.where(last < 0, none_yet, since[instants - last])
+    day, hour = instants // per_day, hour_of_instants(per_day, n_instants)
+    at_hour = jnp.zeros((-(-n_instants // per_day), HOURS_A_DAY), jnp.int32).at[day, hour].add(happens)
+    on_days_before = jnp.cumsum(at_hour, axis=0) - at_hour
+    habit = habit_bin(near_hour(on_days_before)[day, hour], jnp.cumsum(happens) - happens)
+    return since, jnp.asarray(habit)
 
 
 def near_hour(at_hour: Int[Array, "*days 24"]) -> Int[Array, "*days 24"]:

@@ -24,19 +24,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 from scipy import special
 
-from ppmtf_jax.bridge.checkins.law import (
-    GAP_CLASS,
-    HOURS_A_DAY,
-    NONE_YET,
-    NONE_YET_LATER,
-    SINCE_FROM_H,
-    CheckinLaw,
-    Memory,
-    bins_of_instants,
-    habit_bin,
-    hour_of_instants,
-    near_hour,
-)
+from ppmtf_jax.bridge.checkins.law import GAP_CLASS, CheckinLaw, Memory, since_and_habit
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ABSENT
@@ -181,17 +169,8 @@ def _log_but_new(
 
 def _log_times(law: CheckinLaw, happens: Array) -> Float[Array, " pace"]:
     """Log-probability of events at these instants, and at no others, for each pace."""
-    n_instants = len(happens)
-    instants = jnp.arange(n_instants)
-    last = jnp.append(-1, lax.cummax(jnp.where(happens, instants, -1))[:-1])
-    none_yet = jnp.where(instants < law.per_day, NONE_YET, NONE_YET_LATER)
-    since = jnp.asarray(bins_of_instants(SINCE_FROM_H, law.per_day, n_instants))
-    since = jnp.where(last < 0, none_yet, since[instants - last])
-    n_before = jnp.cumsum(happens) - happens
-    day, hour = instants // law.per_day, hour_of_instants(law.per_day, n_instants)
-    at_hour = jnp.zeros((-(-n_instants // law.per_day), HOURS_A_DAY), jnp.int32).at[day, hour].add(happens)
-    on_days_before = jnp.cumsum(at_hour, axis=0) - at_hour
-    habit = habit_bin(near_hour(on_days_before)[day, hour], n_before)
+    instants = jnp.arange(len(happens))
+    since, habit = since_and_habit(happens, law.per_day)
     log_odds = law.log_odds[:, instants % law.log_odds.shape[1], since, habit]
     return jax.nn.log_sigmoid(jnp.where(happens, log_odds, -log_odds)).sum(axis=1)
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.sparse import csr_array, vstack
 
-from ppmtf_jax.bridge.checkins.law import (
-    HOURS_A_DAY,
-    N_HABITS,
-    N_SINCE,
-    NONE_YET,
-    NONE_YET_LATER,
-    SINCE_FROM_H,
-    bins_of_instants,
-    habit_bin,
-    hour_of_instants,
-)
+from ppmtf_jax.bridge.checkins.law import HOURS_A_DAY, N_HABITS, N_SINCE, hour_of_instants, since_and_habit
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.runtime.sizes import round_up
 
 DAYS_A_WEEK = 7
 INSTANTS_AT_A_TIME = 2**20
@@ -39,52 +32,36 @@ class TimeCells(NamedTuple):
 
     @classmethod
     def of(cls, windows: ObservedWindows) -> TimeCells:
-        """Count in blocks of windows, so that no table of all windows x instants is made."""
+        """Count in blocks of windows, so that no table of all windows x instants is made, except of booleans."""
+        n_windows, n_instants = windows.n_windows, windows.grid.n_instants
+        happens = np.zeros((n_windows, n_instants), bool)
+        happens[windows.window, windows.instant] = True
+        size = min(round_up(n_windows, steps=4), max(1, INSTANTS_AT_A_TIME // n_instants))
+        hours, per_day = hour_of_week(windows.grid), DAY_S // windows.grid.step_s
+
+        def codes(happens: Bool[np.ndarray, "window instant"]) -> Int[np.ndarray, "window instant"]:
+            # Blocks have few different sizes, so that few programs are compiled.
+            padded = happens[np.resize(np.arange(len(happens)), size)]
+            return np.asarray(_codes(padded, hours, per_day))[: len(happens)]
+
         instants, events = [], []
-        at_a_time = max(1, INSTANTS_AT_A_TIME // windows.grid.n_instants)
-        begin = np.searchsorted(windows.window, np.arange(windows.n_windows + 1))
-        for first in range(0, windows.n_windows, at_a_time):
-            last = min(first + at_a_time, windows.n_windows)
-            own = slice(begin[first], begin[last])
-            row = windows.window[own] - first
-            code = _codes(row, windows.instant[own], last - first, windows.grid)
-            instants.append(_counts(np.arange(last - first)[:, None], code, last - first))
-            events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        nothing = np.zeros(0, np.int64)
-        without = np.bincount(_codes(nothing, nothing, 1, windows.grid)[0], minlength=N_CODES).astype(np.float64)
+        for first in range(0, n_windows, size):
+            own = happens[first : first + size]
+            code = codes(own)
+            instants.append(_counts(np.arange(len(own))[:, None], code, len(own)))
+            events.append(_counts(np.nonzero(own)[0], code[own], len(own)))
+        without = np.bincount(codes(np.zeros((1, n_instants), bool))[0], minlength=N_CODES).astype(np.float64)
         both = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
         return cls(*both, without=without)
 
 
+@partial(jax.jit, static_argnames="per_day")
 def _codes(
-    window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
-) -> Int[np.ndarray, "window instant"]:
+    happens: Bool[Array, "window instant"], hour_of_week: Int[Array, " instant"], per_day: int
+) -> Int[Array, "window instant"]:
     """Code of each instant of each window, see `TimeCells`."""
-    n_instants, per_day = grid.n_instants, DAY_S // grid.step_s
-    happens = np.zeros((n_windows, n_instants), bool)
-    happens[window, instant] = True
-    at = np.arange(n_instants)
-    last = np.maximum.accumulate(np.where(happens, at, -1), axis=1)
-    last = np.concatenate([np.full((n_windows, 1), -1), last[:, :-1]], axis=1)
-    none_yet = np.where(at < per_day, NONE_YET, NONE_YET_LATER)
-    since = np.where(last < 0, none_yet, bins_of_instants(SINCE_FROM_H, per_day, n_instants + 1)[at - last])
-    before = np.cumsum(happens, axis=1) - happens
-    near = _near_on_days_before(window, instant, n_windows, grid)[
-        :, at // per_day, hour_of_instants(per_day, n_instants)
-    ]
-    return (hour_of_week(grid) * N_SINCE + since) * N_HABITS + np.asarray(habit_bin(near, before))
-
-
-def _near_on_days_before(
-    window: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_windows: int, grid: TimeGrid
-) -> Int[np.ndarray, "window day hour"]:
-    """Number of events on earlier days at this hour, the hour before and the hour after."""
-    per_day = DAY_S // grid.step_s
-    n_days = grid.n_instants // per_day
-    happens = np.zeros((n_windows, n_days, HOURS_A_DAY), np.int32)
-    np.add.at(happens, (window, instant // per_day, hour_of_instants(per_day, grid.n_instants)[instant]), 1)
-    earlier = np.cumsum(happens, axis=1) - happens
-    return earlier + np.roll(earlier, 1, axis=2) + np.roll(earlier, -1, axis=2)
+    since, habit = jax.vmap(partial(since_and_habit, per_day=per_day))(happens)
+    return (hour_of_week * N_SINCE + since) * N_HABITS + habit
 
 
 def hour_of_week(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
