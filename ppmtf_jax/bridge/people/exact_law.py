@@ -21,7 +21,6 @@ class ExactLaw(StepFormulas):
 
         self.law, self.n_places, self.period = law, law.n_places, len(law.slot_of_phase)
         self.remembered = law.remembered
-        self.last_day = len(law.stay_at_time) // self.period - 1
         self.slot_of_phase, self.attraction = np.asarray(law.slot_of_phase), law.exact()
         self.cell = self.attraction.cell
         self.stay, self.stay_at_time = double(law.stay, law.stay_at_time)
@@ -83,10 +82,6 @@ class ExactLaw(StepFormulas):
                 product, remains = product @ step, remains * step[..., ELSEWHERE, ELSEWHERE]
             layers[number], through[number] = np.moveaxis(product, 1, 0), remains.T
         return layers.reshape(*shape, 18)[index], through[index]
-
-    def time_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        """As in `PersonLaw`."""
-        return np.minimum(instant // self.period, self.last_day) * self.period + instant % self.period
 
     def slot_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
         """Slot of each instant."""

@@ -53,6 +53,12 @@ class StepFormulas:
     All arguments of a formula have shapes that broadcast. Subclasses have the arrays of `PersonLaw`.
     """
 
+    def time_of(self: Any, instant: Any) -> Any:
+        """Index of an instant on the axis `time`; periods after the last calibrated period use the last one."""
+        period = len(self.slot_of_phase)
+        last = len(self.stay_at_time) // period - 1
+        return instant.__array_namespace__().minimum(instant // period, last) * period + instant % period
+
     def stay_log_odds(self: Any, slot: Any, time: Any, cluster: Any, place: Any, dwell: Any, mobility: Any) -> Any:
         """Log-odds of staying elsewhere, after `dwell` instants at the place."""
         at_place = self.stay[slot, place] + self.stay_tilt[time, cluster, place]
@@ -149,12 +155,6 @@ class PersonLaw(StepFormulas, StoredAttraction, PersonModel):
     def phase_of(self, instant: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
         """Instant within its period."""
         return instant % len(self.slot_of_phase)
-
-    def time_of(self, instant: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-        """Index of an instant on the axis `time`; periods after the last calibrated period use the last one."""
-        period = len(self.slot_of_phase)
-        last = len(self.stay_at_time) // period - 1
-        return jnp.minimum(instant // period, last) * period + instant % period
 
     def n_open(self) -> Int[np.ndarray, "time cluster"]:
         """Lower bound of the number of places b with K(a, b) pull(b) > 0, for any place a."""
