@@ -197,6 +197,8 @@ class Limit:
         if interval is not None:
             wider = float(ndtri(TAIL / n_attacks) / ndtri(TAIL))
             low, high = min(low, value - wider * (value - interval[0])), max(high, interval[1])
+        if self.interval is not difference_interval:
+            low = max(low, 0.0)
         status = self.status(low, high, -math.inf if is_leak else guess)
         needed = self._needed(value, n, low, high) if status is Status.UNKNOWN else None
         return Judgement(self, status, value, low, high, guess, people, needed)

@@ -16,7 +16,7 @@ from ppmtf_jax.evaluation.report.attack_tables import identity_table, membership
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Text
 from ppmtf_jax.evaluation.report.inputs import ReportData, Traced, Unavailable, refused_note
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
-from ppmtf_jax.privacy.limits import FINDING_LIMITS, FOUND, Judgement, rule, worst
+from ppmtf_jax.privacy.limits import FINDING_LIMITS, Judgement, rule, worst
 from ppmtf_jax.settings import parse_choice
 
 ATTACKS = {
@@ -81,13 +81,18 @@ def strongest_finding(judged: Mapping[str, list[Judgement]], *, with_shadows: bo
         # Then the attack that finds most is the strongest.
         decisive = max((found for found, *_ in judged.values()), key=lambda each: (each.value, each.high))
     name, (found, *_) = next((name, of) for name, of in judged.items() if any(each is decisive for each in of))
-    right = found.value / (found.value + FOUND.guess)
-    said = f"The strongest attack ({name[:1].lower() + name[1:]}) finds {1000 * found.value:,.0f} of 1,000 people; "
-    said += f"{100 * right:.0f} of 100 accusations are right (a guess: {1000 * FOUND.guess:.0f} people, 50 of 100)."
+    people, low, high, guess = (f"{1000 * each:,.0f}" for each in (found.value, found.low, found.high, found.guess))
+    right = 100 * found.value / (found.value + found.guess)
+    said = (
+        f"The strongest attack ({name[:1].lower() + name[1:]}) finds {people} of 1,000 people "
+        f"(95\u00a0%: {low} to {high}; a guess: {guess}); {right:.0f} of 100 accusations are right."
+    )
+    if decisive is not found or decisive.status is Status.UNKNOWN:
+        said += f" {decisive.text}"
     status, more = decisive.status, f" {IF_POOR}" if decisive.status is Status.POOR else ""
     if not with_shadows and status is Status.GOOD:
         status, more = Status.FAIR, " The strongest attack, by shadow models, was left out."
-    return Finding(QUESTION, status, f"{said} {decisive.text}{more}", rule(FINDING_LIMITS))
+    return Finding(QUESTION, status, f"{said}{more}", rule(FINDING_LIMITS))
 
 
 # Whose traces are these?
