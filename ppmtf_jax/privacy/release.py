@@ -44,6 +44,7 @@ from ppmtf_jax.privacy.datasheet import Contents, datasheet_text
 from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_texts
 from ppmtf_jax.privacy.verdicts import Verdicts
+from ppmtf_jax.runtime.engine import stage
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import (
     STATEMENT_JSON,
@@ -128,6 +129,7 @@ class Release:
         return f"Release of {counted(self.n_traces, 'trace')}; its {secret} secret"
 
 
+@stage("release")
 def make_release(
     synthetic: TraceSet,
     by: Verdicts | FittedModel,
