@@ -25,7 +25,7 @@ from ppmtf_jax.cli.options import (
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
-from ppmtf_jax.jobs.steps import fit_resumably, synthesize_traces
+from ppmtf_jax.jobs.steps import fit_model, synthesize_traces
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
 from ppmtf_jax.streams import draw_seed
@@ -74,7 +74,7 @@ def fit(
 ) -> None:
     """Learn a generative model of traces."""
     chosen = build_settings(SYNTHESIZERS[system].settings, parse_assignments(settings or [], "--set"), "--set")
-    model = fit_resumably(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=progress)
+    model = fit_model(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=progress)
     for sentence in model.summary():
         tell(f"- {sentence}")
     tell(f"{system} model of {'nobody' if model.of_nobody else f'{model.n_users} users'} in {out}")

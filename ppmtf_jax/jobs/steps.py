@@ -83,52 +83,31 @@ def fit_model(
     overwrite: bool = False,
     progress: bool = False,
 ) -> FittedModel:
-    """Learn a model of a trace set.
-
-    A long fit continues from the state in the file `checkpoint` and stores its state there; the caller removes it.
-    """
-    check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
-    checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
-    traces = open_traces(train, with_friends=False, progress=progress)
-    model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
-    model.save(out, overwrite=overwrite, inputs=[train])
-    return model
-
-
-def fit_resumably(
-    train: PathLike,
-    out: PathLike,
-    system: str = DEFAULT_SYSTEM,
-    settings: Any = None,
-    *,
-    seed: AnySeed = None,
-    overwrite: bool = False,
-    progress: bool = False,
-) -> FittedModel:
     """Learn a model of a trace set; a fit that was stopped continues when this is called again in the same way.
 
-    The state and the seed are kept beside `out` until the fit is done. Only one fit at a time writes a model.
+    The state of a long fit is in the file `checkpoint`, which the caller removes. Without it, the state and the seed
+    are kept beside `out` until the fit is done, and only one fit at a time writes a model.
     """
+    check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
+    if checkpoint is not None:
+        traces = open_traces(train, with_friends=False, progress=progress)
+        model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=Checkpoints(checkpoint))
+        model.save(out, overwrite=overwrite, inputs=[train])
+        return model
     final = Path(os.path.abspath(out))
-    checkpoint, seed_file, lock = (
+    state, seed_file, lock = (
         final.with_name(f".{final.name}.checkpoint.{suffix}") for suffix in ("npz", "json", "lock")
     )
-
-    def fit(seed: AnySeed) -> FittedModel:
-        return fit_model(
-            train, out, system, settings, seed=seed, checkpoint=checkpoint, overwrite=overwrite, progress=progress
-        )
-
-    check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
+    how = {"checkpoint": state, "overwrite": overwrite, "progress": progress}
     with exclusive_use(lock):
-        clear_leftovers(final.parent, [final.name, checkpoint.name, seed_file.name])
+        clear_leftovers(final.parent, [final.name, state.name, seed_file.name])
         try:
-            model = fit(kept_seed(seed_file, seed))
+            model = fit_model(train, out, system, settings, seed=kept_seed(seed_file, seed), **how)
         finally:
             # Without a state to continue from, the seed is of no use.
-            if not checkpoint.exists():
+            if not state.exists():
                 remove(seed_file)
-        remove(checkpoint)
+        remove(state)
         remove(seed_file)
         return model
 

@@ -98,7 +98,7 @@ def fit(
         Reproduces the fit. Keep it secret. By default it comes from the operating system.
     checkpoints : Checkpoints, optional
         File to which a long fit writes its state and from which it resumes. Give the seed too, because a fit with
-        another seed cannot resume. `jobs.steps.fit_resumably` stores a random seed for you.
+        another seed cannot resume. `jobs.steps.fit_model` stores a random seed for you.
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -28,7 +28,7 @@ from ppmtf_jax.evaluation import plots
 from ppmtf_jax.jobs import runner, steps
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import JobResult, run
-from ppmtf_jax.jobs.steps import fit_resumably, kept_seed
+from ppmtf_jax.jobs.steps import fit_model, kept_seed
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -566,7 +566,7 @@ def test_what_somebody_else_put_beside_a_model_is_no_checkpoint(tmp_path, monkey
     if kind == "of another user":
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(InputError, match=rf"checkpoint\.{suffix}: expected a file that this program .* found .*{kind}"):
-        fit_resumably(tmp_path / "train", tmp_path / "m", "ppmtf", QUICK)
+        fit_model(tmp_path / "train", tmp_path / "m", "ppmtf", QUICK)
     assert not (tmp_path / "m").exists()
     assert not treasure.exists() or treasure.read_text() == '{"seed": 1}'
 
@@ -584,14 +584,14 @@ def test_a_fit_that_was_stopped_goes_on_with_its_seed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(steps, "fit", fit)
     with pytest.raises(KeyboardInterrupt):
-        fit_resumably(tmp_path / "train", tmp_path / "m", "uniform")
+        fit_model(tmp_path / "train", tmp_path / "m", "uniform")
     kept = tmp_path / ".m.checkpoint.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    model = fit_resumably(tmp_path / "train", tmp_path / "m", "uniform")
+    model = fit_model(tmp_path / "train", tmp_path / "m", "uniform")
     assert seeds[0] == seeds[1]
     assert (model.seed, model.seed_given) == (seeds[0].value, False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "train"]
-    again = fit_resumably(tmp_path / "train", tmp_path / "m", "uniform", overwrite=True)
+    again = fit_model(tmp_path / "train", tmp_path / "m", "uniform", overwrite=True)
     assert again.seed != model.seed
 
 
