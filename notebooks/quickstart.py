@@ -27,12 +27,12 @@ from ppmtf_jax import (
     PPMTFSettings,
     evaluate,
     fit,
-    make_release,
+    plan_release,
     plausible_deniability_test,
     read_checkins,
-    save_release,
     synthesize,
     toy_city,
+    write_release,
 )
 from ppmtf_jax.evaluation.plots import population_maps, transition_matrices, utility_bars
 from ppmtf_jax.evaluation.tables import format_table
@@ -231,8 +231,8 @@ print(report)
 
 # %%
 folder = Path(tempfile.mkdtemp())
-release = make_release(synthetic, verdicts, min_users_per_place=3)
-save_release(release, folder / "release", folder / "key")
+release = plan_release(synthetic, verdicts, min_users_per_place=3)
+write_release(release, folder / "release", folder / "key")
 sorted(path.name for path in (folder / "release").iterdir())
 
 # %% [markdown]

@@ -29,10 +29,10 @@ from ppmtf_jax import (
     EvaluationSettings,
     evaluate,
     fit,
-    make_release,
-    save_release,
+    plan_release,
     synthesize,
     toy_city,
+    write_release,
 )
 from ppmtf_jax.evaluation.plots import jump_length_curves, population_maps
 from ppmtf_jax.evaluation.tables import format_table
@@ -100,7 +100,7 @@ people
 
 # %%
 folder = Path(tempfile.mkdtemp())
-save_release(make_release(people, model), folder / "released")
+write_release(plan_release(people, model), folder / "released")
 print(*sorted(path.name for path in (folder / "released").iterdir()), sep=", ")
 print()
 print((folder / "released" / "PRIVACY.txt").read_text())

@@ -1,6 +1,6 @@
 """Learn, synthesize, test and attack privacy-preserving location traces.
 
-Workflow: `Traces` -> `fit` -> `synthesize` -> `plausible_deniability_test` -> `make_release` -> `evaluate`.
+Workflow: `Traces` -> `fit` -> `synthesize` -> `plausible_deniability_test` -> `plan_release` -> `evaluate`.
 
 The public names are listed in `__init__.pyi`. Each is imported on first use, because importing JAX is slow.
 """

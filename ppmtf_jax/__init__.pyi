@@ -9,7 +9,8 @@ from .evaluation.results import Evaluation
 from .evaluation.settings import EvaluationSettings
 from .jobs.compare import CompareSettings, compare
 from .privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
-from .privacy.release import ReleaseSettings, make_release, save_release
+from .privacy.release import write_release
+from .privacy.release_plan import ReleaseSettings, plan_release
 from .runtime.devices import use_all_cores
 from .runtime.engine import use_engine
 from .synthesizers.fitted_model import FittedModel
@@ -38,12 +39,12 @@ __all__ = [
     "complete",
     "evaluate",
     "fit",
-    "make_release",
+    "plan_release",
     "plausible_deniability_test",
     "read_checkins",
-    "save_release",
     "synthesize",
     "toy_city",
     "use_all_cores",
     "use_engine",
+    "write_release",
 ]

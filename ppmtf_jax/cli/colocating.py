@@ -21,7 +21,9 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.noise.kept_ledger import KeptLedger
 from ppmtf_jax.noise.source import SecureNoise
-from ppmtf_jax.runtime.folders import STATEMENT_TEXT, check_output_folder, output_folder, write_statement
+from ppmtf_jax.privacy.statement import STATEMENT_TEXT, statement_files
+from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.streams import draw_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
@@ -73,7 +75,8 @@ def colocate(
     about = {OF_NOBODY: made.traces.of_nobody}
     with output_folder(out, FRIENDS, about=about, overwrite=overwrite, inputs=inputs) as partial:
         made.traces.write_into(partial)
-        write_statement(partial, statement, *statement_texts(statement))
+        for name, text in statement_files(statement, *statement_texts(statement)).items():
+            write_text(partial / name, text)
     graph = FriendGraph.of(made.traces)
     n_drawn, n_in_all = len(made.drawn.pair), len(find_colocations(made.traces, graph))
     tell(f"{graph.n_users} users, {graph.n_pairs} friendships, {n_drawn} meetings drawn, in {out}")

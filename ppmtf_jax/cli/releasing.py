@@ -36,7 +36,8 @@ from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import open_released, release_traces, run_privacy_test
 from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
-from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings, check_same_traces, is_release, lineage_of_key
+from ppmtf_jax.privacy.release import RELEASE, is_release, lineage_of_key
+from ppmtf_jax.privacy.release_plan import ReleaseSettings
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
 from ppmtf_jax.privacy.words_of_tests import by_construction
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
@@ -200,7 +201,7 @@ def evaluate(
     sets: TraceSet | dict[str, TraceSet] = {"released": traces} if released else traces
     if verdicts is not None:
         judged = load_verdicts(verdicts)
-        check_same_traces(traces, judged)
+        judged.check_made_of(traces)
         passed = {"released": select_traces(traces, judged.passed)} if judged.passed.any() else {}
         sets = passed | {"all": traces}
     found = evaluate_sets(sets, training, testing, chosen, progress=not quiet)

@@ -13,7 +13,7 @@ from ppmtf_jax.errors import InputError, Message, Problem, Setting, collecting, 
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.own_test import TestSettings, settings_kind
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
-from ppmtf_jax.privacy.release import ReleaseSettings
+from ppmtf_jax.privacy.release_plan import ReleaseSettings
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.streams import check_seed

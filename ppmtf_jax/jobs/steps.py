@@ -20,16 +20,8 @@ from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.privacy.own_test import TestSettings, load_verdicts, privacy_test
-from ppmtf_jax.privacy.release import (
-    RELEASE,
-    RELEASE_KEY,
-    Release,
-    ReleaseSettings,
-    is_release,
-    make_release,
-    open_with_key,
-    save_release,
-)
+from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, is_release, open_with_key, write_release
+from ppmtf_jax.privacy.release_plan import ReleasePlan, ReleaseSettings, plan_release
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.engine import is_remote, map_parts, stage
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
@@ -198,7 +190,7 @@ def release_traces(
     seed: AnySeed = None,
     overwrite: bool = False,
     progress: bool = False,
-) -> Release:
+) -> ReleasePlan:
     """Write the traces that passed as a release, which can be handed to anyone, and its key, which stays private.
 
     `by`: the verdicts, or for traces of nobody the model that made them. Traces of nobody have no key.
@@ -210,9 +202,9 @@ def release_traces(
     is_model = marker is not None and marker.kind == MODEL
     traces = open_traces(synthetic, progress=progress)
     judged = FittedModel.load(by) if is_model else load_verdicts(by)
-    release = make_release(traces, judged, settings, seed=seed)
-    save_release(release, out, key, overwrite=overwrite, inputs=inputs)
-    return release
+    plan = plan_release(traces, judged, settings, seed=seed)
+    write_release(plan, out, key, overwrite=overwrite, inputs=inputs)
+    return plan
 
 
 def open_released(

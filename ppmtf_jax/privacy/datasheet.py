@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
-
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.time_grid import DAY_S, duration
+from ppmtf_jax.privacy.release_plan import ReleasePlan
 from ppmtf_jax.privacy.statement import as_text
 
 HOW_TO_READ = """\
@@ -17,30 +13,14 @@ How to read it
     table = Traces.load("this folder").to_frame(with_time_and_coordinates=True)"""
 
 
-class Contents(NamedTuple):
-    """The traces of a release: how many there are, and a function that makes the parts in which they are written.
-
-    The function's argument is whether to make only the parts of this process.
-    """
-
-    n_users: int
-    n_traces: int
-    n_events: int
-    places: PlaceTable
-    time_grid: TimeGrid
-    in_parts: Callable[[], Iterator[Traces]]
-
-
-def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
-    """A data sheet made from the release alone, so that it reveals nothing beyond the release.
-
-    `statement`: the statement of the release, see `Release`.
+def datasheet_text(plan: ReleasePlan) -> str:
+    """A data sheet made from what is released alone, so that it reveals nothing beyond the release.
 
     References
     ----------
     .. [1] Gebru et al.: Datasheets for Datasets, Communications of the ACM 64(12), 2021.
     """
-    grid, places = traces.time_grid, traces.places
+    grid, places, statement = plan.time_grid, plan.places, plan.statement
     generator = statement["generator"]
     in_words = generator["settings_in_words"]
     settings = "; ".join(f"{name} = {value}" for name, value in in_words.items()) or "none"
@@ -56,9 +36,9 @@ def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
     has_category = "" if places.category is None else ", category"
     sections = guaranteed | {
         "What it is": (
-            f"{counted(traces.n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
+            f"{counted(plan.n_traces, 'synthetic trace')} of {counted(plan.n_users, 'synthetic user')} over "
             f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
-            f"people. {_of_one_trace(traces)} {statement['number_of_traces']}"
+            f"people. {_of_one_trace(plan)} {statement['number_of_traces']}"
         ),
         "How it was made": (
             f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
@@ -84,14 +64,14 @@ def datasheet_text(traces: Contents, statement: dict[str, Any]) -> str:
     return as_text("DATA SHEET: SYNTHETIC LOCATION TRACES", *sections.items()) + f"\n\n{HOW_TO_READ}"
 
 
-def _of_one_trace(traces: Contents) -> str:
+def _of_one_trace(plan: ReleasePlan) -> str:
     """What time a trace covers, and whether it has an event at every instant."""
-    grid = traces.time_grid
+    grid = plan.time_grid
     length_s = grid.n_instants * grid.step_s
     has_no = "no particular date, day of the week or season" if length_s <= DAY_S else "no particular date or season"
     covered = f"{counted(grid.n_instants, 'instant')} of {grid.step_s} s"
     events = f"It has a place for each of {covered}, even if the training traces have far fewer events."
-    mean = traces.n_events / traces.n_traces
+    mean = plan.n_events / plan.n_traces
     if mean < grid.n_instants:
         events = (
             f"Of {covered}, it has a place at {mean:.3g} on average. Like the training traces, it has gaps, which do "

@@ -7,11 +7,13 @@ for programs. The first sentence of each point stands alone, because it is the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
 STATEMENT_FORMAT = 2
+STATEMENT_JSON, STATEMENT_TEXT, STATEMENT_DETAILS = "privacy.json", "PRIVACY.txt", "PRIVACY_DETAILS.txt"
 WIDTH = 80
 MORE = "PRIVACY_DETAILS.txt has all of this in full, and how the traces were made."
 NOT_MEASURED = (
@@ -33,6 +35,12 @@ RANDOMNESS = {
 
 Section = str | tuple[str, str | Sequence[str]]
 """A paragraph, or a heading with a paragraph or a list of points."""
+
+
+def statement_files(statement: Mapping[str, Any], page: str, details: str) -> dict[str, str]:
+    """The files of a statement by name: for programs, and for people, on one screen and in detail."""
+    for_programs = json.dumps(statement, indent=1)
+    return {STATEMENT_JSON: f"{for_programs}\n", STATEMENT_TEXT: f"{page}\n", STATEMENT_DETAILS: f"{details}\n"}
 
 
 def as_text(*sections: Section) -> str:

@@ -18,7 +18,7 @@ from ppmtf_jax.data.traces import Origin, TraceSet
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
-from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of, digest_of_array
+from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, VERDICTS, Lineage, digest_of, digest_of_array
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
@@ -157,6 +157,32 @@ class Verdicts:
             way_out = "Run the test with the largest k, or with count_all"
             raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
         return ((self.plausible_users >= k[:, None]) & self.may_pass).sum(axis=1) / self.n_traces
+
+    def check_made_of(self, synthetic: TraceSet) -> None:
+        """Check that these are the verdicts on exactly these traces.
+
+        Raises `InputError`: they are of traces of another model or draw, or of other traces of the same draw.
+        """
+
+        def check(is_right: bool, expected: str, found: str) -> None:
+            if not is_right:
+                way_out = "Test these traces, and give the verdicts of that test"
+                raise InputError("verdicts", [Problem(expected, found, way_out=way_out)])
+
+        made = synthetic.origin
+        found = "those of traces of another model"
+        if made is None or made.model == self.origin.model:
+            drawn = "none" if made is None else made.draw
+            found = f"those of other traces (draw {self.origin.draw}, not {drawn})"
+        check(made == self.origin, "the verdicts of these traces", found)
+        user, trace = synthetic.trace_table()
+        is_same = len(user) == self.n_traces and (
+            np.array_equal(synthetic.user_ids[user], self.table["user"]) and np.array_equal(trace, self.table["trace"])
+        )
+        found = f"{self.n_traces} verdicts for {len(user)} traces, or verdicts of other users"
+        check(is_same, "a verdict on each of these traces", found)
+        found = "traces with other events, places or instants"
+        check(synthetic.digest == self.made_from[SYNTHETIC_TRACES], "the traces as they were tested", found)
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a folder of verdicts; only its owner may read it, because it shows which traces were withheld."""

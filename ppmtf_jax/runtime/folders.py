@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -36,7 +36,6 @@ from ppmtf_jax.runtime.lineage import digest_of
 MARKER_FORMAT = 1
 # 2000-01-01: the modification time of the files of a public folder. Zip archives know no time before 1980.
 NO_TIME_S = 946_684_800
-STATEMENT_JSON, STATEMENT_TEXT, STATEMENT_DETAILS = "privacy.json", "PRIVACY.txt", "PRIVACY_DETAILS.txt"
 Paths = Sequence[PathLike]
 
 
@@ -160,13 +159,6 @@ def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False) ->
     if others:
         raise _with_others(Path(folder), others, "Take them out: everybody who gets the folder gets them too")
     return marker
-
-
-def write_statement(folder: Path, statement: Mapping[str, Any], first_page: str, details: str) -> None:
-    """Write what an output protects: for programs (privacy.json), and for people, on one screen and in detail."""
-    write_text(folder / STATEMENT_JSON, json.dumps(statement, indent=1) + "\n")
-    write_text(folder / STATEMENT_TEXT, first_page + "\n")
-    write_text(folder / STATEMENT_DETAILS, details + "\n")
 
 
 def checksum(file: Path) -> str:

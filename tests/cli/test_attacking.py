@@ -15,7 +15,8 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluation
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.privacy.release import make_release, save_release
+from ppmtf_jax.privacy.release import write_release
+from ppmtf_jax.privacy.release_plan import plan_release
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.commands import call, refused
 
@@ -140,7 +141,7 @@ def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_p
     model = fit(train, "uniform", seed=0)
     synthetic = synthesize(model, traces_per_user=2, seed=0)
     verdicts = plausible_deniability_test(model, synthetic, k=3, eta=0.5)
-    save_release(make_release(synthetic, verdicts, min_users_per_place=1), tmp_path / "release", tmp_path / "key")
+    write_release(plan_release(synthetic, verdicts, min_users_per_place=1), tmp_path / "release", tmp_path / "key")
     tested = []
 
     def spied(model, traces, settings, **given):

@@ -10,7 +10,8 @@ from ppmtf_jax.evaluation.report.verdict import largest_k
 from ppmtf_jax.jobs.attack import shadows_of_release
 from ppmtf_jax.jobs.report import load_report_data
 from ppmtf_jax.jobs.steps import fit_model, release_traces, run_privacy_test, synthesize_traces
-from ppmtf_jax.privacy.release import ReleaseSettings, statement_of
+from ppmtf_jax.privacy.release import statement_of
+from ppmtf_jax.privacy.release_plan import ReleaseSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 

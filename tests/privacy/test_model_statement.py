@@ -16,7 +16,8 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.model_statement import NOT_PRIVATE, greatest_accuracy, model_statement
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.privacy.release import is_release, make_release, save_release, statement_of
+from ppmtf_jax.privacy.release import is_release, statement_of, write_release
+from ppmtf_jax.privacy.release_plan import plan_release
 from ppmtf_jax.privacy.release_statement import statement_texts
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -43,8 +44,8 @@ def people(model) -> Traces:
 
 
 def test_a_release_has_the_people_as_they_are(tmp_path, model, people):
-    release = make_release(people, model)
-    save_release(release, tmp_path / "released")
+    release = plan_release(people, model)
+    write_release(release, tmp_path / "released")
     assert is_release(tmp_path / "released")
     assert repr(release) == "Release of 40 traces; its origin is secret"
     released = Traces.load(tmp_path / "released")
@@ -62,24 +63,24 @@ def test_people_are_read_and_released_in_parts(tmp_path, model, people, monkeypa
     """The traces of 40 people in parts of 8; a person is missing, or the places of the last block are others."""
     for module in ("traces", "stored_traces"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 4)
-    monkeypatch.setattr("ppmtf_jax.privacy.release.PART_BLOCKS", 2)
-    monkeypatch.setattr("ppmtf_jax.privacy.release.PART_USERS", 8)
+    monkeypatch.setattr("ppmtf_jax.privacy.release_plan.PART_BLOCKS", 2)
+    monkeypatch.setattr("ppmtf_jax.privacy.release_plan.PART_USERS", 8)
     whole = replace(people)  # with a digest of small blocks
     changed = replace(people, place=np.append(people.place[:-1], (people.place[-1] + 1) % 3))
     for name, each in (("people", whole), ("fewer", people.select_users(np.arange(39))), ("changed", changed)):
         save_in_parts(map(each.select_users, np.array_split(np.arange(each.n_users), n_parts)), tmp_path / name)
     monkeypatch.setattr(StoredTraces, "in_memory", None)
-    save_release(make_release(open_traces(tmp_path / "people"), model), tmp_path / "released")
+    write_release(plan_release(open_traces(tmp_path / "people"), model), tmp_path / "released")
     assert len(trace_files(tmp_path / "released")) == 5
     released = Traces.load(tmp_path / "released")
     assert (released.digest, released.of_nobody, released.origin) == (whole.digest, True, None)
     for name in ("fewer", "changed"):
         with pytest.raises(InputError, match="all traces, as they were synthesized"):
-            make_release(open_traces(tmp_path / name), model)
+            plan_release(open_traces(tmp_path / name), model)
 
 
 def test_the_statement_begins_with_the_guarantee(tmp_path, model, people):
-    save_release(make_release(people, model), tmp_path / "released")
+    write_release(plan_release(people, model), tmp_path / "released")
     statement = statement_of(tmp_path / "released")
     assert statement == json.loads(json.dumps(model_statement(model)))
     assert (statement["private"], statement["epsilon"], statement["delta"]) == (True, 2.0, 1e-6)
@@ -105,7 +106,7 @@ def test_the_statement_begins_with_the_guarantee(tmp_path, model, people):
 
 def test_seeded_noise_protects_nobody_and_the_first_words_say_so():
     model = fit(TRAIN, NOBODY, noise="seeded", seed=0)
-    statement = make_release(synthesize(model, people=5), model).statement
+    statement = plan_release(synthesize(model, people=5), model).statement
     assert statement["guarantee"] == NOT_PRIVATE
     assert not statement["private"]
     page, details = statement_texts(statement)
@@ -130,23 +131,23 @@ def test_the_greatest_accuracy_is_that_of_randomized_response_and_no_test_is_bet
 def test_what_is_no_release(tmp_path, model, people):
     other = fit(TRAIN, NOBODY, epsilon=1.0, seed=1)
     with pytest.raises(InputError, match="those of another one"):
-        make_release(people, other)
+        plan_release(people, other)
     with pytest.raises(InputError, match="traces made by the model; found others"):
-        make_release(replace(people, origin=None), model)
+        plan_release(replace(people, origin=None), model)
     changed = replace(people, place=(people.place + 1) % 3)
     for each in (people.select_users(np.arange(39)), changed):
         with pytest.raises(InputError, match=r"all traces, as they were synthesized.*may depend on the data"):
-            make_release(each, model)
+            plan_release(each, model)
     with pytest.raises(InputError, match="no settings"):
-        make_release(people, model, min_users_per_place=1)
+        plan_release(people, model, min_users_per_place=1)
     usual = fit(TRAIN, "uniform", seed=0)
     with pytest.raises(InputError, match=r"a uniform model, which knows users\. Test the traces"):
-        make_release(synthesize(usual), usual)
+        plan_release(synthesize(usual), usual)
     with pytest.raises(InputError, match="no key: nobody stands behind these traces"):
-        save_release(make_release(people, model), tmp_path / "released", tmp_path / "key")
+        write_release(plan_release(people, model), tmp_path / "released", tmp_path / "key")
     tested = plausible_deniability_test(usual, made := synthesize(usual, seed=0), k=2)
     with pytest.raises(InputError, match="a folder for the key; found None"):
-        save_release(make_release(made, tested), tmp_path / "released")
+        write_release(plan_release(made, tested), tmp_path / "released")
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.jobs.steps import fit_model, release_traces, run_privacy_test, synthesize_traces
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.own_test import load_verdicts, privacy_test
-from ppmtf_jax.privacy.release import Release, ReleaseSettings, make_release
+from ppmtf_jax.privacy.release_plan import ReleasePlan, ReleaseSettings, plan_release
 from ppmtf_jax.privacy.release_statement import statement_texts
 from ppmtf_jax.privacy.semantic_test import SemanticVerdicts
 from ppmtf_jax.privacy.statement import point
@@ -46,16 +46,16 @@ def train() -> Traces:
 
 
 @pytest.fixture(scope="module")
-def made(train) -> Callable[[str], tuple[FittedModel, Release]]:
-    found: dict[str, tuple[FittedModel, Release]] = {}
+def made(train) -> Callable[[str], tuple[FittedModel, ReleasePlan]]:
+    found: dict[str, tuple[FittedModel, ReleasePlan]] = {}
 
-    def make(name: str) -> tuple[FittedModel, Release]:
+    def make(name: str) -> tuple[FittedModel, ReleasePlan]:
         if name not in found:
             system, settings = SYSTEMS[name]
             model = fit(train, system, **settings)
             synthetic = synthesize(model, people=30) if model.of_nobody else synthesize(model)
             by = model if model.of_nobody else privacy_test(model, synthetic, k=2)
-            found[name] = model, make_release(synthetic, by, None if model.of_nobody else EVERY_PLACE)
+            found[name] = model, plan_release(synthetic, by, None if model.of_nobody else EVERY_PLACE)
         return found[name]
 
     return make
@@ -108,7 +108,7 @@ def test_the_data_sheet_says_what_settings_mean(made, name):
     _, release = made(name)
     said = release.statement["generator"]["settings_in_words"]
     assert IN_WORDS[name].items() <= said.items()
-    sheet = " ".join(datasheet_text(release.contents, release.statement).split())
+    sheet = " ".join(datasheet_text(release).split())
     assert all(f"{key} = {value}" in sheet for key, value in IN_WORDS[name].items())
     assert "chosen automatically" not in sheet
     # Settings of shadow models and of reports stay as they were given.
@@ -137,7 +137,7 @@ def test_passing_by_construction_is_said(made, train, name, k, passes):
     if not passes:
         return
     assert verdicts.passed.all()
-    statement = make_release(synthetic, verdicts, EVERY_PLACE).statement
+    statement = plan_release(synthetic, verdicts, EVERY_PLACE).statement
     least = int(np.bincount(np.asarray(model.trace_model.cluster)).min())
     assert f"at least {least} users share one law" in statement["by_construction"]
     for text in statement_texts(statement):

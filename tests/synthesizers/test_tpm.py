@@ -13,7 +13,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.privacy.release import make_release
+from ppmtf_jax.privacy.release_plan import plan_release
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers import tpm
@@ -207,7 +207,7 @@ def test_a_release_says_whether_the_noise_protects(train, noise, private):
     synthetic = synthesize(model, seed=0)
     verdicts = plausible_deniability_test(model, synthetic, k=12)
     assert verdicts.passed.all()
-    statement = make_release(synthetic, verdicts).statement
+    statement = plan_release(synthetic, verdicts).statement
     assert any("0.25-differentially private" in point for point in statement["protected"]) == private
     assert any("NOT PRIVATE" in point for point in statement["not_protected"]) != private
 
