@@ -7,15 +7,7 @@ from typing import Any
 
 from ppmtf_jax.data.description import at_most
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.statement import (
-    RANDOMNESS,
-    STATEMENT_FORMAT,
-    as_text,
-    first_page,
-    not_protected,
-    point,
-    protected,
-)
+from ppmtf_jax.privacy.statement import RANDOMNESS, STATEMENT_FORMAT, point
 from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -116,37 +108,3 @@ def greatest_accuracy(epsilon: float, delta: float) -> float:
     (0.5, 0.7311)
     """
     return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
-
-
-def model_first_page(statement: dict[str, Any]) -> str:
-    """The guarantee, and what it does not cover, on one screen."""
-    return first_page("SYNTHETIC PEOPLE", statement["guarantee"], statement["not_protected"])
-
-
-def model_details(statement: dict[str, Any]) -> str:
-    """The whole privacy statement of traces of nobody as text."""
-    generator, cost_of = statement["generator"], costs(statement["ledger"])
-    width = max(map(len, cost_of))
-    spent = [f"{mechanism:<{width}}  {cost}" for mechanism, cost in cost_of.items()]
-    noise = "" if statement["private"] else ", from noise that protects nobody"
-    return as_text(
-        "PRIVACY IN DETAIL",
-        statement["guarantee"],
-        f"Made by {generator['system']}: {generator['what']}. {statement['traces']}",
-        statement["number_of_traces"],
-        protected(statement),
-        f"Neighbours, which are hard to tell apart: {statement['neighbours']}.",
-        (f"Numbers that were taken from the data with noise, and what each of them cost{noise}:", spent),
-        ("Treated as public:", statement["public"]),
-        not_protected(statement),
-        f"Randomness: {statement['randomness']}",
-    )
-
-
-def costs(ledger: dict[str, Any]) -> dict[str, str]:
-    """What each mechanism of a ledger cost, and what all of them cost together, in words."""
-    (of_relation,) = ledger["relations"]
-    lines = [*of_relation["mechanisms"], {"mechanism": "together"} | of_relation["spent"]]
-    amounts = ({name: line[name] for name in ("epsilon", "delta", "rho") if name in line} for line in lines)
-    cost = (", ".join(f"{name} {amount:.4g}" for name, amount in each.items()) for each in amounts)
-    return dict(zip((line["mechanism"] for line in lines), cost, strict=True))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppmtf_jax.data.traces import TraceSet
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import (
     PlausibleDeniability,
     PrivacyTestSettings,
@@ -81,11 +80,7 @@ def privacy_test(
 
 def load_verdicts(folder: PathLike) -> Verdicts:
     """Read a folder of verdicts of any test, see `Verdicts.load`."""
-    kinds = {kind.test: kind for kind in (PlausibleDeniability, SemanticVerdicts)}
     marker = read_marker(folder)
-    test = None if marker is None else marker.about.get("test", PlausibleDeniability.test)
+    is_semantic = marker is not None and marker.about.get("test") == SemanticVerdicts.test
     # What is no folder of verdicts is refused by `load`.
-    kind = PlausibleDeniability if test is None else kinds.get(test)
-    if kind is None:
-        raise InputError(str(folder), [Problem(f"verdicts of a test among {', '.join(kinds)}", repr(test))])
-    return kind.load(folder)
+    return (SemanticVerdicts if is_semantic else PlausibleDeniability).load(folder)

@@ -29,25 +29,17 @@ from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
 from ppmtf_jax.privacy.plausible_users import (
     EVENTS_TESTED_TOGETHER,
-    STEP_BYTES,
     Verifiers,
     count_plausible_users,
     own_log_likelihoods,
 )
 from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
 from ppmtf_jax.runtime.engine import is_remote, stage
-from ppmtf_jax.runtime.memory import require_memory
-from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, places_of_traces
-from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
-# Bytes per event: the number of its trace, and two copies of its log-probability.
-TESTED_EVENT_BYTES = 8 + 2 * 8
-# Bytes per trace: two copies of the table of verdicts.
-VERDICT_BYTES = 2 * 7 * 8
 # More than any threshold.
 NO_LIMIT = np.iinfo(np.int64).max
 
@@ -253,8 +245,6 @@ def plausible_deniability_test(
         way_out = "This test compares likelihoods. `privacy_test` makes the test of the system itself, if there is one"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     facts = facts_of_model(model, synthetic)
-    n_traces = max(synthetic.n_users, synthetic.n_events // model.time_grid.n_instants)
-    require_memory_to_test(synthetic.n_events, n_traces)
     own_seed = draw_seed(seed)
     user, trace = synthetic.trace_table()
     threshold = np.full(len(user), chosen.k)
@@ -379,13 +369,3 @@ def _groups(blocks: Iterator[_Tested], n_events: int) -> Iterator[_Tested]:
             group.append(block)
     if group:
         yield _Tested(*map(np.concatenate, zip(*group, strict=True)))
-
-
-def require_memory_to_test(n_events: int, n_traces: int) -> None:
-    """Refuse to test traces whose verdicts do not fit into memory; see `require_memory`.
-
-    The estimate assumes that all steps differ; traces that share steps need less memory.
-    """
-    tested = (TESTED_EVENT_BYTES + n_threads() * STEP_BYTES) * min(n_events, EVENTS_TESTED_TOGETHER)
-    needed = SMALL_CONSTANT_BYTES + VERDICT_BYTES * n_traces + tested
-    require_memory("test", needed, "Synthesize fewer traces per user, and test them in several runs")

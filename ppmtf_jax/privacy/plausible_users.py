@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.errors import NumericalError
+from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
-from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import (
     Moves,
@@ -29,6 +30,7 @@ from ppmtf_jax.trace_models.likelihoods import (
     representatives,
     step_log_probabilities,
     sum_of_rows,
+    table_rows,
     write_moves,
 )
 from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
@@ -37,8 +39,6 @@ from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 EVENTS_TESTED_TOGETHER = 6 << 20
 # Number of classes in a table of steps, by the type of its numbers.
 CLASSES_AT_A_TIME = {"float32": 64, "float64": 32}
-# Largest number of bytes of a step, a row of the table.
-STEP_BYTES = 64 * 4
 SLACK = {"float32": 1e-6, "float64": 1e-10}
 """A verifier counts if the log-likelihood l is in the bin by more than SLACK * (1 + |l|), by the type of the numbers.
 
@@ -207,6 +207,8 @@ class _TracesUnderTest:
         )
         self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, _Tiles(*tiles)))))
         self._n_classes = CLASSES_AT_A_TIME[own_bin.dtype.name]
+        table_bytes = table_rows(steps) * self._n_classes * own_bin.dtype.itemsize
+        require_memory("test", n_threads() * table_bytes, "Test fewer traces at a time, or use fewer threads")
         # Tables of steps that no block uses at the moment. Each device has one table for each block in progress.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 

@@ -16,16 +16,15 @@ from ppmtf_jax.data.stored_traces import on_places, open_traces, parts_of_users,
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.release_plan import ReleasePlan
-from ppmtf_jax.privacy.release_statement import statement_texts
-from ppmtf_jax.privacy.statement import STATEMENT_JSON, statement_files
+from ppmtf_jax.privacy.release_texts import release_texts
+from ppmtf_jax.privacy.statement import STATEMENT_JSON
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksums, marked, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import Lineage, digest_of
 
 RELEASE, RELEASE_KEY = "release", "release key"
-KEY_FILE, DATASHEET = "key.parquet", "DATASHEET.txt"
+KEY_FILE = "key.parquet"
 
 
 def write_release(
@@ -67,12 +66,6 @@ def write_release(
             with output_folder(key_folder, RELEASE_KEY, about=of_key, **how) as secret:
                 for number, part in enumerate(parts_of_users(plan.key, "released_user")):
                     write_table(part_file(secret / KEY_FILE, number, plan.n_parts), part)
-
-
-def release_texts(plan: ReleasePlan) -> dict[str, str]:
-    """The statement and the data sheet of a release, by the names of their files."""
-    said = statement_files(plan.statement, *statement_texts(plan.statement))
-    return said | {DATASHEET: datasheet_text(plan) + "\n"}
 
 
 def is_release(folder: PathLike) -> bool:

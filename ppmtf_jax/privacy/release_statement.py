@@ -8,17 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ppmtf_jax.data.description import counted, share_of
-from ppmtf_jax.privacy.model_statement import model_details, model_first_page
-from ppmtf_jax.privacy.statement import (
-    HOUSEHOLD,
-    STATEMENT_FORMAT,
-    as_text,
-    first_page,
-    first_sentence,
-    not_protected,
-    point,
-    protected,
-)
+from ppmtf_jax.privacy.statement import HOUSEHOLD, STATEMENT_FORMAT, point
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.privacy.words_of_tests import by_construction, words_of_test
 from ppmtf_jax.streams import Seed
@@ -97,28 +87,6 @@ def privacy_statement(
         "not_protected": points,
         "randomness": RANDOM_IDS[seed_given],
     }
-
-
-def statement_texts(statement: dict[str, Any]) -> tuple[str, str]:
-    """The first page of the statement of a release, and the details."""
-    if "guarantee" in statement:
-        return model_first_page(statement), model_details(statement)
-    generator = statement["generator"]
-    promise = [first_sentence(each) for each in statement["protected"]] or ["Nothing that could be stated."]
-    promise += [statement["by_construction"]] if statement["by_construction"] else []
-    details = as_text(
-        "PRIVACY IN DETAIL",
-        f"Made by {generator['system']}: {generator['what']}. {statement['traces']}",
-        ("The test:", f"{statement['mechanism']} {statement['by_construction']}"),
-        (
-            "How the model was made (rules that bound what one person weighs; no promise):",
-            statement["rules"],
-        ),
-        protected(statement),
-        not_protected(statement),
-        statement["randomness"],
-    )
-    return first_page("SYNTHETIC TRACES", promise, statement["not_protected"]), details
 
 
 def _users_of_places(verdicts: Verdicts) -> str:

@@ -201,12 +201,9 @@ class Verdicts:
     def load(cls: type[AnyVerdicts], folder: PathLike) -> AnyVerdicts:
         """Read a folder of verdicts of this test; `InputError` if it is something else, or was changed."""
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
-        absent = [name for name in cls._stored() if name not in about]
-        if absent or about.get("test") != cls.test:
-            expected, found = "verdicts of this version", f"no {', '.join(absent)}"
-            if not absent:
-                expected, found = f"verdicts of the test {cls.test!r}", f"those of {about.get('test')!r}"
-            raise InputError(str(folder), [Problem(expected, found, way_out="Test the traces again")])
+        if about["test"] != cls.test:
+            problem = Problem(f"verdicts of the test {cls.test!r}", f"those of {about['test']!r}")
+            raise InputError(str(folder), [problem])
         read = {name: about[name] for name in cls._stored()}
         for name in read.keys() & cls.kinds.keys():
             # JSON has lists for tuples.

@@ -121,16 +121,20 @@ def distinct_steps(
     return Steps(distinct[0].astype(np.int32), stay_instant.astype(np.int32), stay_place.astype(np.int32), moves), rows
 
 
+def table_rows(steps: Steps) -> int:
+    """Number of rows of a table of steps: a row for each first place, stay and move of one batch."""
+    return len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
+
+
 def empty_step_table(model: ScoredTraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
-    """An empty table with a row for each first place, stay and move of one batch.
+    """An empty table of `table_rows` rows.
 
     Its rows are overwritten again and again, because allocating a large table takes longer than filling it.
     """
-    n_rows = len(steps.first_place) + len(steps.stay_place) + steps.moves.place.shape[-1]
     first = jax.eval_shape(
         lambda users: _log_firsts(model, model.user_cache(users), steps), jnp.zeros(n_users, jnp.int32)
     )
-    return jnp.zeros((n_rows, n_users), first.dtype)
+    return jnp.zeros((table_rows(steps), n_users), first.dtype)
 
 
 def firsts_and_stays(model: ScoredTraceModel, cache: Any, steps: Steps) -> Float[Array, "row user"]:

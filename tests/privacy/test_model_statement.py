@@ -18,7 +18,7 @@ from ppmtf_jax.privacy.model_statement import NOT_PRIVATE, greatest_accuracy, mo
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release import is_release, statement_of, write_release
 from ppmtf_jax.privacy.release_plan import plan_release
-from ppmtf_jax.privacy.release_statement import statement_texts
+from ppmtf_jax.privacy.release_texts import statement_texts
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, random_traces

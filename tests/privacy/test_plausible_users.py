@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy import plausible_users as tested
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.plausible_users import Verifiers, count_plausible_users, likelihood_bin
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.trace_models.likelihoods import representatives, step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from tests.machine import with_gigabytes
 from tests.privacy.examples import (
     INSTANTS,
     NUMBER,
@@ -56,6 +58,13 @@ def test_verifiers_that_were_looked_at(model, synthetic, likelihoods):
         needed = next((end for end in ends if found[end - 1] >= k), USERS)
         assert result.table["verifiers"][trace] == needed
     assert len(set(result.table["verifiers"])) > 1
+
+
+def test_a_table_that_does_not_fit_is_refused(model, synthetic, monkeypatch):
+    """A table of 2 classes for each thread, with a row for each distinct step."""
+    with_gigabytes(monkeypatch, 1e-6)
+    with pytest.raises(InputError, match=r"test: expected .* of memory .*Test fewer traces at a time"):
+        plausible_deniability_test(model, synthetic, k=3)
 
 
 def test_collecting_steps_anew_changes_nothing(model, synthetic, monkeypatch):

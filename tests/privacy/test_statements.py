@@ -13,10 +13,9 @@ import pytest
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.jobs.steps import fit_model, release_traces, run_privacy_test, synthesize_traces
-from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.own_test import load_verdicts, privacy_test
 from ppmtf_jax.privacy.release_plan import ReleasePlan, ReleaseSettings, plan_release
-from ppmtf_jax.privacy.release_statement import statement_texts
+from ppmtf_jax.privacy.release_texts import datasheet_text, statement_texts
 from ppmtf_jax.privacy.semantic_test import SemanticVerdicts
 from ppmtf_jax.privacy.statement import point
 from ppmtf_jax.synthesizers.fitted_model import FittedModel

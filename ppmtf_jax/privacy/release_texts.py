@@ -1,16 +1,86 @@
-"""The data sheet of a release: contents, origin, recommended use, limits, and how to read the files."""
+"""The texts in a release: the statement, on one screen and in detail, and the data sheet.
+
+They are made from the plan of the release alone, so that they reveal nothing beyond it. The data sheet tells contents,
+origin, recommended use, limits, and how to read the files.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import DAY_S, duration
 from ppmtf_jax.privacy.release_plan import ReleasePlan
-from ppmtf_jax.privacy.statement import as_text
+from ppmtf_jax.privacy.statement import (
+    as_text,
+    first_page,
+    first_sentence,
+    not_protected,
+    protected,
+    statement_files,
+)
 
+DATASHEET = "DATASHEET.txt"
 HOW_TO_READ = """\
 How to read it
     from ppmtf_jax import Traces
     table = Traces.load("this folder").to_frame(with_time_and_coordinates=True)"""
+
+
+def release_texts(plan: ReleasePlan) -> dict[str, str]:
+    """The statement and the data sheet of a release, by the names of their files."""
+    said = statement_files(plan.statement, *statement_texts(plan.statement))
+    return said | {DATASHEET: datasheet_text(plan) + "\n"}
+
+
+def statement_texts(statement: dict[str, Any]) -> tuple[str, str]:
+    """The first page of the statement of a release, and the details."""
+    generator = statement["generator"]
+    made = f"Made by {generator['system']}: {generator['what']}. {statement['traces']}"
+    if "guarantee" in statement:
+        return _texts_of_nobody(statement, made)
+    promise = [first_sentence(each) for each in statement["protected"]] or ["Nothing that could be stated."]
+    promise += [statement["by_construction"]] if statement["by_construction"] else []
+    details = as_text(
+        "PRIVACY IN DETAIL",
+        made,
+        ("The test:", f"{statement['mechanism']} {statement['by_construction']}"),
+        ("How the model was made (rules that bound what one person weighs; no promise):", statement["rules"]),
+        protected(statement),
+        not_protected(statement),
+        statement["randomness"],
+    )
+    return first_page("SYNTHETIC TRACES", promise, statement["not_protected"]), details
+
+
+def _texts_of_nobody(statement: dict[str, Any], made: str) -> tuple[str, str]:
+    """The guarantee comes first; the details have its ledger."""
+    cost_of = costs(statement["ledger"])
+    width = max(map(len, cost_of))
+    spent = [f"{mechanism:<{width}}  {cost}" for mechanism, cost in cost_of.items()]
+    noise = "" if statement["private"] else ", from noise that protects nobody"
+    details = as_text(
+        "PRIVACY IN DETAIL",
+        statement["guarantee"],
+        made,
+        statement["number_of_traces"],
+        protected(statement),
+        f"Neighbours, which are hard to tell apart: {statement['neighbours']}.",
+        (f"Numbers that were taken from the data with noise, and what each of them cost{noise}:", spent),
+        ("Treated as public:", statement["public"]),
+        not_protected(statement),
+        f"Randomness: {statement['randomness']}",
+    )
+    return first_page("SYNTHETIC PEOPLE", statement["guarantee"], statement["not_protected"]), details
+
+
+def costs(ledger: dict[str, Any]) -> dict[str, str]:
+    """What each mechanism of a ledger cost, and what all of them cost together, in words."""
+    (of_relation,) = ledger["relations"]
+    lines = [*of_relation["mechanisms"], {"mechanism": "together"} | of_relation["spent"]]
+    amounts = ({name: line[name] for name in ("epsilon", "delta", "rho") if name in line} for line in lines)
+    cost = (", ".join(f"{name} {amount:.4g}" for name, amount in each.items()) for each in amounts)
+    return dict(zip((line["mechanism"] for line in lines), cost, strict=True))
 
 
 def datasheet_text(plan: ReleasePlan) -> str:
