@@ -19,12 +19,12 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
+from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, GibbsState, SweepInfo, init_state, step
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, mesh_of, put
-from ppmtf_jax.runtime.files import atomic_file, open_own, writing_to
+from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.stopping import continues_from
 from ppmtf_jax.settings import Count, Settings
@@ -36,7 +36,7 @@ SWEEPS_PER_CALL = 5
 # ignore these options.
 ONE_CORE_A_DEVICE = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 # Changes whenever checkpoints or the draws of a sweep change, so that a run of another version is not continued.
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 
 # Function of (sweep, n_sweeps): whether to keep the draw after this sweep, from 1 to n_sweeps.
 Keep = Callable[[int, int], bool]
@@ -60,16 +60,11 @@ class Checkpoints(Settings, subject="checkpoints"):
 
     A run that finds a checkpoint of the same run continues from that checkpoint. It refuses a checkpoint of another
     run, and a file that belongs to another user. Draws reveal the users in the data, so only the owner can read the
-    file. The last draw is part of the state. Kept draws before it are in a second file, whose name ends in ``.draws``.
+    file. It holds the state, whose factors are the last draw, and no draws before it.
     """
 
     path: Path
     every: Count = 10
-
-    @property
-    def draws(self) -> Path:
-        """File for the draws that were kept before the state in `path`."""
-        return self.path.with_name(f"{self.path.name}.draws")
 
 
 class GibbsResult(NamedTuple):
@@ -122,8 +117,9 @@ def run_gibbs(
         Number of rows of each factor.
     keep : which draws to keep
     kept_of : function of the factors of a kept draw, which gives the arrays to keep, by name
-        All arrays have a leading chain axis. With checkpoints only the default is allowed, which keeps the factors.
+        All arrays have a leading chain axis.
     checkpoints : file to resume from and to write to
+        Only with `keep_last` and the factors as they are, because the file holds no other draws.
         A resumed run gives the same draws as an uninterrupted run, bit for bit.
     devices : JAX devices that share the cells and the work
         By default all devices of all processes. The draws do not depend on the number of devices: each row has its own
@@ -132,8 +128,8 @@ def run_gibbs(
     problems = []
     if n_sweeps < 1 or n_chains < 1:
         problems.append(Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains"))
-    if checkpoints and kept_of is not factors_of_draw:
-        problems.append(Problem("factors to keep where there are checkpoints, which hold them", "another kept_of"))
+    if checkpoints and not (keep is keep_last and kept_of is factors_of_draw):
+        problems.append(Problem("the last draw kept where there are checkpoints, which hold no other", "another keep"))
     if problems:
         raise InputError("run", problems)
     mesh = mesh_of(devices)
@@ -141,15 +137,17 @@ def run_gibbs(
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
     cells = share_cells(cells, mesh)
     chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
-    history = _History(start, {}, [], {})
+    history = _History(start, [])
     if checkpoints:
         continues_from(checkpoints.path, "the sweeps up to the last checkpoint")
     if checkpoints and checkpoints.path.is_file():
-        history = _read_checkpoint(checkpoints, start, fingerprint, coupling, keep, n_sweeps)
+        history = _read_checkpoint(checkpoints, start, fingerprint, coupling, n_sweeps)
         history.state = _on_all_devices(history.state, mesh)
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
-    done = int(history.state.sweep[0])
+    done, kept = int(history.state.sweep[0]), {}
+    if done == n_sweeps:  # a finished run
+        kept[done] = kept_of(history.state.factors)
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
@@ -159,14 +157,14 @@ def run_gibbs(
             advance(n)
             history.traces.append(_traced(info, n, weights, coupling))
             if keep(done, n_sweeps):
-                history.kept[done] = kept_of(history.state.factors)
+                kept[done] = kept_of(history.state.factors)
             if checkpoints and jax.process_index() == 0 and (done % checkpoints.every == 0 or done == n_sweeps):
                 _write_checkpoint(checkpoints, history, fingerprint)
-    kept = list(history.kept.values())
-    draws = {name: np.stack([draw[name] for draw in kept], axis=1) for name in (kept[0] if kept else {})}
+    names = next(iter(kept.values()), {})
+    draws = {name: np.stack([draw[name] for draw in kept.values()], axis=1) for name in names}
     # All devices have equal copies; keep one.
     state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), history.state)
-    return GibbsResult(state, draws, np.array(list(history.kept), np.int64), history.trace())
+    return GibbsResult(state, draws, np.array(list(kept), np.int64), history.trace())
 
 
 @dataclass
@@ -174,9 +172,7 @@ class _History:
     """The run so far."""
 
     state: GibbsState
-    kept: dict[int, dict[str, np.ndarray]]  # by the sweep after which each was drawn
     traces: list[dict[Quantity, np.ndarray]]  # the sweeps of each call
-    stored: dict[int, int]  # sweeps of the draws in the file of draws, in its order, and check sums of these draws
 
     def trace(self) -> dict[Quantity, np.ndarray]:
         return {each: np.concatenate([part[each] for part in self.traces], axis=1) for each in self.traces[0]}
@@ -310,7 +306,7 @@ def _fingerprint(
     settings: GibbsSettings,
     n_chains: int,
 ) -> str:
-    """Hash of key, data and model, which together determine the draws; `keep` is not included."""
+    """Hash of key, data and model, which together determine the draws."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(
         repr((CHECKPOINT_FORMAT, sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode()
@@ -322,26 +318,8 @@ def _fingerprint(
 
 
 def _write_checkpoint(checkpoints: Checkpoints, history: _History, fingerprint: str) -> None:
-    """Append kept draws to the file of draws, then replace the state, which says what of that file is complete.
-
-    The factors of the state are the newest draw, so this draw is not appended until the next checkpoint.
-    """
-    done = int(history.state.sweep[0])
-    new = {sweep: draw for sweep, draw in history.kept.items() if sweep not in history.stored and sweep < done}
-    if new:
-        with writing_to(checkpoints.draws), open(open_own(checkpoints.draws, os.O_RDWR | os.O_CREAT), "r+b") as file:
-            for sweep, draw in new.items():
-                content = b"".join(draw[name].tobytes() for name in sorted(draw))
-                # The file may be longer: a run may have been killed while it appended.
-                file.seek(len(history.stored) * len(content))
-                file.truncate()
-                file.write(content)
-                history.stored[sweep] = zlib.crc32(content)
-            file.flush()
-            os.fsync(file.fileno())
     arrays = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(history.state))}
     arrays |= {f"trace_{quantity}": values for quantity, values in history.trace().items()}
-    arrays["stored"] = np.array(list(history.stored.items()), np.int64).reshape(-1, 2)
     with atomic_file(checkpoints.path) as partial_path, open(partial_path, "wb") as file:
         np.savez(file, fingerprint=fingerprint, **arrays)  # type: ignore[arg-type]
         file.flush()
@@ -349,9 +327,9 @@ def _write_checkpoint(checkpoints: Checkpoints, history: _History, fingerprint: 
 
 
 def _read_checkpoint(
-    checkpoints: Checkpoints, start: GibbsState, fingerprint: str, coupling: Coupling, keep: Keep, n_sweeps: int
+    checkpoints: Checkpoints, start: GibbsState, fingerprint: str, coupling: Coupling, n_sweeps: int
 ) -> _History:
-    """The run up to a checkpoint, with the draws that `keep` selects; another `keep` may have written it."""
+    """The run up to a checkpoint."""
 
     def refusal(expected: str, found: str) -> InputError:
         way_out = "Delete it to start anew, or give another name"
@@ -370,35 +348,4 @@ def _read_checkpoint(
     done = int(state.sweep[0])
     if done > n_sweeps:
         raise refusal(f"a checkpoint of at most {n_sweeps} sweeps", f"one of {done}")
-    stored = dict(arrays["stored"].tolist())
-    wanted = [sweep for sweep in range(1, done + 1) if keep(sweep, n_sweeps)]
-    if missing := [sweep for sweep in wanted if sweep not in stored and sweep != done]:
-        raise refusal("a checkpoint with the draws to keep", f"none of sweeps {', '.join(first_examples(missing))}")
-    try:
-        kept = _read_draws(checkpoints.draws, [sweep for sweep in wanted if sweep != done], stored, state.factors)
-    except OSError as error:
-        raise refusal(f"{checkpoints.draws.name} beside it, with this checkpoint's draws", str(error)) from error
-    if done in wanted:
-        kept[done] = dict(state.factors)
-    return _History(state, kept, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}], stored)
-
-
-def _read_draws(
-    path: Path, sweeps: list[int], stored: dict[int, int], like: dict[str, np.ndarray]
-) -> dict[int, dict[str, np.ndarray]]:
-    """The draws of these sweeps, with arrays of the shapes of `like`; `OSError` if one is not as it was written."""
-    if not sweeps:
-        return {}
-    kept, position, size = {}, list(stored).index, sum(factor.nbytes for factor in like.values())
-    with open(open_own(path, os.O_RDONLY), "rb") as file:
-        for sweep in sweeps:
-            file.seek(position(sweep) * size)
-            content = file.read(size)
-            if zlib.crc32(content) != stored[sweep]:
-                raise OSError(f"the draw of sweep {sweep} is missing or damaged")
-            kept[sweep], begin = {}, 0
-            for name in sorted(like):
-                shape, dtype = like[name].shape, like[name].dtype
-                kept[sweep][name] = np.frombuffer(content, dtype, like[name].size, begin).reshape(shape)
-                begin += like[name].nbytes
-    return kept
+    return _History(state, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}])

@@ -18,7 +18,7 @@ from ppmtf_jax.gibbs import run
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, Keep, keep_every, keep_last, run_gibbs, watched
+from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, keep_every, keep_last, run_gibbs, watched
 from tests.faults import files_of_at_most
 from tests.tensors import sparse
 
@@ -122,7 +122,7 @@ def test_a_function_of_the_factors_can_be_kept_instead(unbroken, tmp_path):
     kept = start(keep=keep_every(3, burn_in=1), kept_of=mean_of_users)
     np.testing.assert_array_equal(kept.draws["mean"], unbroken.draws["user"].mean(axis=(2, 3)))
     assert kept.kept_sweeps.tolist() == unbroken.kept_sweeps.tolist()
-    with pytest.raises(InputError, match="checkpoints, which hold them"):
+    with pytest.raises(InputError, match="the last draw kept where there are checkpoints"):
         start(kept_of=mean_of_users, checkpoints=Checkpoints(tmp_path / "checkpoint"))
 
 
@@ -149,111 +149,42 @@ class Killed(Exception):
     """Stands for whatever ends a process."""
 
 
-def keep_until_killed(kill_at: int = 99) -> Keep:
-    def keeps(sweep: int, n_sweeps: int) -> bool:
-        if sweep >= kill_at:
-            raise Killed
-        return keep_every(3, burn_in=1)(sweep, n_sweeps)
-
-    return keeps
-
-
 @pytest.mark.parametrize("kill_at", [1, 5, 13])
-def test_a_killed_and_resumed_run_equals_an_unbroken_one(tmp_path, unbroken, kill_at):
-    checkpoints = Checkpoints(tmp_path / "new" / "run.npz", every=4)
-    with pytest.raises(Killed):
-        start(keep=keep_until_killed(kill_at), checkpoints=checkpoints)
-    assert_same(start(keep=keep_until_killed(), checkpoints=checkpoints), unbroken)
-    assert sorted(path.name for path in checkpoints.path.parent.iterdir()) == ["run.npz", "run.npz.draws"]
+def test_a_killed_and_resumed_run_equals_an_unbroken_one(tmp_path, kill_at):
+    checkpoints, original = Checkpoints(tmp_path / "new" / "run.npz", every=4), run.run_sweeps
+
+    def killed(chain_keys, state, cells, n_active, *rest):
+        if int(state.sweep[0]) + n_active >= kill_at:
+            raise Killed
+        return original(chain_keys, state, cells, n_active, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_sweeps", killed)
+        with pytest.raises(Killed):
+            start(checkpoints=checkpoints)
+    unbroken = start()
+    assert_same(start(checkpoints=checkpoints), unbroken)
+    assert [path.name for path in checkpoints.path.parent.iterdir()] == ["run.npz"]
     # A finished run is read, not repeated.
-    assert_same(start(keep=keep_until_killed(), checkpoints=checkpoints), unbroken)
+    assert_same(start(checkpoints=checkpoints), unbroken)
 
 
-@pytest.mark.parametrize("keep", [keep_every(3, burn_in=1), keep_last], ids=["every", "last"])
-def test_a_run_can_be_made_longer(tmp_path, keep):
+def test_a_run_can_be_made_longer(tmp_path):
     checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
     for n_sweeps in (2, 7, 11):
-        start(n_sweeps=n_sweeps, keep=keep, checkpoints=checkpoints)
-    assert_same(start(keep=keep, checkpoints=checkpoints), start(keep=keep))
+        start(n_sweeps=n_sweeps, checkpoints=checkpoints)
+    assert_same(start(checkpoints=checkpoints), start())
 
 
-def test_only_its_owner_may_read_a_checkpoint(long):
+def test_only_its_owner_may_read_a_checkpoint(finished):
     """Draws tell of the users in the data."""
-    for path in (long.path, long.draws):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(finished.path.stat().st_mode) == 0o600
 
 
-@pytest.fixture
-def long(tmp_path):
-    """Checkpoints of seven sweeps, of which 2, 4 and 6 are in the file of draws."""
-    checkpoints = Checkpoints(tmp_path / "run.npz", every=2)
-    start(n_sweeps=7, keep=keep_every(2), checkpoints=checkpoints)
-    return checkpoints
-
-
-def test_draws_are_appended_and_not_written_again(tmp_path, monkeypatch):
-    """Each draw is written once, after the draws before it; the last one is in the state alone."""
-    checkpoints, begun = Checkpoints(tmp_path / "run.npz", every=2), []
-    original = run._write_checkpoint
-
-    def spied(checkpoints, history, fingerprint):
-        before = checkpoints.draws.read_bytes() if checkpoints.draws.exists() else b""
-        original(checkpoints, history, fingerprint)
-        begun.append(len(before))
-        assert not before or checkpoints.draws.read_bytes().startswith(before)
-
-    monkeypatch.setattr(run, "_write_checkpoint", spied)
-    start(n_sweeps=8, keep=keep_every(2), checkpoints=checkpoints)
-    size = 4 * 2 * sum(ROWS.values())
-    assert begun == [0, 0, size, 2 * size]
-    assert checkpoints.draws.stat().st_size == 3 * size
-    assert np.load(checkpoints.path)["stored"][:, 0].tolist() == [2, 4, 6]
-
-
-@pytest.mark.parametrize("more", [b"1", bytes(1000)])
-def test_an_append_that_was_cut_short_is_dropped(long, more):
-    """As if the run was killed after it began to append the draw of sweep 8, and before it wrote the state."""
-    whole = long.draws.read_bytes()
-    long.draws.write_bytes(whole + more)
-    assert_same(start(keep=keep_every(2), checkpoints=long), start(keep=keep_every(2)))
-    assert long.draws.read_bytes().startswith(whole)
-    assert len(long.draws.read_bytes()) == 6 * len(whole) // 3
-
-
-def test_draws_without_a_state_are_dropped(long):
-    """As if the run was killed before it wrote its first state."""
-    long.path.unlink()
-    assert_same(start(keep=keep_every(2), checkpoints=long), start(keep=keep_every(2)))
-    assert_same(start(keep=keep_every(2), checkpoints=long), start(keep=keep_every(2)))
-
-
-@pytest.mark.parametrize("kind", ["none", "cut", "flipped"])
-def test_damaged_draws_are_refused(long, kind):
-    if kind == "none":
-        long.draws.unlink()
-    else:
-        long.draws.write_bytes(damaged(kind, long.draws.read_bytes()))
-    with pytest.raises(InputError, match=r"run\.npz: expected run\.npz\.draws beside it(.|\n)*Delete"):
-        start(n_sweeps=8, keep=keep_every(2), checkpoints=long)
-    # A run that wants none of these draws goes on.
-    assert_same(start(checkpoints=long), start())
-
-
-def test_a_full_disk_is_told_while_draws_are_appended(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "run.npz", every=2)
-    start(n_sweeps=4, keep=keep_every(1), checkpoints=checkpoints)
-    whole = checkpoints.draws.read_bytes()
-    with pytest.raises(InputError, match=r"run\.npz\.draws.*File too large"), files_of_at_most(len(whole) + 10):
-        start(n_sweeps=8, keep=keep_every(1), checkpoints=checkpoints)
-    resumed = start(n_sweeps=8, keep=keep_every(1), checkpoints=checkpoints)
-    assert_same(resumed, start(n_sweeps=8, keep=keep_every(1)))
-
-
-def test_a_checkpoint_that_did_not_keep_what_is_wanted_is_refused(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
-    start(n_sweeps=5, keep=keep_last, checkpoints=checkpoints)
-    with pytest.raises(InputError, match=r"run\.npz"):
-        start(n_sweeps=8, keep=keep_every(2), checkpoints=checkpoints)
+def test_a_checkpoint_holds_no_draws_but_the_last(tmp_path):
+    with pytest.raises(InputError, match="the last draw kept where there are checkpoints"):
+        start(keep=keep_every(2), checkpoints=Checkpoints(tmp_path / "run.npz"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -344,10 +275,10 @@ def test_chains_differ_and_the_first_is_that_of_a_single_run(tmp_path):
     # Chains run one after another, each as if alone.
     np.testing.assert_array_equal(three.draws["user"][0], single.draws["user"][0])
     checkpoints = Checkpoints(tmp_path / "run.npz", every=4)
-    start(n_sweeps=6, n_chains=3, keep=keep_every(5), checkpoints=checkpoints)
-    assert_same(start(n_chains=3, keep=keep_every(5), checkpoints=checkpoints), three)
+    start(n_sweeps=6, n_chains=3, checkpoints=checkpoints)
+    assert_same(start(n_chains=3, checkpoints=checkpoints), start(n_chains=3))
     with pytest.raises(InputError, match=r"run\.npz"):
-        start(keep=keep_every(5), checkpoints=checkpoints)
+        start(checkpoints=checkpoints)
 
 
 # Leaving the finite numbers
