@@ -181,7 +181,8 @@ def lines_of(
                         begins.append(begin)
                 break
             except csv.Error as error:
-                if "end of data" in str(error):
+                # A text of several lines with something after its quote ended at the first quote of another text.
+                if is_strict and ("end of data" in str(error) or n_skipped + reader.line_num > after):
                     found = f"a text that begins in row {after} and does not end"
                     way_out = "Add or remove the quote in that row"
                     problem = Problem('a closing quote for every quote (")', found, way_out=way_out)

@@ -50,8 +50,11 @@ class TextTable(Part):
         }
         how = ", ".join(f"{name} = {value}" for name, value in options.items())
         known = " OR ".join(f"f{position} IS NOT NULL" for position in dict.fromkeys(self.positions.values()))
+        # The database looks for quotes that are not closed in the columns alone that a query names.
+        names = ", ".join(f"strlen(f{k})" for k in range(len(content.first_fields)))
         columns = ", ".join(f'f{position} AS "{name}"' for name, position in self.positions.items())
-        return f"SELECT NULL::BIGINT AS position, {columns} FROM read_csv({text(str(path))}, {how}) WHERE {known}"
+        rows = f"read_csv({text(str(path))}, {how}) WHERE ({known}) AND greatest(0, {names}) >= 0"
+        return f"SELECT NULL::BIGINT AS position, {columns} FROM {rows}"
 
     def put(self, connection: Connection) -> None:
         """As of `Part`; finds out the encoding, whether quotes are as they should be, and decimal commas."""

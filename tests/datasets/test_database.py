@@ -56,6 +56,15 @@ def test_lines_end_in_any_way_and_texts_may_have_several(tmp_path, end, note):
 
 
 @pytest.mark.usefixtures("shared_instance")
+@pytest.mark.parametrize("rows", ['a,"1\nb,2\n', 'x,0\na,"1\nb,"2\nc,3\n', 'a,1\nb,"2'])
+def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, rows):
+    path = tmp_path / "table.csv"
+    path.write_text("user,place\n" + rows)
+    with pytest.raises(InputError, match="a closing quote for every quote"):
+        read_columns(path, {"user": "user", "place": "place"}, subject="table")
+
+
+@pytest.mark.usefixtures("shared_instance")
 def test_lines_may_end_in_several_ways(tmp_path):
     path = tmp_path / "table.csv"
     path.write_bytes(b"user,place\r\na,1\nb,2\r\nc,3\n")
