@@ -51,9 +51,10 @@ class TextTable(Part):
         how = ", ".join(f"{name} = {value}" for name, value in options.items())
         known = " OR ".join(f"f{position} IS NOT NULL" for position in dict.fromkeys(self.positions.values()))
         # The database looks for quotes that are not closed in the columns alone that a query names.
-        names = ", ".join(f"strlen(f{k})" for k in range(len(content.first_fields)))
+        others = set(range(len(content.first_fields))) - set(self.positions.values())
+        named = f" AND greatest(0, {', '.join(f'strlen(f{k})' for k in sorted(others))}) >= 0" if others else ""
         columns = ", ".join(f'f{position} AS "{name}"' for name, position in self.positions.items())
-        rows = f"read_csv({text(str(path))}, {how}) WHERE ({known}) AND greatest(0, {names}) >= 0"
+        rows = f"read_csv({text(str(path))}, {how}) WHERE ({known}){named}"
         return f"SELECT NULL::BIGINT AS position, {columns} FROM {rows}"
 
     def put(self, connection: Connection) -> None:
