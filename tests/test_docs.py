@@ -146,8 +146,8 @@ def test_every_synthesizer_is_explained():
 
 def test_what_processes_say_to_each_other_is_not_protected():
     said = " ".join(text_of(DOCS / "scaling.md").split())
-    assert "without authentication or encryption" in said
-    assert "trusted networks only" in said
+    assert "neither authenticates nor encrypts" in said
+    assert "a network that you trust" in said
 
 
 def test_workflow_runs_what_a_developer_runs():

@@ -74,8 +74,8 @@ def test_every_long_stage_shows_itself(shown, tmp_path):
         evaluate(train, train, test, EvaluationSettings(attacks=False), progress=True)
 
     text = shown(stages)
-    # What is exact; the synthetic and the training set, each by trace numbers and whole; uniform traces.
-    steps = f"{1 + 2 * 2 + 1}/{1 + 2 * 2 + 1}"
+    # What is exact; the synthetic, the training and the uniform traces, each by trace numbers and whole.
+    steps = f"{1 + 3 * 2}/{1 + 3 * 2}"
     assert [title for title in ("simulating", "20/20", "reading", "evaluating", steps) if title not in text] == []
 
 
