@@ -49,8 +49,8 @@ N_OF_FEWEST = 5
 SATURATED = "Hardly anybody has a trace so unusual that a copy would be noticed, so this number cannot alarm"
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1)
 """Shares of the people of whom it is tried whether their copies would be noticed."""
-GOOD_SHARE, FAIR_SHARE = 0.05, 0.1
-"""If copies of so many people could go noticed_share, the light is fair, or it is not known."""
+GOOD_SHARE, FAIR_SHARE = 0.03, 0.1
+"""The light is good at most if copies of so many people would be noticed, and fair at most, or else it is not known."""
 N_TRIALS = 20
 """Copies are noticed if they are in all of these random trials but one."""
 
