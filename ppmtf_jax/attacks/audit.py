@@ -18,7 +18,7 @@ from ppmtf_jax.attacks.trace_scores import MAX_GAP, TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.limits import EXPOSED, FOUND, Judgement, shows_leak
+from ppmtf_jax.privacy.limits import EXPOSED, FOUND, NAMED, Judgement, shows_leak
 from ppmtf_jax.settings import Count, CountOrZero, Settings, chosen_settings, parse_choice
 
 FLOORS = ("", " floor=1e-3")
@@ -59,8 +59,9 @@ class Linkage:
     `n_known` is the number of target users who made at least one attacked trace. `against` says who made the impostor
     traces: "strangers" or other "targets". The interval is a bootstrap interval over users. `accuracy` is the share of
     target users' traces whose user is guessed right; by chance it is 1 / n_targets. `found` is the share of the known
-    target users who are named right where at most 1 % of the targets are named wrongly. `n_exposed` target users have a
-    trace that scores higher than chance explains, see `bar_of_chance`. The strongest of `n_attacks` attacks counts.
+    target users who are named right where at most 1 % of the targets are named wrongly; its interval is that of
+    `TraceScores.found_interval`. `n_exposed` target users have a trace that scores higher than chance explains, see
+    `bar_of_chance`. The strongest of `n_attacks` attacks counts.
     """
 
     n_traces: int
@@ -72,6 +73,7 @@ class Linkage:
     true_positive_rate: dict[float, float]
     accuracy: float
     found: float
+    found_interval: tuple[float, float]
     n_exposed: int
     n_attacks: int
     roc: Roc = field(repr=False)
@@ -88,14 +90,20 @@ class Linkage:
         n_targets, n_known = len(scores.target_ids), len(np.unique(scores.truth[known]))
         counts = len(known), n_targets, n_known
         exposed = checked.n_exposed(n_attacks), n_attacks
-        shares = float(right.mean()), scores.found()
+        shares = float(right.mean()), scores.found(), scores.found_interval()
         return cls(*counts, checked.against, roc.auc, interval, rates, *shares, *exposed, roc)
 
     def judgements(self) -> list[Judgement]:
-        """Judge the people found and the people exposed by `FINDING_LIMITS`."""
-        is_leak = shows_leak(self.auc, self.n_known, self.auc_interval, self.n_attacks)
-        found = FOUND.judge(self.found, self.n_known, n_attacks=self.n_attacks, is_leak=is_leak)
-        return [found, EXPOSED.judge(self.n_exposed, self.n_known)]
+        """Judge the people found, the people exposed and the right persons named by `FINDING_LIMITS`.
+
+        Somebody who names a target user at random, and is wrong for at most 1 % of them, finds nearly nobody.
+        """
+        n, interval = self.n_attacks, self.found_interval
+        is_leak = shows_leak(self.auc, self.n_known, self.auc_interval, n)
+        by_chance = FOUND.guess / self.n_targets
+        found = FOUND.judge(self.found, self.n_known, interval, guess=by_chance, n_attacks=n, is_leak=is_leak)
+        named = NAMED.judge(self.accuracy, self.n_known, guess=1 / self.n_targets, n_attacks=n)
+        return [found, EXPOSED.judge(self.n_exposed, self.n_known), named]
 
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curve."""

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from jaxtyping import Array, Float, Int
 from scipy import sparse
 from scipy.special import logsumexp
@@ -26,6 +27,7 @@ from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem, raise_any
+from ppmtf_jax.privacy.limits import TAIL, share_interval
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, one_thread
@@ -95,6 +97,19 @@ class TraceScores:
     def truth(self) -> Int[np.ndarray, " trace"]:
         """Index of the target user who made each trace, -1 if no target user did."""
         return index_of_ids(self.user_ids, self.target_ids)
+
+    def found_interval(self, wrong: float = 0.01) -> tuple[float, float]:
+        """The 95 % interval of `found`: the threshold and the people are uncertain (Newcombe 1998).
+
+        The threshold depends on the few target users who are named wrongly with the highest odds: how many of them
+        are above the true threshold is binomial. The known target users are a sample (Clopper and Pearson).
+        """
+        n, found = len(self.target_ids), self.found(wrong)
+        fewest, most = scipy.stats.binom.ppf([TAIL, 1 - TAIL], n, wrong)
+        by_threshold = self.found((fewest - 1) / n) if fewest else 0.0, self.found(min(most / n, 1 - 1 / n))
+        of_people = share_interval(found, len(np.unique(self.truth[self.truth >= 0])))
+        low, high = (math.hypot(found - a, found - b) for a, b in zip(by_threshold, of_people, strict=True))
+        return max(found - low, 0.0), min(found + high, 1.0)
 
     def found(self, wrong: float = 0.01) -> float:
         """Share of the known target users who are named right where at most a share `wrong` of them is named wrongly.

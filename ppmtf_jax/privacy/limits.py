@@ -356,7 +356,7 @@ FOUND = Limit(
     guess=0.01,
 )
 """Share of the people of whom an attacker can be sure, by any attack on identity or membership."""
-FINDING_LIMITS = (FOUND, EXPOSED)
+FINDING_LIMITS = (FOUND, EXPOSED, NAMED)
 ADVANTAGE = Limit(
     "Membership advantage",
     "The true positive rate is greater than the false one by {value}",

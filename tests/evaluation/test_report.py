@@ -22,9 +22,11 @@ import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ppmtf_jax.attacks import audit
+from ppmtf_jax.attacks.audit import Linkage
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
+from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import StoredTraces
@@ -47,7 +49,7 @@ from ppmtf_jax.evaluation.report import (
 from ppmtf_jax.evaluation.report import registry as report_registry
 from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text, Verdict
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
-from ppmtf_jax.evaluation.report.inputs import Unavailable
+from ppmtf_jax.evaluation.report.inputs import Traced, Unavailable
 from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, PRIVACY, SectionMaker, compose_early, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections import deniability, persons
@@ -62,6 +64,7 @@ from ppmtf_jax.jobs import report as jobs_report
 from ppmtf_jax.jobs.compare import COSTS, SHARE_PASSED, Compared
 from ppmtf_jax.jobs.report import load_report_data, report_run, shadow_scores, with_compared
 from ppmtf_jax.jobs.steps import run_privacy_test
+from ppmtf_jax.privacy.limits import EXPOSED, FOUND, worst
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.synthesizers.synthesis import fit
@@ -928,10 +931,44 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
     }
     judged = {name: scores.summary().judgements() for name, (scores, _) in cases.items()}
     for name, (_, status) in cases.items():
-        assert found_section.strongest_finding({name: judged[name]}, with_shadows=True).status is status, name
-    light = found_section.strongest_finding({"nobody": judged["nobody"]}, with_shadows=False)
+        assert found_section.strongest_finding({name: judged[name]}).status is status, name
+    light = found_section.strongest_finding({"nobody": judged["nobody"]}, ["by shadow models"])
     assert (light.status, "shadow models" in light.answer) == (Status.FAIR, True)
     assert cases["exposed"][0].roc.auc < 0.56
+
+
+def test_the_attack_that_finds_most_is_named():
+    """Two attacks that cannot tell: too few people could be exposed."""
+    none, some = ([FOUND.judge(value, 500), EXPOSED.judge(0, 50)] for value in (0.0, 0.02))
+    said = found_section.strongest_finding({"None": none, "Some": some})
+    assert (said.status, "(some) finds 20 of" in said.answer) == (Status.UNKNOWN, True)
+
+
+def linkage(**changed: object) -> Linkage:
+    """An attack that finds nobody, and names one of 500 targets at random."""
+    usual = {"n_traces": 500, "n_targets": 500, "n_known": 500, "against": "targets", "auc": 0.5, "n_exposed": 0}
+    usual |= {"auc_interval": (0.45, 0.55), "true_positive_rate": {}, "accuracy": 0.002, "found": 0.0, "n_attacks": 1}
+    usual |= {"found_interval": (0.0, 0.007), "roc": Roc.of(np.arange(2.0), np.arange(2.0))}
+    return Linkage(**(usual | changed))
+
+
+def test_who_names_half_of_all_persons_is_no_good_attack():
+    """Nobody is found, since some wrong names are given with high odds; but half of the names are right."""
+    assert worst(linkage().judgements()).status is Status.GOOD
+    assert worst(linkage(accuracy=0.498, auc=0.75, auc_interval=(0.7, 0.8)).judgements()).status is Status.POOR
+
+
+def test_without_attacks_on_identity_the_light_is_not_good(material, monkeypatch):
+    told: list[str] = []
+
+    def keep(judged: object, left_out: list[str]) -> Finding:
+        told.extend(left_out)
+        return strongest_finding(judged, left_out)
+
+    strongest_finding = found_section.strongest_finding
+    monkeypatch.setattr(found_section, "strongest_finding", keep)
+    found_section.make(replace(material, traced=Traced([], "", {}), statement=None))
+    assert "on identity" in told
 
 
 def test_two_targets_are_not_enough_to_be_good(material):

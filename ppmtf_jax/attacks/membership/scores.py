@@ -66,7 +66,7 @@ class MembershipSummary:
         return asdict(self)
 
     def judgements(self) -> list[Judgement]:
-        """Judge the people found and the people exposed by `FINDING_LIMITS`."""
+        """Judge the people found and the people exposed by the first two of `FINDING_LIMITS`."""
         people, found, n = (self.n_members, self.n_others), self.tpr_at_1_percent, self.n_attacks
         is_leak = shows_leak(self.auc.value, people, (self.auc.low, self.auc.high), n)
         judged = FOUND.judge(found.value, people, (found.low, found.high), n_attacks=n, is_leak=is_leak)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
@@ -16,7 +19,7 @@ from ppmtf_jax.evaluation.report.attack_tables import identity_table, membership
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Text
 from ppmtf_jax.evaluation.report.inputs import ReportData, Traced, Unavailable, refused_note
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
-from ppmtf_jax.privacy.limits import FINDING_LIMITS, Judgement, rule, worst
+from ppmtf_jax.privacy.limits import FINDING_LIMITS, FOUND, Judgement, rule, worst
 from ppmtf_jax.settings import parse_choice
 
 ATTACKS = {
@@ -61,7 +64,11 @@ def make(data: ReportData) -> list[Block]:
             judged[f"{attack.title}, {which}"] = linkage.judgements()
     if not judged:
         raise Unavailable(f"No attack suits these data. {refused_note(refused)} {why_not}")
-    finding = strongest_finding(judged, with_shadows=SHADOWS in found)
+    left_out = [] if SHADOWS in found else ["by shadow models, the strongest"]
+    # Traces of nobody are not from any one person.
+    if not (traced or data.guarantee):
+        left_out.append("on identity")
+    finding = strongest_finding(judged, left_out)
     notes = [*notes, why_not, refused_note(refused_traces | refused), _shadows_note(data)]
     blocks: list[Block] = [finding]
     if traced:
@@ -71,27 +78,35 @@ def make(data: ReportData) -> list[Block]:
     return [*blocks, Text(tuple(each for each in notes if each))]
 
 
-def strongest_finding(judged: Mapping[str, list[Judgement]], *, with_shadows: bool) -> Finding:
-    """The worst number of all attacks decides; without the strongest attack, the status is never good.
+def strongest_finding(judged: Mapping[str, list[Judgement]], left_out: Sequence[str] = ()) -> Finding:
+    """The worst number of all attacks decides; if attacks were left out, the status is never good.
 
-    Each list begins with the judgement of the people found.
+    Each list begins with the judgement of the people found. Of the attacks with the worst status, the strongest is the
+    one that finds most.
     """
-    decisive = worst([each for of in judged.values() for each in of])
-    if decisive.status is Status.GOOD:
-        # Then the attack that finds most is the strongest.
-        decisive = max((found for found, *_ in judged.values()), key=lambda each: (each.value, each.high))
-    name, (found, *_) = next((name, of) for name, of in judged.items() if any(each is decisive for each in of))
-    people, low, high, guess = (f"{1000 * each:,.0f}" for each in (found.value, found.low, found.high, found.guess))
-    right = 100 * found.value / (found.value + found.guess)
-    said = (
-        f"The strongest attack ({name[:1].lower() + name[1:]}) finds {people} of 1,000 people "
-        f"(95\u00a0%: {low} to {high}; a guess: {guess}); {right:.0f} of 100 accusations are right."
+    status = worst([each for of in judged.values() for each in of]).status
+    name, of = max(
+        ((name, of) for name, of in judged.items() if worst(of).status is status),
+        key=lambda each: (np.nan_to_num(each[1][0].value), each[1][0].high),
     )
-    if decisive is not found or decisive.status is Status.UNKNOWN:
+    found, decisive = of[0], of[0] if of[0].status is status else worst(of)
+    said = f"The strongest attack ({name[:1].lower() + name[1:]}) "
+    if math.isfinite(found.value):
+        people, low, high, guess = (f"{1000 * each:,.0f}" for each in (found.value, found.low, found.high, found.guess))
+        right = 100 * found.value / (found.value + FOUND.guess)
+        said += (
+            f"finds {people} of 1,000 people (95\u00a0%: {low} to {high}; a guess: {guess}); {right:.0f} of 100 "
+            "accusations are right."
+        )
+    else:
+        said += "could not be measured."
+    if decisive is not found or status is Status.UNKNOWN:
         said += f" {decisive.text}"
-    status, more = decisive.status, f" {IF_POOR}" if decisive.status is Status.POOR else ""
-    if not with_shadows and status is Status.GOOD:
-        status, more = Status.FAIR, " The strongest attack, by shadow models, was left out."
+    elif status is Status.POOR and found.low <= found.guess:
+        said += " The area under its curve shows that there is a leak."
+    more = f" {IF_POOR}" if status is Status.POOR else ""
+    if left_out and status is Status.GOOD:
+        status, more = Status.FAIR, f" Attacks were left out: {', and '.join(left_out)}."
     return Finding(QUESTION, status, f"{said}{more}", rule(FINDING_LIMITS))
 
 
