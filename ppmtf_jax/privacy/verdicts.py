@@ -201,6 +201,9 @@ class Verdicts:
     def load(cls: type[AnyVerdicts], folder: PathLike) -> AnyVerdicts:
         """Read a folder of verdicts of this test; `InputError` if it is something else, or was changed."""
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
+        if absent := [name for name in ("test", *cls._stored()) if name not in about]:
+            found, way_out = f"no {', '.join(absent)}", "Test the traces again"
+            raise InputError(str(folder), [Problem("verdicts of this version", found, way_out=way_out)])
         if about["test"] != cls.test:
             problem = Problem(f"verdicts of the test {cls.test!r}", f"those of {about['test']!r}")
             raise InputError(str(folder), [problem])

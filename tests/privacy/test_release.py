@@ -30,7 +30,7 @@ from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, open_with_k
 from ppmtf_jax.privacy.release_plan import plan_release
 from ppmtf_jax.privacy.release_texts import datasheet_text, statement_texts
 from ppmtf_jax.runtime import engine
-from ppmtf_jax.runtime.folders import NO_TIME_S, content_digest, read_marker
+from ppmtf_jax.runtime.folders import MARKER, NO_TIME_S, content_digest, read_marker
 from ppmtf_jax.streams import Seed, Stage, random_keys
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import Claims
@@ -696,6 +696,16 @@ def test_verdicts_survive_their_folder(tmp_path, verdicts):
     assert isinstance(again.seed, Seed)
     with pytest.raises(InputError, match="a verdicts folder; found no such folder"):
         PlausibleDeniability.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["test", "users_per_place", "settings"])
+def test_verdicts_without_a_field_are_refused(tmp_path, verdicts, name):
+    verdicts.save(tmp_path / "v")
+    marker = json.loads((tmp_path / "v" / MARKER).read_text())
+    del marker["about"][name]
+    (tmp_path / "v" / MARKER).write_text(json.dumps(marker))
+    with pytest.raises(InputError, match=rf"verdicts of this version; found no {name}\. Test the traces again"):
+        PlausibleDeniability.load(tmp_path / "v")
 
 
 # Traces of persons: with gaps, of several days, dated
