@@ -25,7 +25,7 @@ from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
 
-MODEL_FORMAT = 3
+MODEL_FORMAT = 4
 ABOUT_FILE, GRID_FILE, PARAMETERS_FILE = "model.json", "time_grid.json", "parameters.npz"
 USERS_FILE, PLACES_FILE = "users.parquet", "places.parquet"
 ABOUT = ("system", "settings", "seed", "seed_given", "learned_from", "users_per_place")

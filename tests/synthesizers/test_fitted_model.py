@@ -274,6 +274,7 @@ def test_missing_folder_and_files_are_named(folder, tmp_path):
     ("change", "message"),
     [
         ({"format": 99}, "format 99"),
+        ({"format": 3}, "a model of format 4; found format 3"),
         ({"system": "magic"}, "magic.*|sgd"),
         ({"format": None}, "format None"),
         ({"seed_given": None}, "seed_given as true or false"),
