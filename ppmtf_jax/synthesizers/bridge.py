@@ -90,6 +90,12 @@ class BridgeSettings(Settings):
     gaps: Literal["auto", "as-observed", "none"] = "auto"
     chosen: Selection | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chosen is not None:
+            # No fit uses the gains, and a model folder cannot store them: the keys of JSON are texts.
+            object.__setattr__(self, "chosen", self.chosen._replace(gains={}))
+
     def problems(self) -> list[Problem | str]:
         """Problems of `chosen`, and of a `memory` for traces with gaps, whose model has a memory of its own."""
         chosen, of_checkins = self.chosen, self.gaps == "as-observed"

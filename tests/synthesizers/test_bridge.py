@@ -223,6 +223,15 @@ def test_odd_data_give_people_whose_traces_are_possible(name, memory):
     assert plausible_deniability_test(model, synthetic, k=1, seed=0).passed.all()
 
 
+def test_a_model_of_a_choice_with_gains_can_be_read_again(tmp_path):
+    chosen = Selection(gains={1: 0.0, 4: 0.1})
+    model = fit(people(), "bridge", memory="none", gaps="none", chosen=chosen, n_clusters=2, seed=0)
+    model.save(tmp_path / "model")
+    again = FittedModel.load(tmp_path / "model")
+    assert again.claims() == model.claims()
+    assert again.claims().settings["chosen"] == "as another fit chose"
+
+
 def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch):
     """Both models have nearly the same numbers; they differ only because the chosen settings were rounded."""
     monkeypatch.setattr(calibration, "N_REPEATS", ())
