@@ -149,7 +149,12 @@ class PersonLaw(StepFormulas, StoredAttraction, PersonModel):
 
     @property
     def most_places(self) -> int:
-        """Maximum number of distinct places of a trace: those that a person remembers, and her anchors."""
+        """Maximum number of distinct places of a trace: those that a person remembers, and her anchors.
+
+        People who remember nothing may visit all places.
+        """
+        if not self.remembered:
+            return self.n_places
         return self.remembered + (0 if self.home is None else 2)
 
     def phase_of(self, instant: Int[Array, "*shape"]) -> Int[Array, "*shape"]:

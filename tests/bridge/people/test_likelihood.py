@@ -90,6 +90,12 @@ def test_a_trace_with_more_places_than_a_person_has_costs_nothing(
             np.testing.assert_allclose(log_traces(law, part, BOTH)[:, 1], np.log(expected[-len(part) :]), rtol=1e-12)
 
 
+@pytest.mark.parametrize("anchors", [True, False])
+def test_people_who_remember_nothing_may_visit_all_places(anchors: bool) -> None:
+    law = replace(random_law(n_places=6, period=3, anchors=anchors, seed=8), remembered=0)
+    assert law.most_places == 6
+
+
 def test_traces_of_a_larger_city(large: tuple[RememberingBridge, np.ndarray]) -> None:
     law, traces = large
     found = log_traces(law, traces, np.array([1]))[:, 0]
