@@ -320,7 +320,6 @@ def choose_memory(
             scores.append(score(memory, learned, of_learned, predicted))
             advance(1)
     gain = [(each - scores[0]).sum() / predicted.n_events for each in scores]
-    # Other processors may round differently, so all use the choice of the first process.
     return MemoryChoice(MEMORIES[first_within_error(scores)], np.array(gain, np.float32))
 
 
