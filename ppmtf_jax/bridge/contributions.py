@@ -12,8 +12,10 @@ So the used sum grows by at most S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' -
 first term is at most c n / (u + 1). The used sum never decreases.
 
 The moves between two places may be few, and those from a place that are used fewer still. So `shrinkage` divides them
-by all steps away from the place. An added user then raises the part of a pair's probability that comes from its count
-by at most 2 m / L. Here m belongs to the moves between the two places, and L are the steps away from the first.
+by the steps away from the place that are counted (bounded, of enough users). N(a, b) are the used moves from a to b, m
+belongs to these moves, and L are the counted steps away from a. An added user then raises N(a, b) / L by at most
+2 m / L. In a stretch, the rest goes to the moves of all times. So steps away that a user adds also raise the weight of
+these moves, by at most 2 m' / L'. Here m' belongs to the steps away in the stretch, and L' are these steps.
 """
 
 from __future__ import annotations
@@ -46,6 +48,13 @@ CHECKIN_WINDOWS = 12
 CHECKIN_RETURNS = 5
 """Maximum weight of a user, in returns to a place, in the rate of returns to this place."""
 
+MOVE_RULE = (
+    "the counted steps away from a place may be more than the counted moves from it to other places. At a time of the "
+    "day, the model then sends the rest as the moves at all times go. At all times, it sends the rest to places that "
+    "it chooses by their distance and their number of people. So the moves from one place to another weigh only as "
+    "much as they do among the counted steps away from the place"
+)
+"""The rule of `RULES` for steps away that are not counted as moves. Models of check-ins with gaps count no moves."""
 RULES = (
     "no user weighs more than the second most active user. The model counts each user's events at a place, their "
     "stays at it, their steps away from it and their moves from it to another place. Each of these numbers is limited "
@@ -60,10 +69,7 @@ RULES = (
     f"is {PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
     "exception: when the model learns how far people go, steps away from a place count if at least "
     f"{PLACE_USERS} users made them",
-    "moves that are not used, because too few users made them or because they are more than the limits, still count "
-    "among the steps away from their place. The model sends as many people from there to places that it chooses by "
-    "their distance and their number of people. So the moves from one place to another weigh only as much as they do "
-    "among all steps away from the place",
+    MOVE_RULE,
     "so, if one user is added to the data, each of these counts (over all times, in a whole stretch, at a time of the "
     "day or over a range of distances) grows by at most twice the number that the most active of the other users has "
     "in this count. This holds whatever the data of the added user are",
@@ -98,7 +104,7 @@ CHECKIN_RULES = (
     "u users begin there, the model multiplies the difference between the observed and the expected number of windows "
     f"by (u-{STEP_USERS - 1})/u",
 )
-"""The rules for numbers that only models of check-ins with gaps learn; they hold beside `RULES`."""
+"""The rules for numbers that only models of check-ins with gaps learn; they hold beside `RULES` but `MOVE_RULE`."""
 PEOPLE_RULES = (
     "a user weighs one in the number of users with a home at a place, and one in the number of users with a second "
     f"place there. Such a number counts only if it is at least {PLACE_USERS}. Of u users, the model counts u-n, where "
@@ -383,12 +389,12 @@ def shrinkage(
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
     """Weight of each used count in a probability, and the share of the prior; what is not used goes to the prior.
 
-    `used`: sums of the counts that are used. `counted`: sums of all counts, used or not; no less than `used`. `mass`:
-    weight of the prior where all counts are used.
+    `used`: sums of the moves that are used. `counted`: sums of the steps away; if `used` is more, `used` counts.
+    `mass`: weight of the prior where all counts are used.
 
     Examples
     --------
-    Of 30 moves from a place, 2 are used. The other 28, and 20 more, go where the prior says:
+    Of 30 steps away from a place, 2 are used as moves. The other 28, and 20 more, go where the prior says:
 
     >>> shrinkage(np.array([2.0]), np.array([30.0]), mass=20.0)
     (array([0.02]), array([0.96]))

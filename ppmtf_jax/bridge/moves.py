@@ -173,10 +173,11 @@ class Movement:
     def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
         """Shrink the moves of a slot towards the moves of all slots, and the moves of all slots towards gravity.
 
-        D(b | a) = (N(a, b) + (R(a) + t_d) g(b | a)) / (L(a) + t_d) and
-        M_s(b | a) = (N_s(a, b) + (R_s(a) + t_s) D(b | a)) / (L_s(a) + t_s). Here N counts the observed moves that are
-        used, L all steps away from a place, and R = L - sum_b N(a, b) the rest, see `shrinkage`. N_s, L_s and R_s are
-        smoothed over slots; t_d is `gravity_mass` and t_s `slot_mass`.
+        D(b | a) = (N(a, b) + (R(a) + t_d) g(b | a)) / (S(a) + t_d) and
+        M_s(b | a) = (N_s(a, b) + (R_s(a) + t_s) D(b | a)) / (S_s(a) + t_s). Here N counts the observed moves that are
+        used, and L the steps away from a place that are counted (bounded, of enough users). R = max(L - sum_b N(a, b),
+        0) is the rest, and S = max(L, sum_b N(a, b)), see `shrinkage`. N_s and L_s are smoothed over slots; t_d is
+        `gravity_mass` and t_s `slot_mass`.
         """
         kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
         in_slot, (_, away), (_, away_in_slot) = kernel @ seen.count, counts.stays.overall, counts.stays.in_stretch

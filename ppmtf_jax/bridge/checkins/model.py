@@ -13,7 +13,7 @@ from ppmtf_jax.bridge.checkins.law import MAX_DAYS, CheckinLaw
 from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
 from ppmtf_jax.bridge.clusters import cluster_sentences
-from ppmtf_jax.bridge.contributions import CHECKIN_RULES, RULES
+from ppmtf_jax.bridge.contributions import CHECKIN_RULES, MOVE_RULE, RULES
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
 
@@ -28,7 +28,7 @@ class CheckinBridge(CheckinLaw):
     """Traces of people who check in now and then; see `CheckinLaw` for the arrays."""
 
     padded: ClassVar[tuple[str, ...]] = ("clusters",)
-    rules: ClassVar[tuple[str, ...]] = (*RULES, *CHECKIN_RULES)
+    rules: ClassVar[tuple[str, ...]] = (*(rule for rule in RULES if rule != MOVE_RULE), *CHECKIN_RULES)
     kind_found: ClassVar[dict[str, str]] = {"gaps": "as-observed"}
 
     @classmethod
