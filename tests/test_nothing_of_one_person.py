@@ -72,9 +72,10 @@ def copies(train: Traces, seed: int) -> Traces:
 
 DENSE_KINDS = {"chains": bridge("none"), "places": bridge("places"), "anchors": bridge("anchors")}
 DENSE_KINDS["tpm"] = lambda train, seed: fit(train, "tpm", seed=seed).sample(N_TRACES, seed=seed)
-DENSE_KINDS["private"] = lambda train, seed: fit(train, "private", public_places=True, seed=seed).sample(
-    N_TRACES, seed=seed
-)
+# The noise comes from the seed, so that the test is the same every time.
+DENSE_KINDS["private"] = lambda train, seed: fit(
+    train, "private", public_places=True, noise="seeded", seed=seed
+).sample(N_TRACES, seed=seed)
 WORLDS = {"dense": (residents, 2, DENSE), "sparse": (check_ins, 56, SPARSE)}
 
 
@@ -150,6 +151,7 @@ def kind_without_odd(request: pytest.FixtureRequest) -> tuple[str, list[dict[str
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:fit. the noisy sums suggest too few users")  # in some towns of 200
 @pytest.mark.parametrize("odd", DENSE)
 def test_nobody_shows_in_people_who_are_somewhere_at_every_instant(odd, kind_without_odd):
     kind, without = kind_without_odd
