@@ -98,7 +98,8 @@ class StoredTraces(TraceSet):
             kept = keep[rows.user]
             return EventRows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
 
-        found = list(self._rows().map(select, chosen, number))
+        # In this process: what a worker finds is traces, and they must not be sent.
+        found = list(self._rows().map(select, chosen, number).here())
         rows = EventRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
         return self._made()(rows, self.user_ids[chosen], pairs)
 

@@ -236,7 +236,14 @@ def test_workers_find_the_same_in_the_parts_of_a_folder(whole, tmp_path, monkeyp
         return
     assert all(map(np.array_equal, found(stored), expected))
     assert len(workers) % 3 == 0
-    assert len(workers) >= 3 * 6
+    assert len(workers) >= 3 * 5
+
+
+def test_traces_of_some_users_do_not_come_from_workers(whole, tmp_path, workers):
+    save_in_parts(parts_of(whole, 2), tmp_path / "set")
+    users = np.array([0, 5, 22])
+    assert_same(open_traces(tmp_path / "set").select_users(users), whole.select_users(users))
+    assert not workers
 
 
 def refusal(folder: Path) -> str:
