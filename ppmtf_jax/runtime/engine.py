@@ -3,8 +3,9 @@
 A part is what a worker has in memory at a time, such as 65,536 users of a folder. `map_parts` gives the results in the
 order of the parts. Sums are taken in this order, so they are the same, bit by bit, for any engine and any number of
 workers. joblib carries the tasks: its processes on this machine, or a cluster of Dask, Ray or Spark, which bring
-scheduling, another try if a worker dies, and limits of memory. A task carries the path of a part and a model, not the
-traces. All workers must see the same files, under the same names.
+scheduling, another try if a worker dies, and limits of memory. A task carries the path of a part, a model, the ids of
+users and arrays over them, and the seed of draws, but not the traces. All workers must see the same files, under the
+same names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
+from threading import Lock
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -51,6 +53,8 @@ INSTALLED_BY = {"dask": "'ppmtf_jax[cluster]'", "ray": "ray", "spark": "joblibsp
 ENGINES = ("threads", "processes:4", "dask:tcp://HOST:8786", "ray", "spark")
 _engine: ContextVar[Engine] = ContextVar("engine", default=THREADS)
 _stage: ContextVar[str] = ContextVar("stage", default="work")
+# The limit to one thread is that of a process, so tasks of a Dask worker with several threads follow each other.
+_one_task = Lock()
 
 
 @contextmanager
@@ -140,7 +144,7 @@ def map_parts(
             advance(1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Task:
     """A function of a part, with what JAX must know of the caller's thread."""
 
@@ -154,6 +158,9 @@ class _Task:
     def __name__(self) -> str:  # joblib and Dask name their tasks by it
         return self.stage
 
+    def __repr__(self) -> str:  # Dask logs it if the task fails; the part may hold data of people
+        return f"{self.stage}: {self.name}"
+
     def result(self) -> Any:
         try:
             return self.function(self.part)
@@ -165,7 +172,7 @@ class _Task:
         """The result in a worker; there are as many workers as cores, so each takes one thread."""
         token = _engine.set(THREADS)
         try:
-            with jax.enable_x64(self.double), one_thread(), in_a_single_thread():
+            with _one_task, jax.enable_x64(self.double), one_thread(), in_a_single_thread():
                 return self.result()
         finally:
             _engine.reset(token)
@@ -220,7 +227,8 @@ def _in_processes(tasks: Iterable[_Task], engine: Engine) -> Iterator[Any]:
     # The other back ends give all results at the end.
     return_as = "generator" if engine.backend in ("loky", "dask") else "list"
     with parallel_config(backend=engine.backend, n_jobs=n_jobs):
-        parallel = Parallel(batch_size=1, return_as=return_as)
+        # Large arrays stay in the tasks: joblib would write them to files that others may read.
+        parallel = Parallel(batch_size=1, return_as=return_as, max_nbytes=None)
     try:
         yield from parallel((task, (), {}) for task in tasks)
     except TerminatedWorkerError as error:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +62,36 @@ def test_an_error_names_the_stage_and_the_part(monkeypatch, words):
     with use_engine(words), pytest.raises(InputError, match="a place") as error:
         stage("fit")(lambda: list(map_parts(fail, range(4), name_of=lambda part: f"users {part}")))()
     assert error.value.__notes__ == ["In the stage fit, users 2"]
+
+
+def test_a_task_shows_its_stage_and_part_alone(workers, monkeypatch):
+    """Dask logs the task when it fails."""
+    seen = []
+
+    def kept(tasks, _):
+        seen.extend(tasks)
+        return iter(())
+
+    del workers
+    monkeypatch.setattr(engine, "_in_processes", kept)
+    stage("fit")(lambda: list(map_parts(abs, [41.890251], name_of=lambda _: "users 0 to 1")))()
+    assert [repr(task) for task in seen] == ["fit: users 0 to 1"]
+
+
+def test_tasks_in_threads_of_a_worker_follow_each_other(workers):
+    del workers
+    running, most = [], []
+
+    def watched(_: int) -> None:
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.01)
+        running.pop()
+
+    tasks = [engine._Task(watched, part, "fit", str(part), False) for part in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda task: task(), tasks))
+    assert most == [1] * 4
 
 
 def test_progress_counts_parts_of_other_processes(workers, monkeypatch):
@@ -179,6 +210,15 @@ def test_processes_change_no_byte(name, of_threads, tmp_path):
 def test_a_killed_process_ends_the_command_with_a_message():
     with use_engine("processes:2"), pytest.raises(InputError, match="processes that live"):
         list(map_parts(lambda part: os.kill(os.getpid(), signal.SIGKILL) if part == 1 else part, range(3)))
+
+
+@pytest.mark.slow
+def test_large_arrays_of_tasks_are_in_no_file():
+    def is_in_a_file(part: np.ndarray) -> bool:
+        return isinstance(part, np.memmap)
+
+    with use_engine("processes:2"):
+        assert list(map_parts(is_in_a_file, [np.zeros(10**6)] * 2)) == [False, False]
 
 
 @pytest.mark.slow
