@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.files import remove
+from ppmtf_jax.runtime.files import removed_if_stopped
 from ppmtf_jax.runtime.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ def database() -> Iterator[Connection]:
     """An empty database in a temporary folder, which also takes what does not fit into the memory.
 
     The folder is removed at the end. It is made where `tempfile` makes its files, so the variable TMPDIR moves it. If
-    a process is killed, the next import removes its folder.
+    a process is killed, an import that begins at least `OLD_S` seconds later removes its folder.
     """
-    # Imported late: beside JAX, DuckDB 2.0.0 complains of leaks at the end of a program, even of one without a table.
-    import duckdb
     from filelock import lock_descriptor
 
     place = Path(tempfile.gettempdir())
@@ -44,7 +42,18 @@ def database() -> Iterator[Connection]:
             # A new folder may not be locked yet.
             if is_free and time.time() - left.stat().st_mtime > OLD_S:
                 shutil.rmtree(left.parent)
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER_START, dir=place))
+    made = Path(tempfile.mkdtemp(prefix=FOLDER_START, dir=place))
+    with removed_if_stopped(made), _in_folder(made) as connection:
+        yield connection
+
+
+@contextmanager
+def _in_folder(folder: Path) -> Iterator[Connection]:
+    """An empty database that uses a temporary folder, and locks it."""
+    # Imported late: beside JAX, DuckDB 2.0.0 complains of leaks at the end of a program, even of one without a table.
+    import duckdb
+    from filelock import lock_descriptor
+
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     lock_descriptor(lock, blocking=True)
     most = min(MOST_BYTES, (available_bytes() or SHARE * MOST_BYTES) // SHARE)
@@ -72,7 +81,6 @@ def database() -> Iterator[Connection]:
         raise InputError("import", [problem]) from error
     finally:
         os.close(lock)
-        remove(folder)
 
 
 def floored(value: str, step: int) -> str:

@@ -65,6 +65,17 @@ def unfinished(final: Path) -> Iterator[Path]:
             _unfinished.discard(partial)
 
 
+@contextmanager
+def removed_if_stopped(folder: Path) -> Iterator[None]:
+    """Remove a temporary folder at the end of the block, also if the process is stopped."""
+    _unfinished.add(folder)
+    try:
+        yield
+    finally:
+        remove(folder)
+        _unfinished.discard(folder)
+
+
 def remove_unfinished() -> None:
     """Remove all unfinished outputs, because the process is about to end; another thread may still be writing them."""
     for path in list(_unfinished):
