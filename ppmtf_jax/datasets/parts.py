@@ -111,7 +111,9 @@ def _number(name: str, kind: pa.DataType, is_text: bool) -> str:
     if not is_text and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         return f'CAST("{name}" AS DOUBLE)'
     value = f'"{name}"' if is_text else f'CAST("{name}" AS VARCHAR)'
-    return f"coalesce(TRY_CAST({value} AS DOUBLE), CASE WHEN {value} IS NOT NULL THEN 'nan'::DOUBLE END)"
+    # To the database, 1_0 is 10.
+    cast = f"CASE WHEN NOT contains({value}, '_') THEN TRY_CAST({value} AS DOUBLE) END"
+    return f"coalesce({cast}, CASE WHEN {value} IS NOT NULL THEN 'nan'::DOUBLE END)"
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def read_columns(
     columns : mapping
         For each new name of a column, its name or position in the source.
     find : sequence of str
-        Further columns to find by their common names; see `column_names`.
+        Further columns to find by their common names; see `columns`.
     quote_char : str or False
         What encloses texts that contain delimiters; False: nothing does.
     subject : str

@@ -11,7 +11,7 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,8 @@ ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
 OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
 # Files that the archives of Excel and of OpenDocument contain.
 SPREADSHEET_MEMBERS = {"[Content_Types].xml", "mimetype"}
+# Stands before blanks that belong to a field; see `_reader`. A text file with NUL characters is refused.
+MARK = "\0"
 
 
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -143,12 +145,13 @@ def utf8_copy(text: TextFile, folder: Path, *, is_rewritten: bool = False) -> tu
         if text.encoding == "utf-8" and not is_rewritten:
             shutil.copyfileobj(stream, to)
             return copy, "none"
-        lines = io.TextIOWrapper(stream, text.encoding, newline="")
+        lines = io.TextIOWrapper(stream, _codec(text), newline="")
         if is_rewritten:
             quotes = (csv.QUOTE_MINIMAL, '"') if text.quote_char else (csv.QUOTE_NONE, None)
             how: Any = {"delimiter": text.delimiter, "quoting": quotes[0], "quotechar": quotes[1]}
             with io.TextIOWrapper(to, "utf-8", newline="") as written:
-                csv.writer(written, lineterminator="\n", **how).writerows(csv.reader(lines, **how))
+                rows = _reader(lines, text.delimiter, text.quote_char)
+                csv.writer(written, lineterminator="\n", **how).writerows(map(_unmarked, rows))
         else:
             for piece in iter(lambda: lines.read(HEAD_BYTES), ""):
                 to.write(piece.encode())
@@ -160,22 +163,21 @@ def lines_of(
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """The line, from 1, at which each row begins, and the line and number of fields of each row that has others.
 
-    A row whose wanted fields are all unknown does not count. A quote that is not closed is an error, since it would
-    swallow the rows after it.
+    A row whose wanted fields are all unknown does not count. Unknown fields after the last column do no harm. A quote
+    that is not closed is an error, since it would swallow the rows after it.
     """
     n_fields = len(text.first_fields)
-    quoting = csv.QUOTE_MINIMAL if text.quote_char else csv.QUOTE_NONE
     for is_strict in (True, False):
         begins, bad, after = [], [], n_skipped + 1
         with opened(text.path) as stream:
-            lines = io.TextIOWrapper(stream, text.encoding, errors="replace", newline="")
+            lines = io.TextIOWrapper(stream, _codec(text), errors="replace", newline="")
             for _ in range(n_skipped):
                 lines.readline()
-            reader = csv.reader(lines, delimiter=text.delimiter, quoting=quoting, strict=is_strict)
+            reader = _reader(lines, text.delimiter, text.quote_char, is_strict=is_strict)
             try:
-                for fields in reader:
+                for fields in map(_unmarked, reader):
                     begin, after = after, n_skipped + reader.line_num + 1
-                    if fields and (len(fields) < n_fields or any(fields[n_fields:])):
+                    if fields and (len(fields) < n_fields or not unknown.issuperset(fields[n_fields:])):
                         bad.append((begin, len(fields)))
                     elif not unknown.issuperset(fields[k] for k in wanted if fields):
                         begins.append(begin)
@@ -213,5 +215,25 @@ def _delimiter(lines: Sequence[str], quote_char: str | bool) -> str:
 
 
 def _fields(line: str, delimiter: str, quote_char: str | bool) -> list[str]:
-    quoting = csv.QUOTE_MINIMAL if quote_char else csv.QUOTE_NONE
-    return next(csv.reader([line], delimiter=delimiter, quoting=quoting), [])
+    return _unmarked(next(_reader([line], delimiter, quote_char), []))
+
+
+def _codec(text: TextFile) -> str:
+    """The encoding, which leaves out a mark at the beginning."""
+    return "utf-8-sig" if text.encoding == "utf-8" else text.encoding
+
+
+def _reader(lines: Iterable[str], delimiter: str, quote_char: str | bool, *, is_strict: bool = False) -> Any:
+    """Splits lines into fields as the database does: a single blank before a quote does not count, other blanks do.
+
+    Each row must go through `_unmarked`.
+    """
+    if not quote_char:
+        return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=is_strict)
+    blanks = re.compile(rf"(^|{re.escape(delimiter)})(?= (?!\"))")
+    marked = (blanks.sub(rf"\1{MARK}", line) if " " in line else line for line in lines)
+    return csv.reader(marked, delimiter=delimiter, skipinitialspace=True, strict=is_strict)
+
+
+def _unmarked(fields: list[str]) -> list[str]:
+    return [field.replace(MARK, "") for field in fields]

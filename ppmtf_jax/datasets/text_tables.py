@@ -47,6 +47,8 @@ class TextTable(Part):
             "columns": "{" + ", ".join(f"'f{k}': 'VARCHAR'" for k in range(len(content.first_fields))) + "}",
             "nullstr": f"[{words}]",
             "store_rejects": "true",
+            # Otherwise a folder named user=9 would give all rows this user.
+            "hive_partitioning": "false",
         }
         how = ", ".join(f"{name} = {value}" for name, value in options.items())
         known = " OR ".join(f"f{position} IS NOT NULL" for position in dict.fromkeys(self.positions.values()))
@@ -63,6 +65,7 @@ class TextTable(Part):
         faults = self._put(connection)
         if any(fault.startswith("INVALID") for fault in faults) and self.content.encoding == "utf-8":
             self.content = self.content._replace(encoding="latin-1")
+            self.__dict__.pop("_lines", None)
             return self.put(connection)
         if not self.is_rewritten and "UNQUOTED VALUE" in faults:
             _ = self._lines  # an error if a quote is not closed
@@ -73,6 +76,10 @@ class TextTable(Part):
             expected = f"{len(file.first_fields)} fields in every row of {file.path.name}"
             examples = tuple(f"{n} (row {line})" for line, n in bad[:N_EXAMPLES])
             self.problems.append(Problem(expected, "others", len(bad), examples))
+        if faults:
+            (n_rows,) = connection.execute("SELECT count(*) FROM source").fetchall()[0]
+            if n_rows - n_before != len(self._lines[0]):
+                raise ValueError("rows that cannot be split into fields")
         if names := self._read_decimal_commas(connection, n_before):
             self.notes.append(f"{' and '.join(names)} with decimal commas")
         if file.delimiter not in "\t,":
@@ -104,6 +111,9 @@ class TextTable(Part):
             if self.is_rewritten:
                 raise
             return {"UNQUOTED VALUE"}  # or lines that end in several ways
+        except UnicodeDecodeError:  # of the copy
+            connection.execute("ROLLBACK")
+            return {"INVALID"}
         faults = {fault for (fault,) in found}
         is_final = not any(fault.startswith("INVALID") or fault == "UNQUOTED VALUE" for fault in faults)
         is_final |= self.is_rewritten and self.content.encoding != "utf-8"

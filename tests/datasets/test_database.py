@@ -24,6 +24,7 @@ from ppmtf_jax.datasets.database import database, floored
 from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.runtime.files import remove_unfinished
 from tests.support import every_place
 
 ROW = "u{},2024-01-{:02d}T{:02d}:00:00Z,48.86,2.36,p{}{}\n"
@@ -81,6 +82,99 @@ def test_a_coordinate_that_is_no_number_leaves_the_others(tmp_path):
     assert whole["place"].tolist() == ["035"] * 40 + ["+36"] + ["37"] * 20
     assert whole["latitude"].tolist() == [35.0] * 40 + [36.0] + [37.0] * 20
     assert whole["longitude"].tolist() == [139.5] * 40 + ["x"] + [" "] * 20
+
+
+WANTED = {"user": "user", "place": "place"}
+
+
+def read_rows(path: Path, rows: str | bytes, header: str = "user,note,place") -> tuple[list, list[int], list]:
+    """Users and places of all rows, their lines, and the counts and examples of rows that are left out."""
+    content = rows if isinstance(rows, bytes) else rows.encode()
+    path.write_bytes(header.encode() + b"\n" + content)
+    frame, problems, *_ = read_columns(path, WANTED, subject="table")
+    found = frame[["user", "place"]].values.tolist()
+    return found, frame.index.tolist(), [(each.n_rows, *each.examples) for each in problems]
+
+
+TWO = [["a", "x"], ["b", "y"]]
+
+
+@pytest.mark.usefixtures("shared_instance")
+@pytest.mark.parametrize("last", ["", "c\n", 'c,"1" x,z,w\n'])
+@pytest.mark.parametrize("field", ['"cafe, bar"', ' "cafe, bar"', " cafe", '" cafe"', ' "a\nb, c"'])
+def test_a_blank_may_precede_a_quote(tmp_path, field, last):
+    """With and without a row that cannot be split."""
+    n_lines = 1 + field.count("\n")
+    found, lines, problems = read_rows(tmp_path / "table.csv", f"a,{field},x\nb,-,y\n{last}")
+    assert (found, lines) == (TWO, [2, 2 + n_lines])
+    assert problems == ([(1, f"{1 if last == 'c' + chr(10) else 4} (row {3 + n_lines})")] if last else [])
+
+
+@pytest.mark.usefixtures("shared_instance")
+@pytest.mark.parametrize("last", ["", 'c,"1" x,z,w\n'])
+def test_rows_with_several_blanks_before_a_quote_are_counted(tmp_path, last):
+    found, lines, problems = read_rows(tmp_path / "table.csv", f'a,-,x\nc,  "cafe, bar",z\nb,-,y\n{last}')
+    assert (found, lines, problems[0][:2]) == (TWO, [2, 4], (1 + bool(last), "4 (row 3)"))
+
+
+@pytest.mark.usefixtures("shared_instance")
+def test_blanks_of_a_field_stay_also_where_quotes_are_mended(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('user,note,place\na, cafe, "x"\nb,"1" 2,y\nc,, z\n')
+    frame = read_columns(path, WANTED | {"note": "note"}, subject="table").frame
+    assert frame["note"].fillna("").tolist() == [" cafe", "1 2", ""]
+    assert frame["place"].tolist() == ["x", "y", "z"]
+
+
+@pytest.mark.usefixtures("shared_instance")
+@pytest.mark.parametrize(
+    ("more", "is_read"), [("NULL", 1), ("", 1), ("NULL,,nan", 1), ('"NULL"', 1), (" ", 0), ("w", 0), ("NULL,w", 0)]
+)
+def test_unknown_values_after_the_last_column_do_no_harm(tmp_path, more, is_read):
+    found, lines, problems = read_rows(tmp_path / "table.csv", f"a,-,x\nc,-,z,{more}\nd,-\nb,-,y\n")
+    rows = [(["a", "x"], 2), *[(["c", "z"], 3)] * is_read, (["b", "y"], 5)]
+    assert (found, lines) == ([row for row, _ in rows], [line for _, line in rows])
+    assert [n for n, *_ in problems] == [2 - is_read]
+
+
+@pytest.mark.usefixtures("shared_instance")
+def test_rows_that_the_database_leaves_out_are_an_error(tmp_path):
+    """A row of more than 2 MB, of which each field could be read."""
+    header = "user,place," + ",".join(f"n{k}" for k in range(30))
+    rows = [f"{user},x," + ",".join([note * size] * 30) for user, note, size in (("a", "-", 1), ("b", "w", 10**5))]
+    with pytest.raises(InputError, match="rows that cannot be split into fields"):
+        read_rows(tmp_path / "table.csv", "\n".join([*rows, rows[0]]), header)
+
+
+def test_the_name_of_a_folder_is_no_value(tmp_path, monkeypatch):
+    (tmp_path / "f0=9").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read_rows(Path("f0=9/table.csv"), "a,-,x\nb,-,y\n")[0] == TWO
+
+
+@pytest.mark.usefixtures("shared_instance")
+@pytest.mark.parametrize("far", [10, 20_000])
+def test_lines_of_latin_1_may_end_in_several_ways(tmp_path, far):
+    rows = b"a,-,x\r\n" + b"b,-,y\n" * far + "c,é,z\n".encode("latin-1")
+    found, lines, _ = read_rows(tmp_path / "table.csv", rows)
+    assert (len(found), found[0], found[-1]) == (far + 2, ["a", "x"], ["c", "z"])
+    assert lines == list(range(2, far + 4))
+
+
+@pytest.mark.usefixtures("shared_instance")
+def test_a_mark_at_the_beginning_is_no_part_of_the_first_field(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('"a, b","1" 2,x\nb,-,y\nc\n', encoding="utf-8-sig")
+    frame, problems, *_ = read_columns(path, {"user": 0, "place": 2}, subject="table")
+    assert (frame["user"].tolist(), [each.n_rows for each in problems]) == (["a, b", "b"], [1])
+
+
+@pytest.mark.usefixtures("shared_instance")
+def test_a_number_with_an_underscore_is_no_coordinate(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,latitude\na,1_0\nb,10\n")
+    frame = read_columns(path, {"user": "user", "latitude": "latitude"}, subject="table").frame
+    assert frame["latitude"].tolist() == ["1_0", 10.0]
 
 
 def test_lines_are_numbered_as_in_the_file(tmp_path):
@@ -168,6 +262,15 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path, monkeypatch):
     with database():
         assert len(list(tmp_path.iterdir())) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_is_removed_when_a_command_is_stopped(tmp_path, monkeypatch):
+    """Ctrl-C ends a command without the end of its blocks."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with database():
+        assert len(list(tmp_path.iterdir())) == 1
+        remove_unfinished()
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_is_an_error_that_says_what_to_do():
