@@ -21,9 +21,10 @@ counts, because a tail of few scores is uncertain and a tail of many may be bent
 MAX_ALONE = 40
 """Maximum number of people who are counted one by one."""
 FIRST_RANK, HIGHEST_SHARE = 6, 0.02
-"""Members are counted among the 6, 12, 24, ... highest scores, up to 2 % of all. All of the 6 highest are members by
-chance in one of 64 cases, if half of the people are. Further down, training users score a little higher than others
-also where a model reproduces what they have in common, and copies nobody."""
+"""Members are counted among the 6, 12, 24, ... highest scores, up to 2 % of all. If half of the people are members, all
+of the 6 highest are members by chance in one of 64 cases, which is too often: 6 counts only where fewer are members.
+Further down, training users score a little higher than others also where a model reproduces what they have in common,
+and copies nobody."""
 
 
 def bar_of_chance(others: Float[np.ndarray, " other"], n_people: int, expected: float = EXPECTED_BY_CHANCE) -> float:
@@ -65,13 +66,15 @@ def people_beyond_chance(
 
     One by one: the j highest members count if each of them is above the bar of chance of all other people, members and
     others. A bar from the others alone would be too low where only few people have something in common with a stranger:
-    by luck none of these may be among the others. `least` is the lowest score that can count.
+    by luck none of these may be among the others. `least` is the lowest score that can count. If the scores of the
+    other people are tied and have no tail, it is the bar of a person who is above all of them.
 
     In number: among the k highest scores of all, there may be more members than an exchange of members and others
     explains (hypergeometric tail). The number is the least one without whom chance would explain the rest, for k = 6,
     12, 24 and so on up to 2 % of all, or of few people up to a k at which members alone are no chance. By chance, it is
     above 0 with probability `TAIL` / 2 at most. If it is above 0, k goes on up to half of all, to count all members:
-    small differences among usual scores alone count nobody.
+    small differences among usual scores alone count nobody. If more of the highest scores are tied than any of these k
+    has, the first k counts that has all of them.
 
     Examples
     --------
@@ -80,6 +83,8 @@ def people_beyond_chance(
     >>> people_beyond_chance(members, others), people_beyond_chance(np.append(members, [40.0, 90.0]), others)
     (0, 2)
     """
+    if not len(members):
+        return 0
     highest = np.sort(members)[::-1]
     return max(_alone(highest, others, least), _in_number(highest, others))
 
@@ -90,7 +95,11 @@ def _alone(highest: np.ndarray, others: np.ndarray, least: float) -> int:
     for j, score in enumerate(highest[:MAX_ALONE], 1):
         if score <= least:
             break
-        if score > bar_of_chance(np.concatenate([highest[j:], others]), len(highest)):
+        rest = np.concatenate([highest[j:], others])
+        bar = bar_of_chance(rest, len(highest))
+        if math.isinf(bar) and math.isfinite(least):
+            bar = max(float(rest.max(initial=least)), least)
+        if score > bar:
             found = j
     return found
 
@@ -98,19 +107,20 @@ def _alone(highest: np.ndarray, others: np.ndarray, least: float) -> int:
 def _in_number(highest: np.ndarray, others: np.ndarray) -> int:
     """The number among the highest scores of all; `highest` are the scores of members, falling."""
     falling = np.sort(np.concatenate([highest, others]))[::-1]
-    n, n_members, found = len(falling), len(highest), 0
+    n, n_members, found, is_tried = len(falling), len(highest), 0, False
     ranks = FIRST_RANK * 2 ** np.arange(max(int(math.log2(max(n / 2 / FIRST_RANK, 1))), 0) + 1)
     # Half as many members alone at the top are no chance. In small sets, this is more than the share.
     needed = 2 * math.log(TAIL / 2 / len(ranks)) / math.log(n_members / n)
     n_tried = max(int((ranks <= max(HIGHEST_SHARE * n, needed)).sum()), 1)
     for number, rank in enumerate(ranks):
-        if number >= n_tried and not found:
+        if number >= n_tried and is_tried and not found:
             break
         # Tied scores are all among the highest, or none of them.
         lowest = falling[min(rank, n) - 1]
         k, mine = (int((each >= lowest).sum()) for each in (falling, highest))
         if k > 2 * rank:
-            break
+            continue
+        is_tried = True
         left_out = np.arange(mine + 1)
         by_chance = scipy.stats.hypergeom.sf(mine - left_out - 1, n - left_out, n_members - left_out, k - left_out)
         found = max(found, int(np.argmax(by_chance > TAIL / 2 / n_tried)))

@@ -70,3 +70,22 @@ def test_sets_of_different_sizes_and_of_few_people_are_compared() -> None:
 def test_a_bar_is_read_off_where_there_are_many_scores() -> None:
     assert bar_of_chance(np.arange(10_000.0), 10, 0.05) == 10_000 - 50
     assert bar_of_chance(np.zeros(100), 10, 0.05) == bar_of_chance(np.arange(10.0), 10, 0.05) == math.inf
+
+
+def test_tied_scores_hide_nobody() -> None:
+    """Many members tied far above all others are counted, and a few where the scores of the others have no tail."""
+    members, others = DRAWS["exponential"](np.random.default_rng(0))
+    for n_tied in (3, 50, 200):
+        tied = np.where(np.arange(N) < n_tied, 90.0, members)
+        assert people_beyond_chance(tied, others, least=15.0) > 0.8 * n_tied - 2, n_tied
+    few = np.where(np.arange(N) < 3, 50.0, 0.0)
+    assert people_beyond_chance(few, np.zeros(N), least=15.0) == 3
+    assert people_beyond_chance(few, np.zeros(N), least=60.0) == people_beyond_chance(few, np.zeros(N)) == 0
+    # Others who are tied as high are as probable among the members.
+    assert people_beyond_chance(few, few, least=15.0) == 0
+    both = np.where(np.arange(N) < 50, 90.0, members)
+    assert people_beyond_chance(both, np.where(np.arange(N) < 50, 90.0, others), least=15.0) == 0
+
+
+def test_nobody_is_counted_among_no_members() -> None:
+    assert people_beyond_chance(np.zeros(0), np.arange(20.0)) == 0
