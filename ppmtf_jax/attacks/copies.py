@@ -85,16 +85,19 @@ class CopyCheck:
 
     @cached_property
     def noticed_share(self) -> float:
-        """The least of `SHARES` of the people whose copies would be noticed; 1 if those of a tenth would not be."""
-        return next((share for share in SHARES if self.is_noticed(share)), 1.0)
+        """The least of `SHARES` of the people whose copies would be noticed; 1 if those of a tenth would not be.
+
+        Nobody can copy less than one person, so it is at least one of the training users.
+        """
+        return next((max(share, 1 / len(self.training)) for share in SHARES if self.is_noticed(share)), 1.0)
 
     def is_noticed(self, share: float) -> bool:
-        """Whether people would be counted if traces of so many training users, drawn at random, were copied whole."""
+        """Whether more people would be counted if traces of so many training users, drawn at random, were copied."""
         rng, n_missed = numpy_stream(SEED, Stage.ALARMS, TRIALS_STREAM), 0
         for _ in range(N_TRIALS):
             copied = rng.permutation(len(self.training)) < share * len(self.training)
             scores = np.where(copied, np.maximum(self.training, self.most), self.training)
-            n_missed += not people_beyond_chance(scores, self.test, self.least)
+            n_missed += people_beyond_chance(scores, self.test, self.least) <= self.n_copied
             if n_missed > 1:
                 return False
         return True
@@ -128,7 +131,8 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
 
     Windows with one event are left out. At most 4,000 windows of training users, and of test users, are looked for.
     `train` and `test` are real traces of users who were, and were not, used to make the released traces. Raises
-    `InputError`: the place tables or the periods of the grids differ, or a set has no window with two events.
+    `InputError`: the place tables or the periods of the grids differ, or a set has no window with two events, or no
+    training user has one with events that `weighed` counts.
 
     Examples
     --------
@@ -172,11 +176,13 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
     unique_real = comparison.statistic(_unicity_of_real, comparison.train, length, crowd, seed)
     real, weight = weighed(comparison.train, some_train, some_test)
     users, user = np.unique(real.user, return_inverse=True)
+    is_test = users > some_train.user.max()
+    if is_test.all():
+        return None
     found, most = np.zeros((2, len(users)))
     for each in (nearest(real, windows, weight).weight, heaviest_copied_runs(real, windows.arrivals(), weight)):
         np.maximum.at(found, user, each)
     np.maximum.at(most, user, np.bincount(real.window, weight, real.n_windows))
-    is_test = users > some_train.user.max()
     least = math.log(some_train.n_windows * windows.n_windows / EXPECTED_BY_CHANCE)
     return CopyCheck(unique, unique_real, found[~is_test], found[is_test], most[~is_test], least, crowd)
 
@@ -279,7 +285,7 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     found = _check(comparison, SEED)
     if found is None:
         return [Interpretation()] * 3
-    is_saturated = not (found.n_copied or found.is_noticed(FAIR_SHARE))
+    is_saturated = not found.n_copied and found.noticed_share > FAIR_SHARE
     caveats = caveat_if(is_saturated, "saturated", SATURATED)
     return [Interpretation(), Interpretation(), Interpretation(caveats=caveats, alarm=COPIED.fair)]
 

@@ -165,6 +165,7 @@ class Limit:
     reason: str  # why the limits have these values
     guess: float = 0.0  # the number that chance alone gives
     of_whom: str = "people"  # who are too few if the status is not known
+    too_few: str = "There are too few {of_whom} to tell: {people}."  # said if the status is not known
     counts_people: bool = False  # whether results are numbers of people, not shares
     # Function of a result, its number of people and the probability of a tail that returns the ends of the interval.
     interval: Callable[..., tuple[float, float]] = field(default=share_interval, repr=False)
@@ -278,7 +279,7 @@ class Judgement:
         else:
             there_are, each = f"{self.people:,.0f}", ""
         would_do = "" if self.needed is None else f" About {self.needed:,}{each} would be enough."
-        return f"{said} There are too few {self.limit.of_whom} to tell: {there_are}.{would_do}"
+        return f"{said} {self.limit.too_few.format(of_whom=self.limit.of_whom, people=there_are)}{would_do}"
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
@@ -370,10 +371,12 @@ COPIED = Limit(
     "People who find more of a trace of theirs in a synthetic trace than chance explains: at least {value}",
     0.0,
     1.0,
-    "An average over all people hides a few whose traces are copied. If nothing is copied, one person is counted in "
-    "one of 20 releases, and two people in one of 40.",
+    "An average over all people hides a few whose traces are copied. Where nothing was copied, one person was counted "
+    "in 0 to 6\u00a0% of the sets of days, depending on the data, and in up to 13\u00a0% of those of 28 days, because "
+    "friends do the same; two people were counted in 1\u00a0% at most.",
     guess=EXPECTED_BY_CHANCE,
-    of_whom="people whose traces are so unusual that a copy would be noticed",
+    too_few="It cannot be told whether more are copied: too few of {people} training users have traces so unusual that "
+    "a copy would be noticed.",
     counts_people=True,
     interval=people_interval,
 )

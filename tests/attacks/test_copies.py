@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks.copied_runs import heaviest_copied_runs
-from ppmtf_jax.attacks.copies import check_copies, nearest, surprise
+from ppmtf_jax.attacks.copies import CopyCheck, check_copies, nearest, surprise
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.attacks.unicity import unicity
@@ -190,6 +190,42 @@ def test_copies_of_more_people_are_noticed_more() -> None:
     assert 0 < check.noticed_share <= 0.05
 
 
+def check_of(training: np.ndarray, most: np.ndarray, test: np.ndarray) -> CopyCheck:
+    return CopyCheck(np.ones(5), np.ones(5), training, test, most, least=15.0, crowd=len(training))
+
+
+def test_a_person_who_is_counted_shows_no_copies_of_others() -> None:
+    rng = np.random.default_rng(0)
+    training, test = rng.exponential(size=(2, 500))
+    training[0] = 60.0
+    for most, status in ((0.0, Status.UNKNOWN), (60.0, Status.FAIR)):
+        check = check_of(training, np.full(500, most), test)
+        assert (check.n_copied, check.judgement().status) == (1, status)
+        assert (check.noticed_share == 1) == (status is Status.UNKNOWN)
+    # Nothing more can be noticed if all are copied, which is no better light.
+    copied = check_of(training + 60, training + 60, test)
+    assert copied.n_copied > 300
+    assert copied.judgement().status is Status.POOR
+
+
+def test_copies_of_tied_scores_are_noticed() -> None:
+    """Nobody shares anything with any trace, but three people have a whole trace."""
+    score = np.where(np.arange(500) < 3, 50.0, 0.0)
+    assert check_of(score, np.full(500, 50.0), np.zeros(500)).judgement().status is Status.POOR
+    assert check_of(np.zeros(500), np.full(500, 50.0), np.zeros(500)).judgement().status is Status.GOOD
+
+
+def test_a_share_of_few_people_is_at_least_one_of_them() -> None:
+    rng = np.random.default_rng(0)
+    training, test = rng.exponential(size=(2, 10))
+    check = check_of(training, np.full(10, 200.0), test)
+    assert (check.n_copied, check.noticed_share) == (0, 0.1)
+    found = check.judgement()
+    assert found.status is Status.FAIR
+    told = check_of(training, np.zeros(10), test).judgement().text
+    assert "too few of 10 training users have traces so unusual" in told
+
+
 def test_days_of_all_people_are_found_an_hour_later_and_spliced_from_two() -> None:
     train, test = days_of(0, 0), days_of(1, 10_000)
     later = beside(days_of(2, 20_000), train, later=1)
@@ -312,6 +348,10 @@ def test_what_cannot_be_compared_is_refused() -> None:
     train, test = real()
     other_period = random_traces(1, range(1000, 1010), train.places, minutes(11))
     still = to_traces([(u, 0, 0, 0) for u in range(3)], train.places, train.time_grid)
+    # Each is alone at an own place, so none of these places would have been kept without its user.
+    alone = to_traces([(u, 0, i, u) for u in range(30) for i in (0, 5)], places_in_line(30), train.time_grid)
+    with pytest.raises(InputError, match="windows of two events in each set"):
+        check_copies(alone, alone, replace(alone, user_ids=alone.user_ids + 100))
     for sets in ((train, train, other_period), (train, train, still), (still, train, test), (train, still, test)):
         with pytest.raises(InputError, match="windows of two events in each set"):
             check_copies(*sets)
