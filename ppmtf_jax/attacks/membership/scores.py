@@ -47,7 +47,8 @@ class MembershipSummary:
     of the false positive rate is 1 / n_others. The advantage is a maximum and therefore biased upwards, in bootstrap
     resamples even more: its interval may lie above it. The true positive rate is that at a false positive rate of at
     most 1 %. With fewer than 100 others, this means no false positive at all, so the reported rate is too low. The ids
-    `exposed` are those of `MembershipScores.exposed`. The strongest of `n_attacks` attacks counts.
+    `exposed` are those of `MembershipScores.exposed`; whether anybody is exposed is known only if `has_bar`. The
+    strongest of `n_attacks` attacks counts.
     """
 
     attack: str
@@ -59,6 +60,7 @@ class MembershipSummary:
     chance: float
     tpr_at_1_percent: Estimate
     exposed: tuple[Any, ...]
+    has_bar: bool
     n_attacks: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +72,7 @@ class MembershipSummary:
         people, found, n = (self.n_members, self.n_others), self.tpr_at_1_percent, self.n_attacks
         is_leak = shows_leak(self.auc.value, people, (self.auc.low, self.auc.high), n)
         judged = FOUND.judge(found.value, people, (found.low, found.high), n_attacks=n, is_leak=is_leak)
-        return [judged, EXPOSED.judge(len(self.exposed), people)]
+        return [judged, EXPOSED.judge(len(self.exposed) if self.has_bar else math.nan, people)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +144,13 @@ class MembershipScores:
         """
         if not self.one_tail:
             return ()
-        members, others = (scores.max(axis=0) for scores in (self.members, self.others))
+        members = self.members.max(axis=0)
         falling = np.argsort(-members, kind="stable")
-        bar = bar_of_chance(others, len(members), EXPECTED_BY_CHANCE / n_attacks)
-        return tuple(self.member_ids[falling[members[falling] > bar]].tolist())
+        return tuple(self.member_ids[falling[members[falling] > self._bar(n_attacks)]].tolist())
+
+    def _bar(self, n_attacks: int) -> float:
+        """Score above which a training user is exposed; infinite if the scores cannot tell."""
+        return bar_of_chance(self.others.max(axis=0), self.members.shape[1], EXPECTED_BY_CHANCE / n_attacks)
 
     def summary(self, *, seed: int = 0, n_attacks: int = 1) -> MembershipSummary:
         """All numbers; `seed` is the seed of the bootstrap, and the strongest of `n_attacks` attacks counts."""
@@ -159,6 +164,7 @@ class MembershipScores:
             membership_chance(self.members, self.others),
             self.true_positive_rate(0.01),
             self.exposed(n_attacks),
+            not self.one_tail or math.isfinite(self._bar(n_attacks)),
             n_attacks,
         )
 

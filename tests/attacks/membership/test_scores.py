@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from ppmtf_jax.attacks.beyond_chance import bar_of_chance
 from ppmtf_jax.attacks.membership import MembershipScores, membership_advantage, membership_chance
-from ppmtf_jax.privacy.limits import share_interval
+from ppmtf_jax.privacy.limits import Status, share_interval
 from tests.attacks.loops import error_of_auc
 
 
@@ -79,6 +79,13 @@ def test_the_exposed_users_score_above_all_that_chance_explains() -> None:
     assert scores_of(members, others).exposed(n_attacks=4) == (7,)
     # Where one odd person is far above all others in any release, a single high score says nothing.
     assert replace(scores_of(members, others), one_tail=False).exposed() == ()
+
+
+def test_tied_scores_cannot_tell_who_is_exposed() -> None:
+    """Most scores of the others are tied, so they have no tail."""
+    members = np.where(np.arange(200) < 3, 9.0, 0.0)[None]
+    for others, status in ((np.zeros((1, 200)), Status.UNKNOWN), (np.linspace(0, 1, 200)[None], Status.POOR)):
+        assert scores_of(members, others).summary().judgements()[1].status is status
 
 
 def test_intervals_of_rates_hold_what_is_true_as_often_as_they_say() -> None:
