@@ -31,9 +31,9 @@ OF_ANY: dict[str, Callable[[Windows], Sample]] = {"different places in one perio
     "trips",
     UTILITY,
     "How far people go",
-    "Trips should have the right length, and people should roam as widely and visit as many places in one period, such "
-    "as a day, as real people. A trip is a move from one place to another from one instant to the next. Synthetic "
-    "traces are measured only at hours at which real people were seen.",
+    "Trips should have the right length. People should roam as widely in one period, such as a day, as real people, "
+    "and visit as many places in a time as long as a synthetic trace. A trip is a move from one place to another from "
+    "one instant to the next. Synthetic traces are measured only at hours at which real people were seen.",
     question="Do people go as far, and visit as many places, as real people?",
     if_poor="Do not study distances, or how people spend a day, with these traces.",
 )
