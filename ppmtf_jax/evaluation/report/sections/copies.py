@@ -59,8 +59,12 @@ def make(data: ReportData) -> list[Block]:
 
 
 def _finding(found: CopyCheck) -> Finding:
-    if found.noticed_share < 1:
-        noticed = f"If whole traces of {percent(found.noticed_share)} of the people were copied, it would be noticed."
+    also = " as well" if found.n_copied else ""
+    if found.n_copied > 1:
+        noticed = "More people may be copied."
+    elif found.noticed_share < 1:
+        share = percent(found.noticed_share)
+        noticed = f"If whole traces of {share} of the people were copied{also}, it would be noticed."
     else:
-        noticed = "Even whole traces of a tenth of the people could be copied without being noticed."
+        noticed = f"Even whole traces of a tenth of the people could be copied{also} without being noticed."
     return finding_of(QUESTION, {"": found.judgement()}, [COPIED], "Do not release these traces.", noticed)
