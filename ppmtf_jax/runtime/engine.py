@@ -223,14 +223,38 @@ def _in_processes(tasks: Iterable[_Task], engine: Engine) -> Iterator[Any]:
     from joblib import Parallel, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+    killed: tuple[type[Exception], ...] = (TerminatedWorkerError,)
+    if engine.backend == "dask":
+        from distributed import KilledWorker  # pyright: ignore[reportMissingImports]
+
+        killed += (KilledWorker,)
     n_jobs = int(engine.where) if engine.backend == "loky" else -1
     # The other back ends give all results at the end.
     return_as = "generator" if engine.backend in ("loky", "dask") else "list"
     with parallel_config(backend=engine.backend, n_jobs=n_jobs):
         # Large arrays stay in the tasks: joblib would write them to files that others may read.
         parallel = Parallel(batch_size=1, return_as=return_as, max_nbytes=None)
+    if engine.backend == "dask":
+        _tell_failures(parallel._backend)
     try:
         yield from parallel((task, (), {}) for task in tasks)
-    except TerminatedWorkerError as error:
-        way_out = "The system may have killed it for want of memory: take fewer processes, or Dask, which tries again"
+    except killed as error:
+        way_out = "The system may have killed it for want of memory: take fewer processes, or workers with more memory"
         raise InputError("engine", [Problem("processes that live", "one that ended", way_out=way_out)]) from error
+
+
+def _tell_failures(backend: Any) -> None:
+    """Let joblib know of tasks that Dask gave up, because they ended several workers; it would wait for ever."""
+    name = "submit" if hasattr(backend, "submit") else "apply_async"  # before joblib 1.5
+    submit = getattr(backend, name)
+
+    def submitted(function: Any, callback: Any = None) -> Any:
+        def tell(done: Any) -> None:
+            if callback and not done.cancelled() and (error := done.exception()):
+                callback(error)
+
+        future = submit(function, callback)
+        future.add_done_callback(tell)
+        return future
+
+    setattr(backend, name, submitted)

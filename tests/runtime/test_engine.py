@@ -266,6 +266,13 @@ def test_a_cluster_changes_no_byte(name, cluster, of_threads, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+def test_a_task_that_ends_every_worker_ends_the_command_with_a_message(cluster):
+    with use_engine(f"dask:{cluster}"), pytest.raises(InputError, match="processes that live"):
+        list(map_parts(lambda _: os.kill(os.getpid(), signal.SIGKILL), range(1)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("killed", ["model", "synthetic", "verdicts"])
 def test_a_killed_worker_changes_no_byte(killed, cluster, of_threads, tmp_path):
     """In each stage that has tasks; the scheduler shows them by the name of their stage."""
