@@ -15,8 +15,8 @@ Half of the people are training users. A set has days, each of a person of its o
 
 A row has the light of copies, `guess`, the light of what can be inferred, and `membership`, that of the attacks that
 take seconds (likelihood ratio, density ratio, nearest trace). `copied` is the number of people copied, `noticed` the
-least share of the people whose copies would be noticed. `--controls` makes so many sets of `others`, and has the shares
-of those in which one person and two people are counted.
+least share of the people whose copies would be noticed, where nobody is counted. `--controls` makes so many sets of
+`others`, and has the shares of those in which one person and two people are counted.
 """
 
 from __future__ import annotations
