@@ -83,7 +83,7 @@ def people_beyond_chance(
     >>> people_beyond_chance(members, others), people_beyond_chance(np.append(members, [40.0, 90.0]), others)
     (0, 2)
     """
-    if not len(members):
+    if not (len(members) and len(others)):
         return 0
     highest = np.sort(members)[::-1]
     return max(_alone(highest, others, least), _in_number(highest, others))

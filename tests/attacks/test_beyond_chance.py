@@ -87,5 +87,6 @@ def test_tied_scores_hide_nobody() -> None:
     assert people_beyond_chance(both, np.where(np.arange(N) < 50, 90.0, others), least=15.0) == 0
 
 
-def test_nobody_is_counted_among_no_members() -> None:
+def test_nobody_is_counted_without_members_or_without_others() -> None:
     assert people_beyond_chance(np.zeros(0), np.arange(20.0)) == 0
+    assert people_beyond_chance(np.arange(20.0), np.zeros(0)) == 0

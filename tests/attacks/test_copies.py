@@ -23,7 +23,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.places import keep_shared_places
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
-from ppmtf_jax.evaluation.report.sections.copies import _finding
+from ppmtf_jax.evaluation.report.sections.copies import finding_of_copies
 from ppmtf_jax.privacy.limits import COPIED, Status, share_interval
 from tests.attacks.loops import walks
 from tests.support import minutes, places_in_line, random_traces, to_traces
@@ -203,12 +203,12 @@ def test_a_person_who_is_counted_shows_no_copies_of_others() -> None:
         check = check_of(training, np.full(500, most), test)
         assert (check.n_copied, check.judgement().status) == (1, status)
         assert (check.noticed_share == 1) == (status is Status.UNKNOWN)
-        assert "copied as well" in _finding(check).answer
+        assert "copied as well" in finding_of_copies(check).answer
     # Nothing more can be noticed if all are copied, which is no better light.
     copied = check_of(training + 60, training + 60, test)
     assert copied.n_copied > 300
     assert copied.judgement().status is Status.POOR
-    assert "noticed" not in _finding(copied).answer
+    assert "noticed" not in finding_of_copies(copied).answer
 
 
 def test_copies_of_tied_scores_are_noticed() -> None:

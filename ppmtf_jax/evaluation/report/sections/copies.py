@@ -55,10 +55,11 @@ def make(data: ReportData) -> list[Block]:
     figure = panels(draws, size=(3.4, 2.7), room=(0.0, 0.4), legend=LOWER)
     unicity = {"Synthetic": found.unicity, "Real, training users": found.training_unicity}
     picture = Picture(figure, alt, caption)
-    return [_finding(found), copies_table(found), picture, unicity_table(unicity, found.crowd)]
+    return [finding_of_copies(found), copies_table(found), picture, unicity_table(unicity, found.crowd)]
 
 
-def _finding(found: CopyCheck) -> Finding:
+def finding_of_copies(found: CopyCheck) -> Finding:
+    """The light of copies, and of how many people copies would be noticed."""
     also = " as well" if found.n_copied else ""
     if found.n_copied > 1:
         noticed = "More people may be copied."
