@@ -88,7 +88,7 @@ def mtf(
     n_rows : dict
         Rows of each factor.
     coupling : Coupling
-        `gibbs.kernel.SHARED` for PPMTF, `synthesizers.itf.UNSHARED` for ITF (App. E).
+        `gibbs.kernel.SHARED` for PPMTF, `synthesizers.systems.itf.UNSHARED` for ITF (App. E).
     settings : GibbsSettings
         Rank, noise precision and hyper-prior.
 

@@ -15,9 +15,9 @@ from .runtime.devices import use_all_cores
 from .runtime.engine import use_engine
 from .synthesizers.fitted_model import FittedModel
 from .synthesizers.gaps import CompletionSettings, complete
-from .synthesizers.ppmtf import PPMTFSettings
-from .synthesizers.sgd import SGDSettings
 from .synthesizers.synthesis import SynthesisSettings, fit, synthesize
+from .synthesizers.systems.ppmtf import PPMTFSettings
+from .synthesizers.systems.sgd import SGDSettings
 
 __all__ = [
     "CompareSettings",

@@ -35,7 +35,7 @@ from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.synthesizers.gaps import complete_rows, completion_problems
-from ppmtf_jax.synthesizers.tpm import TPMSettings, fit_with_noise
+from ppmtf_jax.synthesizers.systems.tpm import TPMSettings, fit_with_noise
 from ppmtf_jax.trace_models.completion import ABSENT
 
 RELATION = (

@@ -19,7 +19,7 @@ from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
-from ppmtf_jax.synthesizers.sglt import SGLT
+from ppmtf_jax.synthesizers.systems.sglt import SGLT
 from ppmtf_jax.trace_models.persons import LikelihoodModel
 
 TestSettings = PrivacyTestSettings | SemanticTestSettings

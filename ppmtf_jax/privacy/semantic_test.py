@@ -22,7 +22,7 @@ from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
-from ppmtf_jax.synthesizers.sglt import SGLT
+from ppmtf_jax.synthesizers.systems.sglt import SGLT
 
 # Number of table cells computed at a time, to limit memory.
 CELLS_AT_A_TIME = 2**22

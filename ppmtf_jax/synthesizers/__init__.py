@@ -1,1 +1,1 @@
-"""Synthesizers: each file of this folder registers one synthesizer, see `registry`."""
+"""Synthesizers: the registry, models in folders, synthesis; the nine systems are in `systems`."""

@@ -12,8 +12,8 @@ from ppmtf_jax.gibbs.diagnostics import Diagnosis, diagnose
 from ppmtf_jax.gibbs.kernel import SHARED
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.itf import UNSHARED
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
+from ppmtf_jax.synthesizers.systems.itf import UNSHARED
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 
 COUPLINGS = {"ppmtf": SHARED, "itf": UNSHARED}
 

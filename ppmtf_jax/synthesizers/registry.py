@@ -84,7 +84,7 @@ class Synthesizer:
 DEFAULT_SYSTEM = "bridge"
 """Default system of `fit`; for the reasons see benchmarks/README.md."""
 
-SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers")
+SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers.systems")
 
 
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:

@@ -71,7 +71,7 @@ def most_probable_places(
 
     Examples
     --------
-    >>> from ppmtf_jax.synthesizers.uniform import Uniform
+    >>> from ppmtf_jax.synthesizers.systems.uniform import Uniform
     >>> places, _ = most_probable_places(Uniform(n_places=5), np.array([0]), np.array([[-1, 3, -1]]), 5)
     >>> places.tolist()
     [[0, 3, 0]]
@@ -95,7 +95,7 @@ def sample_places(
 
     Examples
     --------
-    >>> from ppmtf_jax.synthesizers.uniform import Uniform
+    >>> from ppmtf_jax.synthesizers.systems.uniform import Uniform
     >>> keys = jax.random.split(jax.random.key(0), 1)
     >>> places, _ = sample_places(keys, Uniform(n_places=5), np.array([0]), np.array([[-1, 3, -1]]), 5)
     >>> places[0, 1].item(), bool((places >= 0).all())

@@ -23,7 +23,7 @@ import resource, sys
 import jax
 from ppmtf_jax.bridge.memory import bytes_to_fit
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_trace_model
+from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, fit_trace_model
 n_users, n_places, n_clusters = map(int, sys.argv[1:])
 train = toy_city(n_users, n_places=n_places, n_days=1, seed=0).traces
 jax.devices()
@@ -85,7 +85,7 @@ def test_the_number_of_clusters_that_is_named_fits(monkeypatch, train):
 def test_a_fit_is_refused_before_it_begins(monkeypatch, train):
     jax.devices()  # which reads files of the machine when it is first called
     with_gigabytes(monkeypatch, 0.1)
-    monkeypatch.setattr("ppmtf_jax.synthesizers.bridge.space_of", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr("ppmtf_jax.synthesizers.systems.bridge.space_of", lambda *_: pytest.fail("it began"))
     with pytest.raises(InputError, match=r"fit: expected .* GB of memory \(an estimate\); found 0\.1 GB available"):
         fit(train, "bridge")
 

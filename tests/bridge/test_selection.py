@@ -17,9 +17,9 @@ from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.settings import build_settings
-from ppmtf_jax.synthesizers import bridge
-from ppmtf_jax.synthesizers.bridge import BridgeSettings
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.systems import bridge
+from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings
 from tests.bridge.examples import GRID, POPULATION, people
 
 

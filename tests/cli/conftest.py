@@ -12,7 +12,7 @@ import pytest
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.commands import works
 

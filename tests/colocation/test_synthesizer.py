@@ -30,7 +30,7 @@ from ppmtf_jax.noise.accountant import Accountant
 from ppmtf_jax.noise.privelet import noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.synthesizers.synthesis import fit
-from ppmtf_jax.synthesizers.tpm import fit_with_noise
+from ppmtf_jax.synthesizers.systems.tpm import fit_with_noise
 from tests.colocation.examples import random_data, without_events, without_friends
 from tests.noise.sources import Recorded, loss_between, scales_by_ledger
 from tests.support import minutes, places_in_line, to_traces

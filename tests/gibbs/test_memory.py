@@ -28,7 +28,7 @@ MEASURE = """
 import resource, sys
 import jax, numpy as np
 from ppmtf_jax.gibbs.memory import bytes_to_fit
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, SHARED, fit_chains
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings, SHARED, fit_chains
 from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 users, zeros, rank = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -31,8 +31,8 @@ from ppmtf_jax.jobs.runner import JobResult, run
 from ppmtf_jax.jobs.steps import fit_model, kept_seed
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 from tests.faults import files_of_at_most, parquet_fails
 from tests.trace_models.nobody import registered_nobody
 from tests.trace_models.persons import registered_persons

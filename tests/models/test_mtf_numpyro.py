@@ -34,7 +34,7 @@ from ppmtf_jax.gibbs.conditionals import (
 )
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 from ppmtf_jax.models import mtf_numpyro
-from ppmtf_jax.synthesizers.itf import UNSHARED
+from ppmtf_jax.synthesizers.systems.itf import UNSHARED
 from tests.tensors import sparse
 
 RANK = 2

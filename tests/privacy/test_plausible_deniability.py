@@ -23,8 +23,8 @@ from ppmtf_jax.privacy.plausible_deniability import (
     plausible_deniability_test,
 )
 from ppmtf_jax.privacy.plausible_users import likelihood_bin
-from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.synthesizers.systems.sgd import SGDSettings
 from tests.privacy.examples import (
     GRID,
     IDS,

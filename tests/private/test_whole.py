@@ -16,7 +16,7 @@ from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private import people
 from ppmtf_jax.private.people import fit_people
 from ppmtf_jax.private.releases import RELATION, Releases, release
-from ppmtf_jax.synthesizers import private
+from ppmtf_jax.synthesizers.systems import private
 from tests.private.worlds import DELTA, EPSILON, city, domain_of, without
 
 FEW_PEOPLE = 100

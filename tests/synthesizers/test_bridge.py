@@ -24,10 +24,10 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
-from ppmtf_jax.synthesizers import bridge
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_trace_model
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.synthesizers.systems import bridge
+from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, fit_trace_model
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
 from tests.bridge.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
 

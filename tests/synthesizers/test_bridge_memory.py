@@ -21,8 +21,8 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, parse_assignments
 from ppmtf_jax.synthesizers import bridge_model
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, chains_and_clusters, claims
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge, held_out
+from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, chains_and_clusters, claims
 from ppmtf_jax.trace_models.base import ABSENT
 from tests.bridge.checkins.test_model import ARRAYS
 from tests.bridge.examples import GRID, MOVES, N_PLACES, PERIOD, POPULATION, people, place_table, traces_of

@@ -19,9 +19,9 @@ from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.synthesizers import convergence
 from ppmtf_jax.synthesizers.convergence import COUPLINGS, diagnose_model
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.itf import UNSHARED
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.systems.itf import UNSHARED
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 SETTINGS = PPMTFSettings(

@@ -25,8 +25,8 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.runtime.folders import MARKER, checksum
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
-from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.synthesizers.systems.sgd import SGDSettings
 from tests.machine import with_gigabytes
 from tests.trace_models.examples import (
     GRID,

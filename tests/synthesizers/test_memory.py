@@ -7,15 +7,15 @@ import pytest
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample, require_memory_to_synthesize
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 from tests.machine import with_gigabytes
 
 
 def test_a_fit_is_refused_before_it_begins(monkeypatch):
     train = toy_city(20, n_days=1, seed=0).traces
     with_gigabytes(monkeypatch, 0.1)
-    monkeypatch.setattr("ppmtf_jax.synthesizers.ppmtf.observe", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr("ppmtf_jax.synthesizers.systems.ppmtf.observe", lambda *_, **__: pytest.fail("it began"))
     with pytest.raises(InputError, match=r"fit: expected .* GB of memory \(an estimate\); found 0\.1 GB available"):
         fit(train, "ppmtf", PPMTFSettings(rank=2, n_sweeps=1))
 

@@ -18,10 +18,10 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
 from ppmtf_jax.streams import Stage, jax_stream
-from ppmtf_jax.synthesizers import ppmtf
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.systems import ppmtf
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 from ppmtf_jax.trace_models import population
 from ppmtf_jax.trace_models.population import population_transitions
 from tests.noise.sources import Recorded

@@ -13,7 +13,7 @@ from ppmtf_jax.noise.zcdp import rho_of
 from ppmtf_jax.private import people
 from ppmtf_jax.private.releases import MECHANISMS
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.private import not_below
+from ppmtf_jax.synthesizers.systems.private import not_below
 from tests.private.worlds import homes_city
 
 

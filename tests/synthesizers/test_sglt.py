@@ -17,8 +17,8 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.sglt import SGLT, SGLTSettings, fit_to_clusters
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.synthesizers.systems.sglt import SGLT, SGLTSettings, fit_to_clusters
 from tests.support import minutes, places_in_line, random_traces
 
 USERS, PLACES, INSTANTS = 70, 20, 6

@@ -16,9 +16,9 @@ from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release_plan import plan_release
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed
-from ppmtf_jax.synthesizers import tpm
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.synthesizers.tpm import (
+from ppmtf_jax.synthesizers.systems import tpm
+from ppmtf_jax.synthesizers.systems.tpm import (
     TPMSettings,
     TransitionMatrix,
     fit_with_noise,

@@ -14,7 +14,7 @@ from hypothesis import strategies
 
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit
-from ppmtf_jax.synthesizers.uniform import Uniform
+from ppmtf_jax.synthesizers.systems.uniform import Uniform
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.metropolis_hastings import LARGEST_FACTOR, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.sampling import sample_index

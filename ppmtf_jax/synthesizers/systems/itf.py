@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from ppmtf_jax.gibbs.kernel import Coupling
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, claims, fit_chains
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings, claims, fit_chains
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 TITLE = "PPMTF without shared factors: each count tensor factorized separately (App. E)"

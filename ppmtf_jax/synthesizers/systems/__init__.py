@@ -1,0 +1,1 @@
+"""The nine systems: each file registers one synthesizer, see `synthesizers.registry`."""
