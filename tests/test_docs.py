@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from packaging.requirements import Requirement
 
 import ppmtf_jax
-from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
+from ppmtf_jax.bridge.user_bounds import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.data.traces import Traces

@@ -24,11 +24,11 @@ import pytest
 from scipy.stats import rankdata
 
 from ppmtf_jax import fit, plausible_deniability_test, synthesize
-from ppmtf_jax.bridge import moves
+from ppmtf_jax.bridge import attraction
 from ppmtf_jax.bridge.checkins import when
 from ppmtf_jax.bridge.clusters import ClusterSmoothing
-from ppmtf_jax.bridge.contributions import shrinkage
 from ppmtf_jax.bridge.selection import POPULATION_START, Selection
+from ppmtf_jax.bridge.user_bounds import shrinkage
 from ppmtf_jax.data.traces import Traces
 from tests.odd_people import DENSE, SPARSE, check_ins, residents, statistics, traces_of, with_odd
 
@@ -180,7 +180,7 @@ def test_the_net_finds_a_clock_by_the_rule_of_before(monkeypatch):
 @pytest.mark.slow
 def test_the_net_finds_moves_by_the_rule_of_before(monkeypatch):
     """Moves of few users counted for nothing, so those that were used were most of the moves from their place."""
-    monkeypatch.setattr(moves, "shrinkage", lambda used, counted, mass: shrinkage(used, used, mass))
+    monkeypatch.setattr(attraction, "shrinkage", lambda used, counted, mass: shrinkage(used, used, mass))
     shown = told(releases("dense", DENSE_KINDS["chains"], "return"), releases("dense", DENSE_KINDS["chains"], None))
     assert "between 3 and 4" in shown
 

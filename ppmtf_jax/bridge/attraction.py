@@ -5,7 +5,7 @@ term is *gravity*: the population at b, times a factor of the distance. The seco
 between which enough users moved. So no array of places x places is stored.
 
 `Attraction` has these arrays in NumPy, `StoredAttraction` as a part of a trace model in JAX, and `CellKernel` one slot
-of them for products. `fit_gravity` finds the factors of distance.
+of them for products. `fit_gravity` finds the factors of distance, and `Movement` weighs gravity against seen moves.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ops import segment_sum
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from scipy.sparse import csc_array, csr_array
 
-from ppmtf_jax.bridge.clusters import indicator
-from ppmtf_jax.bridge.contributions import STEP_USERS, Rows, bounded_totals, used_share
-from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.data.blocks import Blocks
+from ppmtf_jax.bridge.counts import (
+    SeenMoves,
+    StayCounts,
+    Stays,
+    Steps,
+    Transitions,
+    find_pairs,
+    slot_kernel,
+    stay_rates,
+)
+from ppmtf_jax.bridge.space import Space, indicator
+from ppmtf_jax.bridge.user_bounds import STEP_USERS, Rows, bounded_totals, shrinkage, stretches, used_share
 from ppmtf_jax.data.runs import joined_ranges
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.sparse_rows import find_in_row, longest_row
 
@@ -37,17 +45,8 @@ QUANTILES = np.append(np.arange(1, 12) / 12, [0.94, 0.96, 0.98, 0.99])
 N_ROUNDS = 30
 
 
-class _Formula:
-    """The formula of gravity, for NumPy and JAX."""
-
-    def gravity(self: Any, slot: Any, place: Any, other: Any) -> Any:
-        """K(a, b) without seen moves; the arguments have shapes that broadcast."""
-        near = self.between[self.cell[place], self.cell[other]]
-        return self.leaving[slot, place] * near * self.arriving[slot, other]
-
-
 @dataclass(frozen=True, eq=False)
-class Attraction(_Formula):
+class Attraction:
     """K in NumPy. The seen moves from place a have the indices from `move_start[a]` to `move_start[a + 1]`."""
 
     cell: Int[np.ndarray, " place"]
@@ -83,11 +82,11 @@ class Attraction(_Formula):
         """K(a, b) of given pairs of places."""
         at, found = find_pairs(place.astype(np.int64) * len(self.cell) + other, self._pairs)
         seen = np.where(found, self.seen[slot, at], 0) if len(self.next_place) else 0
-        return self.gravity(slot, place, other) + seen
+        return gravity(self, slot, place, other) + seen
 
     def rows(self, slot: Int[np.ndarray, " row"], place: Int[np.ndarray, " row"]) -> Float[np.ndarray, "row place"]:
         """K(a, b) from given places a to all places b."""
-        weight = self.gravity(slot[:, None], place[:, None], np.arange(len(self.cell)))
+        weight = gravity(self, slot[:, None], place[:, None], np.arange(len(self.cell)))
         begin, n_moves = self.move_start[place], np.diff(self.move_start)[place]
         at, row = joined_ranges(begin, n_moves), np.repeat(np.arange(len(place)), n_moves)
         weight[row, self.next_place[at]] += self.seen[slot[row], at]
@@ -116,12 +115,17 @@ class Attraction(_Formula):
         }
 
 
+def gravity(k: Attraction | StoredAttraction, slot: Any, place: Any, other: Any) -> Any:
+    """K(a, b) without seen moves, in NumPy and JAX; the arguments have shapes that broadcast."""
+    return k.leaving[slot, place] * k.between[k.cell[place], k.cell[other]] * k.arriving[slot, other]
+
+
 def _weights(*shape: str) -> StoredArray:
     return StoredArray(shape, low=0)
 
 
 @dataclass(frozen=True, eq=False)
-class StoredAttraction(_Formula):
+class StoredAttraction:
     """The arrays of K in a trace model; the last entries of `next_place` may belong to no place, with weight 0."""
 
     cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
@@ -153,21 +157,21 @@ class StoredAttraction(_Formula):
         """K(a, b) of two places."""
         begin, end = self.move_start[place], self.move_start[place + 1]
         at, found = find_in_row(self.next_place, begin, end, other)
-        return self.gravity(slot, place, other) + jnp.where(found, self.seen[slot, at], 0)
+        return gravity(self, slot, place, other) + jnp.where(found, self.seen[slot, at], 0)
 
     def row(
         self, slot: Int[Array, ""], place: Int[Array, ""]
     ) -> tuple[Float[Array, " place"], Int[Array, " longest"], Float[Array, " longest"]]:
         """K from one place: gravity to each place; next places of the seen moves, and what these add."""
         near = self.between[self.cell[place]][self.cell]
-        gravity = self.leaving[slot, place] * near * self.arriving[slot]
+        anywhere = self.leaving[slot, place] * near * self.arriving[slot]
         begin, end = self.move_start[place], self.move_start[place + 1]
         # A slice that would pass the end is shifted to the left. Moves from other places have weight 0.
         first = jnp.minimum(begin, len(self.next_place) - self.longest)
         at = first + jnp.arange(self.longest)
         next_place = jax.lax.dynamic_slice(self.next_place, (first,), (self.longest,))
         seen = jax.lax.dynamic_slice(self.seen, (slot, first), (1, self.longest))[0]
-        return gravity, next_place, jnp.where((at >= begin) & (at < end), seen, 0)
+        return anywhere, next_place, jnp.where((at >= begin) & (at < end), seen, 0)
 
     def exact(self) -> Attraction:
         """The same arrays in NumPy, in float64."""
@@ -239,9 +243,7 @@ class Gravity(NamedTuple):
         return self.factor[self.bin]
 
 
-def fit_gravity(
-    moves: Transitions | Blocks[Transitions], population: Float[np.ndarray, "slot place"], space: Space
-) -> Gravity:
+def fit_gravity(moves: Steps, population: Float[np.ndarray, "slot place"], space: Space) -> Gravity:
     """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a; f is constant in bins with equal numbers of moves.
 
     Proportional fitting of f: if people leave each place as often as in the data, the expected number of moves in each
@@ -249,7 +251,7 @@ def fit_gravity(
     """
 
     def rows(own: Transitions) -> tuple[Rows, Rows]:
-        between = own.cells(space)
+        between = pairs_of_cells(own, space)
         of_distances = Rows(own.user, np.zeros_like(between), between, space.km.shape)
         return of_distances, Rows(own.user, own.place, own.place, population.shape[1:])
 
@@ -281,14 +283,17 @@ def fit_gravity(
     return Gravity(which, factor, np.where(of_others > 1e-9 * of_all, of_others, 0))
 
 
-def covered_distances(
-    moves: Transitions | Blocks[Transitions], bins: Int[np.ndarray, "cell cell"], space: Space
-) -> Float[np.ndarray, " bin"]:
+def pairs_of_cells(moves: Transitions, space: Space) -> Int[np.ndarray, " step"]:
+    """Code of each pair of cells: cell * n_cells + next cell."""
+    return space.cell[moves.place].astype(np.int64) * len(space.km) + space.cell[moves.next_place]
+
+
+def covered_distances(moves: Steps, bins: Int[np.ndarray, "cell cell"], space: Space) -> Float[np.ndarray, " bin"]:
     """Bounded number of moves in each bin of distance between cells, of enough users, plus one half."""
     n_bins = int(bins.max()) + 1
 
     def rows(own: Transitions) -> list[Rows]:
-        bin_of_move = bins.ravel()[own.cells(space)]
+        bin_of_move = bins.ravel()[pairs_of_cells(own, space)]
         return [Rows(own.user, bin_of_move, bin_of_move, (n_bins,))]
 
     ((total, groups),) = bounded_totals(moves.map(rows))
@@ -314,11 +319,85 @@ def _quantiles(value: np.ndarray, weight: np.ndarray, quantile: np.ndarray) -> n
     return np.unique(value[order][np.searchsorted(reached, quantile * reached[-1])])
 
 
-def find_pairs(
-    pair: Int[np.ndarray, "*shape"], pairs: Int[np.ndarray, " pair"]
-) -> tuple[Int[np.ndarray, "*shape"], Bool[np.ndarray, "*shape"]]:
-    """Index of each pair among the ascending `pairs`, and whether it is there."""
-    if not len(pairs):
-        return np.zeros(pair.shape, np.int64), np.zeros(pair.shape, bool)
-    at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
-    return at, pairs[at] == pair
+class MoveSmoothing(NamedTuple):
+    """Weights of priors against observed counts, in steps from a place; and the bandwidth over slots."""
+
+    gravity_mass: float  # weight of gravity, as prior of the moves of all slots
+    slot_mass: float  # weight of the moves of all slots, as prior of the moves of one slot
+    stay_mass: float  # weight of the prior of a place's rate of staying, see `stay_rates`
+    slot_bandwidth: float  # see `counts.slot_kernel`
+
+
+class MoveCounts(NamedTuple):
+    """Counts of stays and moves, and gravity, before smoothing.
+
+    `covered` is the share of the moves in each bin of distance (always positive), `bin` the bin of each pair of cells.
+    """
+
+    stays: StayCounts
+    seen: SeenMoves
+    population: Float[np.ndarray, "slot place"]
+    gravity: Gravity
+    covered: Float[np.ndarray, " bin"]
+    bin: Int[np.ndarray, "cell cell"]
+    space: Space
+    time_grid: TimeGrid
+
+    @classmethod
+    def of(
+        cls,
+        steps: Steps,
+        population: Float[np.ndarray, "slot place"],
+        space: Space,
+        time_grid: TimeGrid,
+        min_users: int = STEP_USERS,
+    ) -> MoveCounts:
+        """Count transitions."""
+        moves, stretch = steps.map(lambda own: own.moves), stretches(time_grid)
+        by_distance = fit_gravity(moves, population, space)
+        # Two bins of gravity form one bin here, so that every bin has many moves.
+        bins = by_distance.bin // 2
+        covered = covered_distances(moves, bins, space)
+        stays, seen = StayCounts.of(steps, min_users, stretch), SeenMoves.of(moves, min_users, stretch)
+        return cls(stays, seen, population, by_distance, covered / covered.sum(), bins, space, time_grid)
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """Smoothed probabilities of next places, the same for all users.
+
+    A step that does not stay goes from a to b with the probability that is the weight of `attraction`.
+    """
+
+    counts: MoveCounts
+    stays: Stays
+    attraction: Attraction
+
+    @classmethod
+    def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
+        """Shrink the moves of a slot towards the moves of all slots, and the moves of all slots towards gravity.
+
+        D(b | a) = (N(a, b) + (R(a) + t_d) g(b | a)) / (S(a) + t_d) and
+        M_s(b | a) = (N_s(a, b) + (R_s(a) + t_s) D(b | a)) / (S_s(a) + t_s). Here N counts the observed moves that are
+        used, and L the steps away from a place that are counted (bounded, of enough users). R = max(L - sum_b N(a, b),
+        0) is the rest, and S = max(L, sum_b N(a, b)), see `shrinkage`. N_s and L_s are smoothed over slots; t_d is
+        `gravity_mass` and t_s `slot_mass`.
+        """
+        kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
+        in_slot, (_, away), (_, away_in_slot) = kernel @ seen.count, counts.stays.overall, counts.stays.in_stretch
+        used = seen.from_place(np.vstack([seen.overall, in_slot]))
+        of_overall, to_gravity = shrinkage(used[0], away.sum(axis=0), smoothing.gravity_mass)
+        of_slot, to_overall = shrinkage(used[1:], kernel @ away_in_slot, smoothing.slot_mass)
+        weights = in_slot * of_slot[:, seen.place] + to_overall[:, seen.place] * (seen.overall * of_overall[seen.place])
+        by_gravity, total = to_overall * to_gravity, counts.gravity.total
+        leaving = np.divide(by_gravity, total, out=np.zeros_like(by_gravity), where=total > 0)
+        move_start = np.searchsorted(seen.place, np.arange(seen.n_places + 1))
+        outer = leaving, counts.population, counts.gravity.between
+        attraction = Attraction(counts.space.cell, move_start, seen.next_place, weights, *outer)
+        return cls(counts, stay_rates(counts.stays, smoothing.stay_mass, kernel), attraction)
+
+    def log_probabilities(self, steps: Transitions) -> Float[np.ndarray, " step"]:
+        """Log-probability of the next place of each transition, given its place and slot."""
+        slot, place, next_place = steps.slot, steps.place, steps.next_place
+        moved, stay = self.attraction.pair(slot, place, next_place), self.stays.at_place[slot, place]
+        return np.log(np.where(place == next_place, stay, (1 - stay) * moved))

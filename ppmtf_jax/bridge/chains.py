@@ -20,9 +20,8 @@ from jax import lax
 from jax.ops import segment_sum
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.bridge.attraction import Attraction, CellKernel
+from ppmtf_jax.bridge.attraction import Attraction, CellKernel, Movement
 from ppmtf_jax.bridge.fitting import matching
-from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 

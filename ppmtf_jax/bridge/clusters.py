@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from ppmtf_jax.bridge.contributions import PLACE_USERS, Rows, bounded_totals, stretches, used_share
+from ppmtf_jax.bridge.counts import PopulationSmoothing, VisitCounts, population, slot_kernel, users_in_slot
 from ppmtf_jax.bridge.fitting import rake
-from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population, slot_kernel
+from ppmtf_jax.bridge.space import Space, indicator
+from ppmtf_jax.bridge.user_bounds import PLACE_USERS, Rows, bounded_totals, stretches, used_share
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -111,7 +111,7 @@ def clusters_of_users(
 ) -> Clusters:
     """Compute smoothed and raked distributions of given clusters, which are numbered 0, 1, ... without gaps.
 
-    Counts follow the rules of `contributions`: they are bounded, and of enough users. Otherwise a place with one
+    Counts follow the rules of `user_bounds`: they are bounded, and of enough users. Otherwise a place with one
     visitor would reveal that visitor's cluster. `rake` adjusts the distributions to the population.
     """
     n_clusters, grid = int(of_user.max()) + 1, smoother.time_grid
@@ -122,9 +122,7 @@ def clusters_of_users(
 
     with one_thread():
         ((counts, groups),) = bounded_totals(visits.map(rows, of_user))
-        stretch, n_places = stretches(grid), counts.shape[1]
-        used = used_share(groups.users_of((int(stretch.max()) + 1) * n_places), PLACE_USERS)
-        counts *= used.reshape(-1, n_places)[stretch][..., None]
+        counts *= used_share(users_in_slot(groups, stretches(grid), counts.shape[1]), PLACE_USERS)[..., None]
         theta, share = smoother.theta(counts.reshape(-1, n_clusters).astype(np.float32))[0], _shares(of_user)
         raked = rake(theta.T.reshape(-1, *smoother.population.shape), share, smoother.population)
     return Clusters(of_user, share, raked)
@@ -427,9 +425,3 @@ def dense_product(
     """Matrix times a wide matrix; threads share the columns."""
     blocks = [slice(first, first + COLUMNS_AT_A_TIME) for first in range(0, wide.shape[1], COLUMNS_AT_A_TIME)]
     return np.concatenate(list(map_in_threads(lambda block: matrix @ wide[:, block], blocks)), axis=1)
-
-
-def indicator(group: Int[np.ndarray, " member"], n_groups: int) -> sparse.csr_array:
-    """Matrix of members x groups with 1 where a member belongs to a group."""
-    n = len(group)
-    return sparse.csr_array((np.ones(n, np.float32), (np.arange(n), group)), shape=(n, n_groups))

@@ -21,20 +21,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
+from ppmtf_jax.bridge.attraction import MoveCounts, Movement, MoveSmoothing
 from ppmtf_jax.bridge.clusters import ClusterSmoother, ClusterSmoothing, fit_clusters, log_likelihoods
-from ppmtf_jax.bridge.contributions import PLACE_USERS
-from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
-from ppmtf_jax.bridge.person import is_first_visit
-from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import (
+from ppmtf_jax.bridge.counts import (
     BoundedCounts,
     PopulationSmoothing,
+    Transitions,
     VisitCounts,
     population,
     slot_kernel,
     smoothed_population,
 )
+from ppmtf_jax.bridge.person import is_first_visit
+from ppmtf_jax.bridge.space import Space
+from ppmtf_jax.bridge.user_bounds import PLACE_USERS
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces, TraceSet

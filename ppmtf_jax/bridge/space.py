@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
@@ -52,6 +53,12 @@ def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
     spread = np.bincount(cell, ((position - centre[cell]) ** 2).sum(axis=1)) / size
     np.fill_diagonal(km, np.sqrt(2 * spread))
     return Space(cell, km)
+
+
+def indicator(group: Int[np.ndarray, " member"], n_groups: int) -> sparse.csr_array:
+    """Matrix of members x groups with 1 where a member belongs to a group."""
+    n = len(group)
+    return sparse.csr_array((np.ones(n, np.float32), (np.arange(n), group)), shape=(n, n_groups))
 
 
 def _distances(position: Float[np.ndarray, "point 2"]) -> Float[np.ndarray, "point point"]:

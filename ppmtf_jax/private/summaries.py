@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ppmtf_jax.bridge.counts import VisitCounts
 from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, SECOND
-from ppmtf_jax.bridge.visits import VisitCounts
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import NumericalError

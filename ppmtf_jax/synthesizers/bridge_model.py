@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 from ppmtf_jax.bridge.attraction import StoredAttraction, drawn_place
 from ppmtf_jax.bridge.chains import TOLERANCE, Chains
 from ppmtf_jax.bridge.clusters import Clusters, cluster_sentences
-from ppmtf_jax.bridge.contributions import RULES
 from ppmtf_jax.bridge.selection import MEMORIES, Selection, memory_sentence
+from ppmtf_jax.bridge.user_bounds import RULES
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index

@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.bridge import selection
-from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
+from ppmtf_jax.bridge.attraction import MoveCounts, Movement, MoveSmoothing
+from ppmtf_jax.bridge.counts import PopulationSmoothing, Transitions, VisitCounts, population
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces

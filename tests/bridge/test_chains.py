@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge import chains as module
+from ppmtf_jax.bridge.attraction import Movement
 from ppmtf_jax.bridge.chains import TOLERANCE, Chains, fit_chains
-from ppmtf_jax.bridge.moves import Movement, Stays
+from ppmtf_jax.bridge.counts import Stays
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.datasets.toy_city import toy_city
 from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people

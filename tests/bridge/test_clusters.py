@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score
 
 from ppmtf_jax.bridge import clusters as module
-from ppmtf_jax.bridge import contributions, fitting
+from ppmtf_jax.bridge import fitting, user_bounds
 from ppmtf_jax.bridge.clusters import (
     PRIOR_VISITS,
     START_SPREAD,
@@ -26,9 +26,9 @@ from ppmtf_jax.bridge.clusters import (
     log_likelihoods,
     starting_clusters,
 )
+from ppmtf_jax.bridge.counts import VisitCounts, slot_kernel
 from ppmtf_jax.bridge.fitting import rake
 from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.visits import VisitCounts, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.runtime import threads
 from tests.support import minutes
@@ -363,7 +363,7 @@ def test_where_only_one_user_was_shows_in_no_cluster(bug, monkeypatch):
     nowhere = Space(np.arange(5, dtype=np.int32), np.zeros((5, 5), np.float32))
     smoother = ClusterSmoother(population, nowhere, ClusterSmoothing(2, 0.0, 0.5, 0.0), minutes(1))
     if bug:
-        monkeypatch.setattr(contributions._Weights, "bounded", lambda weights, groups: weights.weight)
+        monkeypatch.setattr(user_bounds._Weights, "bounded", lambda weights, groups: weights.weight)
         monkeypatch.setattr(module, "used_share", lambda users, least: np.ones(users.shape))
     found = clusters_of_users(visits, smoother, np.arange(8) // 4).visits[:, 0]
     # Raking scales places for all clusters alike, so it keeps ratios of ratios.

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge import attraction
-from ppmtf_jax.bridge.attraction import fit_gravity
-from ppmtf_jax.bridge.contributions import bounded, stretches
-from ppmtf_jax.bridge.moves import (
+from ppmtf_jax.bridge.attraction import Movement, MoveSmoothing, fit_gravity
+from ppmtf_jax.bridge.counts import (
     MAX_STAY,
     MIN_STAY,
-    Movement,
-    MoveSmoothing,
     SeenMoves,
     StayCounts,
+    Transitions,
+    VisitCounts,
+    population,
+    slot_kernel,
     stay_rates,
 )
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import VisitCounts, population, slot_kernel
+from ppmtf_jax.bridge.user_bounds import bounded, stretches
 from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people
 
 

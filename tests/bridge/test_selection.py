@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge import selection
+from ppmtf_jax.bridge.attraction import Movement
 from ppmtf_jax.bridge.chains import fit_chains
-from ppmtf_jax.bridge.moves import Movement
+from ppmtf_jax.bridge.counts import Transitions, VisitCounts, population
 from ppmtf_jax.bridge.selection import Selection, choose_clusters, choose_moves, choose_population, first_within_error
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.synthesis import fit

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.bridge.counts import PopulationSmoothing, VisitCounts, population, slot_kernel
 from ppmtf_jax.bridge.selection import random_folds
-from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from tests.bridge.examples import place_table

@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge.contributions import stretches
-from ppmtf_jax.bridge.moves import SeenMoves
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
+from ppmtf_jax.bridge.counts import PopulationSmoothing, SeenMoves, Transitions, VisitCounts, population
+from ppmtf_jax.bridge.user_bounds import stretches
 from ppmtf_jax.data import stored_traces
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, save_in_parts

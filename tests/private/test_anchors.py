@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.counts import VisitCounts
 from ppmtf_jax.bridge.people.anchors import Anchors
 from ppmtf_jax.bridge.people.law import HOME, SECOND
 from ppmtf_jax.bridge.people.layers import Layers
-from ppmtf_jax.bridge.visits import VisitCounts
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.zcdp import ZCDPAccountant

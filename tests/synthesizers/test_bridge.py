@@ -14,9 +14,9 @@ from scipy import stats
 
 from ppmtf_jax.bridge import chains, selection
 from ppmtf_jax.bridge.checkins import calibration, when
-from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.selection import Selection
+from ppmtf_jax.bridge.user_bounds import NO_RULE, RULES
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import open_traces, save_in_parts
 from ppmtf_jax.data.time_grid import TimeGrid

@@ -13,10 +13,10 @@ from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing
-from ppmtf_jax.bridge.contributions import CHECKIN_RULES, MOVE_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
 from ppmtf_jax.bridge.people.trails import number_of_places, table_of
 from ppmtf_jax.bridge.selection import MEMORIES, MIN_USERS, Selection, choose_memory, memory_sentence, remembered
+from ppmtf_jax.bridge.user_bounds import CHECKIN_RULES, MOVE_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, parse_assignments

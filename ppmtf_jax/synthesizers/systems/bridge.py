@@ -21,14 +21,14 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.attraction import MoveCounts, Movement
 from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import Sparsity
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoother, find_clusters, population_and_clusters
-from ppmtf_jax.bridge.contributions import NO_RULE
+from ppmtf_jax.bridge.counts import Transitions, VisitCounts, population
 from ppmtf_jax.bridge.memory import require_memory_to_fit
-from ppmtf_jax.bridge.moves import MoveCounts, Movement
 from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
@@ -37,8 +37,7 @@ from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.trails import table_of
 from ppmtf_jax.bridge.selection import Memory, Selection, choose_memory, choose_population, select, some_users
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import VisitCounts, population
+from ppmtf_jax.bridge.user_bounds import NO_RULE
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces, TraceSet
 from ppmtf_jax.errors import InputError, Problem

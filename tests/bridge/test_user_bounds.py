@@ -9,9 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge import attraction, contributions, moves, visits
-from ppmtf_jax.bridge.attraction import covered_distances, fit_gravity
-from ppmtf_jax.bridge.contributions import (
+from ppmtf_jax.bridge import attraction, counts, user_bounds
+from ppmtf_jax.bridge.attraction import MoveCounts, Movement, MoveSmoothing, covered_distances, fit_gravity
+from ppmtf_jax.bridge.counts import (
+    BoundedCounts,
+    PopulationSmoothing,
+    SeenMoves,
+    StayCounts,
+    Transitions,
+    VisitCounts,
+    population,
+    stay_rates,
+)
+from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.bridge.user_bounds import (
     NO_RULE,
     PLACE_USERS,
     RULES,
@@ -25,10 +36,6 @@ from ppmtf_jax.bridge.contributions import (
     stretches,
     used_share,
 )
-from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, SeenMoves, StayCounts, stay_rates
-from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.visits import BoundedCounts, PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.time_grid import TimeGrid
 from tests.bridge.examples import place_table, traces_of
@@ -42,7 +49,7 @@ NIGHT, NOON = np.arange(1, 7), 12
 
 def plain(monkeypatch) -> None:
     """Bound nothing: a planted bug."""
-    monkeypatch.setattr(contributions._Weights, "bounded", lambda weights, groups: weights.weight)
+    monkeypatch.setattr(user_bounds._Weights, "bounded", lambda weights, groups: weights.weight)
 
 
 def weights_of(user: np.ndarray, group: np.ndarray, weight: np.ndarray) -> dict[int, Counter]:
@@ -200,7 +207,7 @@ def test_one_more_user_moves_a_share_of_moves_by_no_more_than_among_all_steps_aw
     """Few go from place 0 to place 1, and three to each of many other places, which are too few to be used."""
     if bug:
         # By the rule of before, moves that are not used did not count.
-        monkeypatch.setattr(moves, "shrinkage", lambda used, counted, mass: shrinkage(used, used, mass))
+        monkeypatch.setattr(attraction, "shrinkage", lambda used, counted, mass: shrinkage(used, used, mass))
     n_places, others = 24, np.repeat(np.arange(2, 24), 3)
     table, smoothing = place_table(n_places), MoveSmoothing(*masses, 1.0, 0.0)
 
@@ -237,7 +244,7 @@ def test_the_hours_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
     """Two rules of before are planted: users of a place are counted over all hours, and weigh as much as they do."""
     if bug:
         plain(monkeypatch)
-        monkeypatch.setattr(visits, "stretches", lambda grid: np.zeros(grid.n_slots, int))
+        monkeypatch.setattr(counts, "stretches", lambda grid: np.zeros(grid.n_slots, int))
     smoothing = PopulationSmoothing(1.0, PLACE_USERS, 0.0, 1.0, 0.3)
     night = []
     for with_her in (True, False):
@@ -258,7 +265,7 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
     if bug:
         # By the rule of before, all steps from a place counted from five users of any step on.
         plain(monkeypatch)
-        monkeypatch.setattr(moves, "used_share", lambda users, least: np.ones(users.shape))
+        monkeypatch.setattr(counts, "used_share", lambda users, least: np.ones(users.shape))
     for with_her in (True, False):
         places, present = people_at_x(with_her)
         # All others move at every other instant, half of them at a time, so that staying is as frequent as not.
