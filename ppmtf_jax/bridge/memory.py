@@ -6,7 +6,7 @@ import numpy as np
 
 from ppmtf_jax.bridge.selection import CLUSTER_NUMBERS
 from ppmtf_jax.data.blocks import BLOCK_USERS
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
@@ -26,7 +26,7 @@ MAX_PLACES = 250_000
 PLACE_S = 0.004
 
 
-def bytes_to_fit(train: TraceSet, n_clusters: int) -> int:
+def bytes_to_fit(train: Traces, n_clusters: int) -> int:
     """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted in turn."""
     n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
     n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
@@ -45,7 +45,7 @@ def require_few_places(n_places: int, needed: int, place_s: float, way_out: str)
         raise InputError("fit", [Problem(f"at most {MAX_PLACES:,} places, visited or not", found, way_out=way_out)])
 
 
-def require_memory_to_fit(train: TraceSet, n_clusters: int | None, min_cluster_users: int) -> None:
+def require_memory_to_fit(train: Traces, n_clusters: int | None, min_cluster_users: int) -> None:
     """Refuse a fit that needs too much memory, and name a number of clusters that fits; see `require_memory`."""
     most = max(1, min(n_clusters or max(CLUSTER_NUMBERS), train.n_users // min_cluster_users))
     fixed = bytes_to_fit(train, 0)

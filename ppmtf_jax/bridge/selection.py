@@ -37,7 +37,7 @@ from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.user_bounds import PLACE_USERS
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.progress import progress_bar
 
 # Maximum number of users for a selection: with more users it takes longer and gives the same result.
@@ -134,7 +134,7 @@ def memory_sentence(memory: Memory, gain: Float[Array | np.ndarray, " memory"] |
 
 
 def select(
-    train: TraceSet,
+    train: Traces,
     space: Space,
     *,
     min_users: int,
@@ -172,7 +172,7 @@ def select(
     return Selection(of_population, moves, of_clusters, gains=gains)
 
 
-def some_users(train: TraceSet, random: np.random.Generator) -> Traces:
+def some_users(train: Traces, random: np.random.Generator) -> Traces:
     """The traces of at most `MAX_USERS` random users."""
     return train.select_users(np.sort(random.permutation(train.n_users)[:MAX_USERS]))
 
@@ -286,7 +286,7 @@ class MemoryChoice(NamedTuple):
 
 
 def choose_memory(
-    train: TraceSet,
+    train: Traces,
     of_user: Int[np.ndarray, " user"],
     score: Callable[[Memory, Traces, Int[np.ndarray, " user"], Traces], Float[np.ndarray, " held_out"]],
     most_places: int,

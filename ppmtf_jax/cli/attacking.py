@@ -20,7 +20,7 @@ from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
 from ppmtf_jax.data.stored_traces import open_traces
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report.attack_tables import copies_table, identity_table, membership_table, unicity_table
@@ -255,13 +255,13 @@ def few_points(
     _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
 
 
-def _opened(synthetic: Path, train: Path, test: Path, key: Path | None, progress: bool) -> dict[str, TraceSet]:
+def _opened(synthetic: Path, train: Path, test: Path, key: Path | None, progress: bool) -> dict[str, Traces]:
     """Training, test and synthetic traces, all on the same places; they are not loaded yet."""
     training, testing = (open_traces(folder, progress=progress) for folder in (train, test))
     return {TRAINING: training, TEST: testing, SYNTHETIC: open_released(synthetic, training, key, progress=progress)}
 
 
-def _in_memory(opened: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
+def _in_memory(opened: Mapping[str, Traces]) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
     """The sets in memory: of large sets, the sample that `evaluate` takes; also what a report says of samples."""
     loaded, sampled = sample_of_users(opened)
     if not sampled:

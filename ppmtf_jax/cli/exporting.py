@@ -12,7 +12,7 @@ from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Quiet, argument, option
 from ppmtf_jax.data.stored_traces import open_traces
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, check_export, write_layer
@@ -100,7 +100,7 @@ def traces(
     _tell_of(layer, whose)
 
 
-def _load(folder: Path, quiet: bool) -> tuple[TraceSet, str]:
+def _load(folder: Path, quiet: bool) -> tuple[Traces, str]:
     """A trace set, and a remark on the privacy of its users."""
     traces = open_traces(folder, progress=not quiet)
     if is_release(folder):

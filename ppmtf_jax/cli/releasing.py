@@ -28,7 +28,7 @@ from ppmtf_jax.cli.options import (
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.stored_traces import open_traces
-from ppmtf_jax.data.traces import SYNTHETIC, TraceSet
+from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
@@ -198,7 +198,7 @@ def evaluate(
     way_out = "Give it with --key, or leave the attacks out with --no-attacks" if chosen.attacks else None
     traces = open_released(synthetic, training, key, key_needed=way_out, progress=not quiet)
     _check_learned_from(training, synthetic, traces.lineage)
-    sets: TraceSet | dict[str, TraceSet] = {"released": traces} if released else traces
+    sets: Traces | dict[str, Traces] = {"released": traces} if released else traces
     if verdicts is not None:
         judged = load_verdicts(verdicts)
         judged.check_made_of(traces)
@@ -211,7 +211,7 @@ def evaluate(
         write_text(json_file, found.to_json())
 
 
-def _check_learned_from(train: TraceSet, name: Path, lineage: Lineage) -> None:
+def _check_learned_from(train: Traces, name: Path, lineage: Lineage) -> None:
     way_out = "Give the training set that they were made from with --train"
     lineages = {"training set": {TRAINING_TRACES: train.digest}, str(name): lineage}
     check_belong_together("evaluation", lineages, way_out=way_out)

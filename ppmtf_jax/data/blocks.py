@@ -24,7 +24,7 @@ from ppmtf_jax.runtime.engine import is_remote, map_parts
 from ppmtf_jax.runtime.threads import in_order
 
 BLOCK_USERS = 8192
-"""Number of users in a block. `TraceSet.digest` depends on it: with another number, all digests change."""
+"""Number of users in a block. `Traces.digest` depends on it: with another number, all digests change."""
 Item = TypeVar("Item")
 New = TypeVar("New")
 

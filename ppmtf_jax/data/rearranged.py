@@ -17,7 +17,7 @@ from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.runs import stable_order
 from ppmtf_jax.data.selection import checked_mask, renumbered
 from ppmtf_jax.data.stored_traces import PART_USERS, EventRows, StoredTraces
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 
 # Smaller sets stay in memory.
 MOST_BYTES_IN_MEMORY = 2**25
@@ -38,7 +38,7 @@ class Rearranged:
 
     def __init__(
         self,
-        traces: TraceSet,
+        traces: Traces,
         user_of_trace: Int[np.ndarray, " trace"],
         user: Int[np.ndarray, " trace"],
         trace: Int[np.ndarray, " trace"],
@@ -95,7 +95,7 @@ class Rearranged:
 
 
 def rearranged_traces(
-    traces: TraceSet,
+    traces: Traces,
     user_of_trace: Int[np.ndarray, " trace"],
     user: Int[np.ndarray, " trace"],
     trace: Int[np.ndarray, " trace"],
@@ -104,12 +104,12 @@ def rearranged_traces(
 ) -> StoredTraces:
     """The traces of `Rearranged` as a set, read in blocks; `user_ids` are the ids of the new users."""
     events = Rearranged(traces, user_of_trace, user, trace, len(user_ids))
-    name, same = getattr(traces, "folder", "traces"), (traces.origin, traces.of_nobody)
-    about = (user_ids, traces.places, traces.time_grid, events.begins, friendships)
-    return StoredTraces(name, *about, *same, rows=Blocks(events))
+    about = (user_ids, traces.places, traces.time_grid, friendships, traces.origin, traces.of_nobody)
+    name = getattr(traces, "name", "traces")
+    return StoredTraces(*about, rows=Blocks(events), begins=events.begins, name=name)
 
 
-def select_traces(traces: TraceSet, keep: Bool[np.ndarray, " trace"]) -> StoredTraces:
+def select_traces(traces: Traces, keep: Bool[np.ndarray, " trace"]) -> StoredTraces:
     """Some of the traces, read in blocks; `keep` is as in `Traces.select_traces`, and true for at least one trace.
 
     Examples

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -33,7 +33,7 @@ from ppmtf_jax.data.trace_set import (
     trace_files,
     write_about,
 )
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet, facts_of_marker, friend_indices
+from ppmtf_jax.data.traces import Origin, Traces, facts_of_marker, friend_indices
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.engine import is_remote
 from ppmtf_jax.runtime.files import PathLike
@@ -54,19 +54,17 @@ class EventRows(NamedTuple):
     place: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class StoredTraces(TraceSet):
-    """A trace-set folder whose traces are read in blocks of users; see `open_traces`."""
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredTraces(Traces):
+    """Traces whose events are read in blocks of users, and are never in memory together; see `open_traces`."""
 
-    folder: PathLike
-    user_ids: np.ndarray
-    places: PlaceTable
-    time_grid: TimeGrid
-    begins: np.ndarray  # index of the first event of each block, and the number of events
-    friendships: np.ndarray | None = None  # as in `Traces`
-    origin: Origin | None = None
-    of_nobody: bool = False
-    rows: Blocks[EventRows] | None = None  # the events, if they are not read from the folder
+    user: np.ndarray = field(init=False)
+    trace: np.ndarray = field(init=False)
+    instant: np.ndarray = field(init=False)
+    place: np.ndarray = field(init=False)
+    rows: Blocks[EventRows] = field(kw_only=True)
+    begins: np.ndarray = field(kw_only=True)  # index of the first event of each block, and the number of events
+    name: str = field(kw_only=True)  # of the folder, for messages
 
     @property
     def n_events(self) -> int:
@@ -78,17 +76,11 @@ class StoredTraces(TraceSet):
 
     @property
     def blocks(self) -> Blocks[Traces]:
-        return self._rows().map(self._made(), self.user_ids)
+        return self.rows.map(self._made(), self.user_ids)
 
-    def for_many_passes(self) -> StoredTraces:
+    def for_many_passes(self) -> Traces:
         # Other processes cannot read a temporary file without a name.
-        return self if is_remote() else replace(self, rows=self._rows().kept())
-
-    def _rows(self) -> Blocks[EventRows]:
-        if self.rows is not None:
-            return self.rows
-        folder = os.path.abspath(self.folder)
-        return Blocks(_StoredBlocks(folder, self.places, self.begins, self.n_users, BLOCK_USERS))
+        return self if is_remote() else replace(self, rows=self.rows.kept())
 
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = chosen_users(indices, self.n_users)
@@ -99,7 +91,7 @@ class StoredTraces(TraceSet):
             return EventRows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
 
         # In this process: what a worker finds is traces, and they must not be sent.
-        found = list(self._rows().map(select, chosen, number).here())
+        found = list(self.rows.map(select, chosen, number).here())
         rows = EventRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
         return self._made()(rows, self.user_ids[chosen], pairs)
 
@@ -117,14 +109,16 @@ class StoredTraces(TraceSet):
         return user, trace
 
     def in_memory(self) -> Traces:
-        require_memory_to_load(self.folder, self.n_events)
+        require_memory_to_load(self.name, self.n_events)
         return self.select_users(np.arange(self.n_users))
 
 
-def on_places(traces: TraceSet, places: PlaceTable, subject: str) -> TraceSet:
+def on_places(traces: Traces, places: PlaceTable, subject: str) -> Traces:
     """The same traces with the places of another table; `InputError` about `subject` if an event is elsewhere."""
-    if isinstance(traces, StoredTraces) and (places.index_of(traces.places.ids) >= 0).all():
-        return replace(traces, places=places)
+    number = places.index_of(traces.places.ids).astype(np.int32)
+    if isinstance(traces, StoredTraces) and (number >= 0).all():
+        rows = traces.rows.map(lambda rows: rows._replace(place=number[rows.place]))
+        return replace(traces, places=places, rows=rows)
     placed = Traces.from_frame(traces.in_memory().to_frame(), places, traces.time_grid, subject=subject)
     return replace(placed, of_nobody=traces.of_nobody)
 
@@ -224,7 +218,7 @@ def _whole(column: Any) -> np.ndarray:
     return values.astype(np.int32, copy=False)
 
 
-def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> TraceSet:
+def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool = False) -> Traces:
     """Check a trace-set folder, without loading all its traces.
 
     If users, traces or instants are not in ascending order in the files, all traces are loaded and sorted. Without
@@ -252,8 +246,9 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
     if table.friendships is not None:
         pairs, problems = friend_indices(table.friendships, user_ids)
     raise_any(str(folder), problems)
-    facts = facts_of_marker(folder)
-    return StoredTraces(folder, user_ids, table.places, table.time_grid, begins, pairs, **facts)
+    rows = Blocks(_StoredBlocks(os.path.abspath(folder), table.places, begins, len(user_ids), BLOCK_USERS))
+    about, facts = (user_ids, table.places, table.time_grid, pairs), facts_of_marker(folder)
+    return StoredTraces(*about, **facts, rows=rows, begins=begins, name=str(folder))
 
 
 def _checked(folder: PathLike, table: EventTable, advance: Callable[[int], None]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,6 @@ Users and places are indices: users in the order of their sorted ids, places in 
 
 from __future__ import annotations
 
-import abc
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
@@ -88,99 +87,13 @@ class Periods(NamedTuple):
     first: np.ndarray  # first event of each piece; shape (pieces,)
 
 
-class TraceSet(abc.ABC):
-    """Traces of users, in memory (`Traces`) or in a folder (`StoredTraces`), given in blocks of users."""
-
-    user_ids: np.ndarray
-    places: PlaceTable
-    time_grid: TimeGrid
-    friendships: np.ndarray | None
-    origin: Origin | None
-    of_nobody: bool
-
-    @property
-    @abc.abstractmethod
-    def n_events(self) -> int:
-        """Number of events."""
-
-    @property
-    @abc.abstractmethod
-    def blocks(self) -> Blocks[Traces]:
-        """The traces of `BLOCK_USERS` users after another, with these users' own ids, and without friendships."""
-
-    @property
-    @abc.abstractmethod
-    def has_events(self) -> np.ndarray:
-        """Whether each user has an event, shape (users,)."""
-
-    @abc.abstractmethod
-    def select_users(self, indices: np.ndarray) -> Traces:
-        """The traces of some users, in memory, with the friendships among them.
-
-        `indices`: indices of users, or one boolean per user. Raises `InputError`: there is no such user, or none of
-        them has an event.
-        """
-
-    @abc.abstractmethod
-    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """User index and trace number of each distinct trace, in the order of the events."""
-
-    @abc.abstractmethod
-    def in_memory(self) -> Traces:
-        """The traces of all users, in memory."""
-
-    def for_many_passes(self) -> TraceSet:
-        """The same traces; if they are not in memory, they are copied to a temporary file of 16 bytes an event."""
-        return self
-
-    @property
-    def n_users(self) -> int:
-        return len(self.user_ids)
-
-    @property
-    def n_places(self) -> int:
-        return len(self.places)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the events, the places and the time grid; the date does not count.
-
-        Saving and loading, in one file or in several, keep the digest. The date does not count, because a release has
-        a nominal date, but the day of the week, the time of day and the time zone count.
-        """
-        start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
-        category = None if places.category is None else places.category.tolist()
-        about = [
-            [str(each) for each in places.ids.tolist()],
-            [places.latitude.tolist(), places.longitude.tolist(), category],
-            [start.weekday(), start.time().isoformat(), grid.time_zone],
-            [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
-        ]
-        digest = hashlib.sha256(json.dumps(about).encode())
-        of_present = self if self.has_events.all() else self.select_users(self.has_events)
-        digest.update(of_present.blocks.map(_digest_of_events).joined().data)
-        return digest.hexdigest()
-
-    @property
-    def lineage(self) -> Lineage:
-        """Digests of synthetic traces and of what they were made from; empty for other traces."""
-        if self.origin is None:
-            return {}
-        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
-        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
-
-    def users_per_place(self) -> np.ndarray:
-        """How many users have an event at each place, shape (places,)."""
-        n_places = self.n_places
-        return self.blocks.map(lambda block: np.bincount(block.users_and_places()[1], minlength=n_places)).total()
-
-
 @dataclass(frozen=True, eq=False)
-class Traces(TraceSet):
+class Traces:
     """Location traces: who was where at which instant.
 
     An instant without an event is absent. Events are sorted by (user, trace, instant), all distinct. Build traces with
-    `from_frame` or `load`; both validate.
+    `from_frame` or `load`; both validate. Traces of `open_traces` stay in their folder: they have no columns of events,
+    and are given in `blocks` of users.
 
     Parameters
     ----------
@@ -224,6 +137,14 @@ class Traces(TraceSet):
     of_nobody: bool = False
 
     @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_places(self) -> int:
+        return len(self.places)
+
+    @property
     def n_events(self) -> int:
         return len(self.user)
 
@@ -234,13 +155,53 @@ class Traces(TraceSet):
 
     @property
     def has_events(self) -> np.ndarray:
+        """Whether each user has an event, shape (users,)."""
         return self._events_per_user() > 0
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the events, the places and the time grid; the date does not count.
+
+        Saving and loading, in one file or in several, keep the digest. The date does not count, because a release has
+        a nominal date, but the day of the week, the time of day and the time zone count.
+        """
+        start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
+        category = None if places.category is None else places.category.tolist()
+        about = [
+            [str(each) for each in places.ids.tolist()],
+            [places.latitude.tolist(), places.longitude.tolist(), category],
+            [start.weekday(), start.time().isoformat(), grid.time_zone],
+            [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
+        ]
+        digest = hashlib.sha256(json.dumps(about).encode())
+        of_present = self if self.has_events.all() else self.select_users(self.has_events)
+        digest.update(of_present.blocks.map(_digest_of_events).joined().data)
+        return digest.hexdigest()
+
+    @property
+    def lineage(self) -> Lineage:
+        """Digests of synthetic traces and of what they were made from; empty for other traces."""
+        if self.origin is None:
+            return {}
+        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
+        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
+
+    def users_per_place(self) -> np.ndarray:
+        """How many users have an event at each place, shape (places,)."""
+        n_places = self.n_places
+        return self.blocks.map(lambda block: np.bincount(block.users_and_places()[1], minlength=n_places)).total()
+
     def in_memory(self) -> Traces:
+        """The traces of all users, in memory."""
+        return self
+
+    def for_many_passes(self) -> Traces:
+        """The same traces; if they are not in memory, they are copied to a temporary file of 16 bytes an event."""
         return self
 
     @property
     def blocks(self) -> Blocks[Traces]:
+        """The traces of `BLOCK_USERS` users after another, with these users' own ids, and without friendships."""
         event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
         source = []
         for first in range(0, max(self.n_users, 1), BLOCK_USERS):
@@ -469,6 +430,11 @@ class Traces(TraceSet):
         return replace(traces, **facts_of_marker(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
+        """The traces of some users, in memory, with the friendships among them.
+
+        `indices`: indices of users, or one boolean per user. Raises `InputError`: there is no such user, or none of
+        them has an event.
+        """
         return self.select_events(np.repeat(chosen_users(indices, self.n_users), self._events_per_user()))
 
     def select_traces(self, keep: np.ndarray) -> Traces:
@@ -499,6 +465,7 @@ class Traces(TraceSet):
         )
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events."""
         first = np.flatnonzero(self._begins_trace())
         return self.user[first], self.trace[first]
 
@@ -588,7 +555,7 @@ class Traces(TraceSet):
 
 def check_traces(value: object, what: str) -> None:
     """Refuse anything but traces, such as a table of check-ins; the error says how to make traces."""
-    if isinstance(value, TraceSet):
+    if isinstance(value, Traces):
         return
     way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])

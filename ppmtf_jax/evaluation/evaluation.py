@@ -11,7 +11,7 @@ import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable, index_of_ids
 from ppmtf_jax.data.measurement import Comparison, Interpretation
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Evaluation, Row
@@ -28,9 +28,9 @@ SEED = 0
 
 @in_single_precision
 def evaluate(
-    synthetic: TraceSet | Mapping[str, TraceSet],
-    train: TraceSet,
-    test: TraceSet,
+    synthetic: Traces | Mapping[str, Traces],
+    train: Traces,
+    test: Traces,
     settings: EvaluationSettings = EvaluationSettings(),
     *,
     progress: bool = False,
@@ -53,10 +53,10 @@ def evaluate(
 
     Parameters
     ----------
-    synthetic : Traces, StoredTraces, or mapping of names to these
+    synthetic : Traces, or mapping of names to traces
         Traces of all or some training users, or of invented users (`Traces.of_nobody`), who cannot be re-identified.
         The time grid has the slots of the real sets. A single set becomes the column "synthetic".
-    train, test : Traces or StoredTraces
+    train, test : Traces
         Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
 
     Returns
@@ -73,7 +73,7 @@ def evaluate(
     >>> evaluation.value("tp_tv", "all") < evaluation.value("tp_tv", "half")
     True
     """
-    whole_sets = {"synthetic": synthetic} if isinstance(synthetic, TraceSet) else dict(synthetic)
+    whole_sets = {"synthetic": synthetic} if isinstance(synthetic, Traces) else dict(synthetic)
     problems: list[Problem | str] = [] if whole_sets else [Problem("at least one synthetic trace set", "none")]
     if taken := [name for name in whole_sets if name in RESERVED]:
         problems.append(Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken)))
@@ -107,7 +107,7 @@ def evaluate(
     return Evaluation(_rows_of(wanted, values, readings), lineage, sampled)
 
 
-def sample_of_users(sets: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], dict[str, int]]:
+def sample_of_users(sets: Mapping[str, Traces]) -> tuple[dict[str, Traces], dict[str, int]]:
     """The sets in memory, each with all users or `MOST_USERS` drawn at random (seed 0), and sizes of the sampled sets.
 
     The real sets are those named "training" and "test"; all others are synthetic. Attacks need the synthetic and the
@@ -120,7 +120,7 @@ def sample_of_users(sets: Mapping[str, TraceSet]) -> tuple[dict[str, Traces], di
     """
     rng, train = numpy_stream(SEED, Stage.MEASURED_USERS), sets[TRAINING]
 
-    def drawn(traces: TraceSet, *first: np.ndarray) -> np.ndarray:
+    def drawn(traces: Traces, *first: np.ndarray) -> np.ndarray:
         order = rng.random(traces.n_users)
         order[np.concatenate([np.zeros(0, np.int64), *first])] -= 1
         return np.argsort(order)[:MOST_USERS]

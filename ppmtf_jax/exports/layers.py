@@ -21,7 +21,7 @@ from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
 from ppmtf_jax.runtime.memory import require_memory
@@ -70,7 +70,7 @@ class Layer:
         return pd.concat([piece.rows for piece in self.pieces()], ignore_index=True)
 
 
-def trace_layer(traces: TraceSet, n_traces: int | None = None, *, seed: int = 0) -> Layer:
+def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -> Layer:
     """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
 
     Stored traces (`open_traces`) are read in blocks of users: once here, and once each time that the layer is written.
@@ -145,7 +145,7 @@ def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(columns if places.category is None else columns | {"category": places.category[place]})
 
 
-def population_layer(sets: Mapping[str, TraceSet]) -> Layer:
+def population_layer(sets: Mapping[str, Traces]) -> Layer:
     """Number of events at each place in each hour of a period, in one trace set or in several side by side.
 
     All traces and all periods are counted together: the hour from 9:00 has the events of all days. A step longer than
@@ -224,7 +224,7 @@ def _check_coordinates(places: PlaceTable, place: np.ndarray) -> None:
     raise InputError("places", [Problem("coordinates of all places where somebody is", found, 0, examples, way_out)])
 
 
-def _check_same_clocks(sets: Mapping[str, TraceSet]) -> None:
+def _check_same_clocks(sets: Mapping[str, Traces]) -> None:
     """The instants of a period must have the same clock times; otherwise different hours would be compared."""
     told = {name: _clock(traces.time_grid) for name, traces in sets.items()}
     if len(set(told.values())) > 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import movingpandas
 
 
-def to_movingpandas(traces: TraceSet) -> movingpandas.TrajectoryCollection:
+def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     """One trajectory for each trace, with a point for each event.
 
     All traces are loaded, because MovingPandas has all trajectories in memory.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.stays import begun_instants
 from ppmtf_jax.errors import Problem, missing_columns, raise_any, row_problems
 from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STEP_S = 3600
 
 
-def to_trackintel(traces: TraceSet) -> trackintel.Staypoints:
+def to_trackintel(traces: Traces) -> trackintel.Staypoints:
     """Traces as staypoints, one for each run of events at a place; it ends when the last instant of the run ends.
 
     All traces are loaded, because trackintel has all staypoints in memory.

@@ -27,7 +27,7 @@ from jaxtyping import Bool
 from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.trace_set import count_traces
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.evaluation import sample_of_users
@@ -283,10 +283,10 @@ class _Job:
             return load_verdicts(folder / "verdicts").passed
         return np.ones(count_traces(folder / "synthetic"), bool)
 
-    def _open(self, name: str) -> TraceSet:
+    def _open(self, name: str) -> Traces:
         return open_traces(self.private / name, progress=self.progress)
 
-    def _released(self, train: TraceSet) -> TraceSet:
+    def _released(self, train: Traces) -> Traces:
         """The release as it was written; if there is a key, with the ids of the input users."""
         key = self.private / "key"
         return open_released(self.release, train, key if key.is_dir() else None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ppmtf_jax.data.stored_traces import PART_USERS, on_places, open_traces
 from ppmtf_jax.data.trace_set import TRACES_FILE, part_file, write_about
-from ppmtf_jax.data.traces import SYNTHETIC, TraceSet
+from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -208,8 +208,8 @@ def release_traces(
 
 
 def open_released(
-    folder: PathLike, train: TraceSet, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
-) -> TraceSet:
+    folder: PathLike, train: Traces, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
+) -> Traces:
     """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 
     A release without its key is refused if `key_needed` is given, which is the advice of the error message. Traces of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.plausible_deniability import (
     PlausibleDeniability,
     PrivacyTestSettings,
@@ -49,7 +49,7 @@ def can_be_tested(model: FittedModel) -> bool:
 
 def privacy_test(
     model: FittedModel,
-    synthetic: TraceSet,
+    synthetic: Traces,
     settings: TestSettings | Mapping[str, Any] | None = None,
     *,
     seed: int | Seed | None = None,

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
@@ -184,7 +184,7 @@ class PlausibleDeniability(Verdicts, test="plausible deniability", settings=Priv
 @stage("test")
 def plausible_deniability_test(
     model: FittedModel,
-    synthetic: TraceSet,
+    synthetic: Traces,
     settings: PrivacyTestSettings | None = None,
     *,
     seed: int | Seed | None = None,
@@ -215,7 +215,7 @@ def plausible_deniability_test(
     ----------
     model : FittedModel
         A model of a system whose traces have a likelihood.
-    synthetic : Traces or StoredTraces
+    synthetic : Traces
         Traces that `synthesize` made from this model, or a part of them. The traces of `open_traces` are read in blocks
         of users; only the verdicts of all blocks are in memory together.
     seed : int or Seed, optional

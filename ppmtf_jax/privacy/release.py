@@ -14,7 +14,7 @@ from ppmtf_jax.data.places import id_array
 from ppmtf_jax.data.rearranged import rearranged_traces
 from ppmtf_jax.data.stored_traces import on_places, open_traces, parts_of_users, write_parts
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
-from ppmtf_jax.data.traces import OF_NOBODY, Traces, TraceSet
+from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.release_plan import ReleasePlan
 from ppmtf_jax.privacy.release_texts import release_texts
@@ -90,12 +90,12 @@ def statement_of(folder: PathLike) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def load_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> Traces:
+def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
     """The traces of `open_with_key`, in memory."""
     return open_with_key(folder, key_folder, like).in_memory()
 
 
-def open_with_key(folder: PathLike, key_folder: PathLike, like: TraceSet) -> TraceSet:
+def open_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
     """Released traces with their input users and original trace numbers, which are secret; read in blocks of users.
 
     `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.

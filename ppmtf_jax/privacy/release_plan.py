@@ -27,7 +27,7 @@ from ppmtf_jax.data.rearranged import Rearranged
 from ppmtf_jax.data.runs import rank_in_run, stable_order
 from ppmtf_jax.data.stored_traces import PART_BLOCKS, PART_USERS, joined
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.release_statement import privacy_statement
@@ -113,7 +113,7 @@ class ReleasePlan:
 
 @stage("release")
 def plan_release(
-    synthetic: TraceSet,
+    synthetic: Traces,
     by: Verdicts | FittedModel,
     settings: ReleaseSettings | None = None,
     *,
@@ -132,7 +132,7 @@ def plan_release(
 
     Parameters
     ----------
-    synthetic : Traces or StoredTraces
+    synthetic : Traces
         All traces that were tested, or all people that `synthesize` made from a model of nobody.
     by : Verdicts or FittedModel
         The verdicts on exactly these traces; or, if they are of nobody, the model that made them.
@@ -198,7 +198,7 @@ def plan_release(
     )
 
 
-def _plan_of_nobody(synthetic: TraceSet, model: FittedModel, settings: ReleaseSettings) -> ReleasePlan:
+def _plan_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> ReleasePlan:
     """Plan of all traces of nobody; a part is refused, because the guarantee does not cover the choice of a part."""
     statement = model_statement(model, dated=synthetic.origin is not None and synthetic.origin.dated)
     origin, problems = check_origin(model, synthetic), []

@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.runs import joined_ranges
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
 from ppmtf_jax.semantics.seed_traces import SeedTraces
@@ -73,7 +73,7 @@ class SemanticVerdicts(Verdicts, test="semantic", settings=SemanticTestSettings)
 
 def semantic_privacy_test(
     model: FittedModel,
-    synthetic: TraceSet,
+    synthetic: Traces,
     settings: SemanticTestSettings | None = None,
     **named_settings: Any,
 ) -> SemanticVerdicts:
@@ -90,7 +90,7 @@ def semantic_privacy_test(
     ----------
     model : FittedModel
         A model of SGLT. It has the traces of the training users, with which the synthetic traces are compared.
-    synthetic : Traces or StoredTraces
+    synthetic : Traces
         Traces that `synthesize` made from this model, or a part of them.
     **named_settings
         Settings by name, in place of `settings`: `semantic_privacy_test(model, synthetic, k=20)`.

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.stored_traces import parts_of_users
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
-from ppmtf_jax.data.traces import Origin, TraceSet
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
@@ -158,7 +158,7 @@ class Verdicts:
             raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
         return ((self.plausible_users >= k[:, None]) & self.may_pass).sum(axis=1) / self.n_traces
 
-    def check_made_of(self, synthetic: TraceSet) -> None:
+    def check_made_of(self, synthetic: Traces) -> None:
         """Check that these are the verdicts on exactly these traces.
 
         Raises `InputError`: they are of traces of another model or draw, or of other traces of the same draw.
@@ -222,7 +222,7 @@ class Verdicts:
         return [each.name for each in fields(cls) if each.name != "table"]
 
 
-def facts_of_model(model: FittedModel, synthetic: TraceSet) -> dict[str, Any]:
+def facts_of_model(model: FittedModel, synthetic: Traces) -> dict[str, Any]:
     """The fields of verdicts that say what was tested; `InputError` if the model did not make the traces."""
     return {
         "system": model.system,

@@ -21,7 +21,7 @@ from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.traces import Origin, Traces, TraceSet
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
@@ -112,7 +112,7 @@ class FittedModel:
 
     @classmethod
     def of(
-        cls, system: str, settings: dict[str, Any], seed: Seed, train: TraceSet, trace_model: TraceModel
+        cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
     ) -> FittedModel:
         """Model that was learned from traces.
 
@@ -441,7 +441,7 @@ def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
     return problems
 
 
-def check_origin(model: FittedModel, traces: TraceSet) -> Origin:
+def check_origin(model: FittedModel, traces: Traces) -> Origin:
     """Origin of traces; raises `InputError` if the model did not make them."""
     way_out = "Test what was synthesized from this very model; `model.claim(traces)` vouches for traces made elsewhere"
     if traces.origin is None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.traces import Traces, TraceSet, check_traces
+from ppmtf_jax.data.traces import Traces, check_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -71,7 +71,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
 @in_single_precision
 @stage("fit")
 def fit(
-    train: TraceSet | pd.DataFrame,
+    train: Traces | pd.DataFrame,
     system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
@@ -87,7 +87,7 @@ def fit(
 
     Parameters
     ----------
-    train : Traces, StoredTraces or DataFrame
+    train : Traces or DataFrame
         Traces in memory; or, from `open_traces`, traces in a folder, which the bridge reads in blocks of users, and
         other systems load. A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning
         says which rows were read and which were left out.

@@ -16,7 +16,7 @@ from ppmtf_jax.data import stored_traces
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
-from ppmtf_jax.data.traces import Traces, TraceSet, friend_indices
+from ppmtf_jax.data.traces import Traces, friend_indices
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from tests.machine import with_gigabytes
@@ -216,7 +216,7 @@ def test_workers_find_the_same_in_the_parts_of_a_folder(whole, tmp_path, monkeyp
     monkeypatch.setattr(stored_traces, "PART_BLOCKS", 2)
     save_in_parts(parts_of(whole, 2), tmp_path / "set")
 
-    def found(traces: TraceSet) -> list:
+    def found(traces: Traces) -> list:
         visits = traces.blocks.map(VisitCounts.of)
         seen = SeenMoves.of(traces.blocks.map(lambda block: Transitions.of(block).moves), 2, stretches(whole.time_grid))
         some = traces.select_users(np.array([0, 5, 6, 21]))

@@ -19,7 +19,7 @@ from scipy import stats
 from ppmtf_jax.data.rearranged import select_traces
 from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
@@ -503,7 +503,7 @@ def test_parts_of_the_traces_and_workers_change_no_byte(tmp_path, model, synthet
     made = []
     for n_parts, words in ((0, "threads"), (1, "threads"), (3, "processes:2"), (7, "processes:2")):
         folder = tmp_path / str(n_parts)
-        traces: TraceSet = replace(synthetic)  # with a digest of small blocks
+        traces: Traces = replace(synthetic)  # with a digest of small blocks
         if n_parts:
             of_parts = np.array_split(np.arange(USERS), n_parts)
             save_in_parts(map(synthetic.select_users, of_parts), folder / "synthetic")

@@ -20,7 +20,7 @@ from ppmtf_jax.bridge.person import is_first_visit
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
 # Upper bounds of the data that the model learns from: number of instants of all windows, and number of pairs of an
@@ -50,7 +50,7 @@ def first_visits(traces: Traces) -> Traces:
 
 
 def fit_checkins(
-    train: TraceSet,
+    train: Traces,
     clusters: Clusters,
     *,
     n_paces: int | None = None,

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from ppmtf_jax.bridge.contributions import CHECKIN_WINDOWS, bounded
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 
 SPARSE_SHARE, SPARSE_STEPS = 0.2, 0.3
@@ -53,7 +53,7 @@ class ObservedWindows:
 
     @classmethod
     def of_some(
-        cls, traces: TraceSet, grid: TimeGrid, random: np.random.Generator, *, most_instants: int, most_pairs: int
+        cls, traces: Traces, grid: TimeGrid, random: np.random.Generator, *, most_instants: int, most_pairs: int
     ) -> ObservedWindows:
         """The windows of random users, as in `of`: as many users as the two upper bounds allow, but at least one.
 
@@ -125,7 +125,7 @@ class Sparsity(NamedTuple):
     steps: float  # of the events after the first of each trace, the share one instant after the event before
 
     @classmethod
-    def of(cls, traces: TraceSet) -> Sparsity:
+    def of(cls, traces: Traces) -> Sparsity:
         """Count; the instants of a day are the instants that the time grid has on this day.
 
         Examples

@@ -27,7 +27,7 @@ from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
 from ppmtf_jax.data.runs import Runs, joined_ranges
-from ppmtf_jax.data.traces import TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.trace_models.base import ABSENT
 
 MIN_PEOPLE, MAX_PEOPLE = 50, 400
@@ -155,7 +155,7 @@ def simulated_clusters(n_clusters: int, n_rounded: int, n_people: int) -> Int[np
 
 
 def presence(
-    train: TraceSet, n_periods: int, n_people: int, random: np.random.Generator
+    train: Traces, n_periods: int, n_people: int, random: np.random.Generator
 ) -> Bool[np.ndarray, "person instant"]:
     """For each simulated person, the instants at which a randomly drawn window of `n_periods` periods has events."""
     n_instants = n_periods * train.time_grid.period

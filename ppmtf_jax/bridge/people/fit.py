@@ -33,13 +33,13 @@ from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.blocks import Blocks
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
 
 def fit_people(
-    train: TraceSet,
+    train: Traces,
     of_user: Int[np.ndarray, " user"],
     selection: Selection,
     *,

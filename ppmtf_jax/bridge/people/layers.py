@@ -16,7 +16,7 @@ from ppmtf_jax.bridge.contributions import Rows, bounded_totals
 from ppmtf_jax.bridge.fitting import matching
 from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors
 from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 
 PRIOR_EVENTS = 20.0
 """Weight, in events, of the layers (or steps) of all clusters as a prior for one cluster at one instant."""
@@ -48,7 +48,7 @@ class Layers(NamedTuple):
         return cls(np.zeros(n_clusters), at, np.repeat(at[..., None, :], 3, axis=-2))
 
 
-def fit_layers(train: TraceSet, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
+def fit_layers(train: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
     """Chains that have the users' shares of layers at each instant, and stay at anchors as often as users do.
 
     The shares of layers of a cluster are shrunk to the shares of all clusters, times a factor for the cluster. The

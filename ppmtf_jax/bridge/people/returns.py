@@ -25,7 +25,7 @@ from ppmtf_jax.bridge.person import VisitedBefore
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import Runs, run_begins
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 
 MAX_USERS, MAX_CHOICES = 5000, 1_000_000
 MAX_LIFT = np.log(20.0)
@@ -70,7 +70,7 @@ def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "s
 
 
 def fit_returns(
-    train: TraceSet, n_periods: int, anchors: Anchors, movement: Movement, random: np.random.Generator
+    train: Traces, n_periods: int, anchors: Anchors, movement: Movement, random: np.random.Generator
 ) -> ReturnLaw:
     """Maximize the likelihood of the moves to places elsewhere, in windows of `n_periods` periods."""
     order = random.permutation(train.n_users)[:MAX_USERS]

@@ -15,7 +15,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.chance import chance_of
@@ -141,7 +141,7 @@ class ReportData:
         The attacks on identity, if they were made before.
     no_shadows : str
         Why there are no scores of shadow models: the end of a sentence.
-    whole : tuple of TraceSet, optional
+    whole : tuple of Traces, optional
         The whole training, test and synthetic sets, if any of `train`, `test` and `synthetic` is only a sample.
     """
 
@@ -165,14 +165,14 @@ class ReportData:
     traced: Traced | None = None
     shares_passed: Mapping[str, float] = field(default_factory=dict)
     no_shadows: str = "because it is not known how to learn them"
-    whole: tuple[TraceSet, TraceSet, TraceSet] | None = None
+    whole: tuple[Traces, Traces, Traces] | None = None
 
     @property
     def places(self) -> PlaceTable:
         return self.train.places
 
     @property
-    def whole_sets(self) -> tuple[TraceSet, TraceSet, TraceSet]:
+    def whole_sets(self) -> tuple[Traces, Traces, Traces]:
         """The whole training, test and synthetic sets."""
         return self.whole or (self.train, self.test, self.synthetic)
 

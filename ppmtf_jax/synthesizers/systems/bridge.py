@@ -39,7 +39,7 @@ from ppmtf_jax.bridge.selection import Memory, Selection, choose_memory, choose_
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.user_bounds import NO_RULE
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import Traces, TraceSet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.threads import one_thread
@@ -107,7 +107,7 @@ class BridgeSettings(Settings):
 
 
 def fit_trace_model(
-    train: TraceSet, settings: BridgeSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
+    train: Traces, settings: BridgeSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> Model:
     """Select the smoothing, find the clusters, and learn how the people of each cluster move."""
     del checkpoints
@@ -118,7 +118,7 @@ def fit_trace_model(
         return _fit(train.for_many_passes(), settings, seed, progress)
 
 
-def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -> Model:
+def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> Model:
     may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
     facts = Sparsity.of(train) if may_have_gaps else None
     has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
@@ -139,7 +139,7 @@ def _fit(train: TraceSet, settings: BridgeSettings, seed: int, progress: bool) -
     )
 
 
-def _select(train: TraceSet, settings: BridgeSettings, has_gaps: bool, seed: int, progress: bool) -> Selection:
+def _select(train: Traces, settings: BridgeSettings, has_gaps: bool, seed: int, progress: bool) -> Selection:
     """The smoothing and the number of clusters: by held-out likelihood, or as the settings say."""
     n_clusters = settings.n_clusters
     if settings.chosen is not None:
@@ -162,7 +162,7 @@ def _select(train: TraceSet, settings: BridgeSettings, has_gaps: bool, seed: int
 
 
 def _find_clusters(
-    train: TraceSet, selection: Selection, min_users: int, seed: int, progress: bool
+    train: Traces, selection: Selection, min_users: int, seed: int, progress: bool
 ) -> Int[np.ndarray, " user"]:
     visits, space, grid = train.blocks.map(VisitCounts.of), space_of(train.places), train.time_grid
     return find_clusters(
@@ -177,7 +177,7 @@ def _find_clusters(
 
 
 def _fit_checkins(
-    train: TraceSet,
+    train: Traces,
     of_user: Int[np.ndarray, " user"],
     selection: Selection,
     facts: Sparsity | None,
@@ -209,7 +209,7 @@ def _score(
     return people_held_out(people, *table_of(held_out))
 
 
-def _require_users(train: TraceSet, min_cluster_users: int) -> None:
+def _require_users(train: Traces, min_cluster_users: int) -> None:
     n_users = int(train.has_events.sum())
     if n_users < min_cluster_users:
         way_out = (
@@ -221,7 +221,7 @@ def _require_users(train: TraceSet, min_cluster_users: int) -> None:
 
 
 def chains_and_clusters(
-    train: TraceSet,
+    train: Traces,
     of_user: Int[np.ndarray, " user"],
     selection: Selection,
     selected: Mapping[str, np.ndarray] | None = None,
