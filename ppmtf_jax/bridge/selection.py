@@ -208,7 +208,7 @@ def choose_moves(
     random: np.random.Generator,
 ) -> MoveSmoothing:
     """Smoothing of moves and stays, by ten-fold cross-validation."""
-    if not len(steps) or visits.n_users < 2:
+    if not len(steps.user) or visits.n_users < 2:
         return MOVE_START
     folds = []
     for others, held_out in random_folds(visits.n_users, N_FOLDS, random):
