@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.user_bounds import Groups, Rows, bounded_totals, stretches, sums, used_share
 from ppmtf_jax.data.blocks import Blocks, OneBlock
 from ppmtf_jax.data.runs import run_begins
@@ -119,6 +120,10 @@ class Transitions(OneBlock):
     def pair(self) -> Int[np.ndarray, " step"]:
         """Code of each pair: place * n_places + next place."""
         return self.place.astype(np.int64) * self.n_places + self.next_place
+
+    def cells(self, space: Space) -> Int[np.ndarray, " step"]:
+        """Code of each pair of cells: cell * n_cells + next cell."""
+        return space.cell[self.place].astype(np.int64) * len(space.km) + space.cell[self.next_place]
 
 
 Steps = Transitions | Blocks[Transitions]
