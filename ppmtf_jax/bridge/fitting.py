@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.optimize import Bounds, minimize
 
 from ppmtf_jax.errors import NumericalError
-from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.runtime.threads import map_in_threads
 
 MAX_LOG = 30.0

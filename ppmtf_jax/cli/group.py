@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ppmtf_jax.cli.console import complaints
 from ppmtf_jax.errors import InputError, PpmtfError
-from ppmtf_jax.runtime.stopping import STOPPED, stops_soon, tell_stopped, what_is_kept
+from ppmtf_jax.runtime.progress import STOPPED, stops_soon, tell_stopped, what_is_kept
 
 STEPS, WHOLE = "Step by step", "All steps at once"
 

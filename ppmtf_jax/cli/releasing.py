@@ -26,8 +26,7 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.rearranged import select_traces
-from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.stored_traces import open_traces, select_traces
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
@@ -41,8 +40,7 @@ from ppmtf_jax.privacy.release_plan import ReleaseSettings
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
 from ppmtf_jax.privacy.words_of_tests import by_construction
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
-from ppmtf_jax.runtime.folders import read_marker
-from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
+from ppmtf_jax.runtime.folders import TRAINING_TRACES, Lineage, check_belong_together, read_marker
 from ppmtf_jax.settings import parse_assignments
 
 # The largest k in Fig. 16 of Murakami et al. 2021.

@@ -22,7 +22,6 @@ from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import EVENT_COLUMNS, EncodedEvents, in_order, pieces_of, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
-from ppmtf_jax.data.selection import checked_mask, chosen_users, renumbered
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
     TRACES_FILE,
@@ -35,8 +34,16 @@ from ppmtf_jax.data.trace_set import (
 )
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
 from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
-from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
+from ppmtf_jax.runtime.folders import (
+    MODEL,
+    SYNTHETIC_TRACES,
+    TRAINING_TRACES,
+    Lineage,
+    Marker,
+    Paths,
+    output_folder,
+    read_marker,
+)
 from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 
 TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
@@ -613,3 +620,38 @@ def _digest_of_events(block: Traces) -> np.ndarray:
     for column in (block.user, block.trace, block.instant, block.place):
         digest.update(np.ascontiguousarray(column, np.int32).data)
     return np.frombuffer(digest.digest(), np.uint8)
+
+
+def chosen_users(indices: np.ndarray, n_users: int) -> np.ndarray:
+    """Whether each user is chosen, shape (users,), from their indices or from one boolean per user."""
+    indices = np.asarray(indices)
+    if indices.dtype == bool:
+        fits = indices.shape == (n_users,)
+    else:
+        is_list = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
+        fits = is_list and not ((indices < 0) | (indices >= n_users)).any()
+    if not fits:
+        expected = f"indices from 0 to {n_users - 1}, or {n_users} booleans, one a user"
+        raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
+    chosen = np.zeros(n_users, bool)
+    chosen[indices] = True
+    if not chosen.any():
+        raise InputError("users to keep", [Problem("at least one user to keep", "none")])
+    return chosen
+
+
+def checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
+    """The booleans `keep`, one for each of `n` traces or events (`what`); anything else is an `InputError`."""
+    keep = np.asarray(keep)
+    if keep.dtype != bool or keep.shape != (n,):
+        found = f"{keep.dtype} array of shape {keep.shape}"
+        way_out = f"Make a mask of indices with np.isin(np.arange(n_{what}), indices)"
+        one_each = f"{n} booleans, one {'an' if what == 'events' else 'a'} {what[:-1]}"
+        raise InputError(f"{what} to keep", [Problem(one_each, found, way_out=way_out)])
+    return keep
+
+
+def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
+    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]

@@ -16,7 +16,7 @@ from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.settings import ConfiguredMeasurement, EvaluationSettings
-from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
+from ppmtf_jax.runtime.folders import TEST_TRACES, TRAINING_TRACES, column_of
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.streams import Stage, numpy_stream

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
 from ppmtf_jax.errors import InputError, Problem, raise_any
-from ppmtf_jax.runtime.lineage import Lineage
+from ppmtf_jax.runtime.folders import Lineage
 
 REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
 """Trace sets of a comparison; "real" are the test users, whose data no synthesizer saw."""

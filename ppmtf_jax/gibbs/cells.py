@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
-from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.devices import round_up
 
 N_MODES = 3
 # Number of parts for places and slots. Statistics are summed within each part, and then over the parts in a fixed

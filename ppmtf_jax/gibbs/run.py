@@ -25,8 +25,7 @@ from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, GibbsState,
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file, open_own
-from ppmtf_jax.runtime.progress import progress_bar
-from ppmtf_jax.runtime.stopping import continues_from
+from ppmtf_jax.runtime.progress import continues_from, progress_bar
 from ppmtf_jax.settings import Count, Settings
 
 # Number of sweeps in one jitted call: enough to hide its overhead, few enough for frequent progress updates.

@@ -27,9 +27,9 @@ from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.own_test import can_be_tested, privacy_test, settings_for
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
-from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
+from ppmtf_jax.runtime.folders import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
 from ppmtf_jax.runtime.memory import PeakMemory
-from ppmtf_jax.runtime.stopping import continues_from
+from ppmtf_jax.runtime.progress import continues_from
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize

@@ -29,8 +29,7 @@ from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.release import lineage_of_key, statement_of
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
-from ppmtf_jax.runtime.folders import read_marker
-from ppmtf_jax.runtime.lineage import MODEL, TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
+from ppmtf_jax.runtime.folders import MODEL, TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of, read_marker
 from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 

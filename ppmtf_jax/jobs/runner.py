@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from ppmtf_jax.data.rearranged import select_traces
-from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.stored_traces import open_traces, select_traces
 from ppmtf_jax.data.trace_set import count_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -45,10 +44,15 @@ from ppmtf_jax.jobs.steps import (
 from ppmtf_jax.privacy.own_test import load_verdicts, settings_for
 from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, statement_of
 from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
-from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
-from ppmtf_jax.runtime.lineage import VERDICTS, digest_of, digest_of_sources
-from ppmtf_jax.runtime.progress import spinner
-from ppmtf_jax.runtime.stopping import continues_from
+from ppmtf_jax.runtime.folders import (
+    VERDICTS,
+    check_output_folder,
+    content_digest,
+    digest_of,
+    digest_of_sources,
+    output_folder,
+)
+from ppmtf_jax.runtime.progress import continues_from, spinner
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS

@@ -25,8 +25,7 @@ from ppmtf_jax.privacy.release_plan import ReleasePlan, ReleaseSettings, plan_re
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.engine import is_remote, map_parts, stage
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
-from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
-from ppmtf_jax.runtime.lineage import VERDICTS
+from ppmtf_jax.runtime.folders import VERDICTS, check_output_folder, output_folder, read_marker
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import input_paths
 from ppmtf_jax.streams import Seed, draw_seed

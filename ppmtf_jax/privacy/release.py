@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import id_array
-from ppmtf_jax.data.rearranged import rearranged_traces
-from ppmtf_jax.data.stored_traces import on_places, open_traces, parts_of_users, write_parts
+from ppmtf_jax.data.stored_traces import on_places, open_traces, parts_of_users, rearranged_traces, write_parts
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -20,8 +19,16 @@ from ppmtf_jax.privacy.release_plan import ReleasePlan
 from ppmtf_jax.privacy.release_texts import release_texts
 from ppmtf_jax.privacy.statement import STATEMENT_JSON
 from ppmtf_jax.runtime.files import PathLike, write_text
-from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksums, marked, output_folder, read_marker
-from ppmtf_jax.runtime.lineage import Lineage, digest_of
+from ppmtf_jax.runtime.folders import (
+    Lineage,
+    Paths,
+    check_output_folder,
+    checksums,
+    digest_of,
+    marked,
+    output_folder,
+    read_marker,
+)
 
 RELEASE, RELEASE_KEY = "release", "release key"
 KEY_FILE = "key.parquet"

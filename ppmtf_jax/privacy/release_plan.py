@@ -23,9 +23,8 @@ from jaxtyping import Bool, Int, UInt64
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
-from ppmtf_jax.data.rearranged import Rearranged
 from ppmtf_jax.data.runs import rank_in_run, stable_order
-from ppmtf_jax.data.stored_traces import PART_BLOCKS, PART_USERS, joined
+from ppmtf_jax.data.stored_traces import PART_BLOCKS, PART_USERS, Rearranged, joined
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -33,7 +32,7 @@ from ppmtf_jax.privacy.model_statement import model_statement
 from ppmtf_jax.privacy.release_statement import privacy_statement
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.engine import stage
-from ppmtf_jax.runtime.lineage import Lineage
+from ppmtf_jax.runtime.folders import Lineage
 from ppmtf_jax.settings import Count, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, random_keys
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, ids_of_people

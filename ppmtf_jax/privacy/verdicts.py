@@ -17,8 +17,16 @@ from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.runtime.folders import Paths, marked, output_folder
-from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, VERDICTS, Lineage, digest_of, digest_of_array
+from ppmtf_jax.runtime.folders import (
+    SYNTHETIC_TRACES,
+    VERDICTS,
+    Lineage,
+    Paths,
+    digest_of,
+    digest_of_array,
+    marked,
+    output_folder,
+)
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin

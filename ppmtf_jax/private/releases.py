@@ -39,8 +39,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.summaries import DENSE_WINDOWS, SCALE, density, rows, shapes, vector_sum
-from ppmtf_jax.runtime.arrays import read_arrays
-from ppmtf_jax.runtime.files import PathLike, write_text
+from ppmtf_jax.runtime.files import PathLike, read_arrays, write_text
 from ppmtf_jax.runtime.folders import marked, output_folder
 
 KIND, SUMS_FILE, LEDGER_FILE = "releases", "sums.npz", "ledger.json"

@@ -24,8 +24,7 @@ from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.runtime.folders import Paths
-from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage, json_of_ids
+from ppmtf_jax.runtime.folders import MODEL, TRAINING_TRACES, Lineage, Paths, json_of_ids
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import Problem, first_examples
-from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.devices import round_up
 
 Model = TypeVar("Model", bound="TraceModel")
 ROUNDED = 2

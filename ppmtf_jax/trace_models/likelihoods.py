@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.runtime.progress import progress_bar
-from ppmtf_jax.runtime.sizes import round_up
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.trace_models.base import ROUNDED
 
 

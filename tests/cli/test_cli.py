@@ -35,7 +35,7 @@ from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import load_with_key
 from ppmtf_jax.runtime.files import exclusive_use
-from ppmtf_jax.runtime.lineage import column_of
+from ppmtf_jax.runtime.folders import column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from tests.bridge.examples import try_few_settings

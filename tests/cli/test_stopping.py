@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.runtime import stopping
+from ppmtf_jax.runtime import progress
 from ppmtf_jax.synthesizers.synthesis import fit
 
 # A command stops `GRACE_S` after Ctrl-C at the latest; the rest is for a machine that is busy with other tests.
-MOST_S = stopping.GRACE_S + 8
+MOST_S = progress.GRACE_S + 8
 # Between two commands that wait for a file. The first import of JAX alone takes several seconds.
 LONGEST_WAIT_S = 120
 # A system whose fit is one program of XLA that never ends, which Python cannot interrupt.
@@ -93,7 +93,7 @@ def leftovers(folder: Path) -> list[str]:
 def test_a_fit_without_checkpoints_keeps_nothing_and_stops(folder, n_signals):
     """A second Ctrl-C ends it at once: then the time to stop in order is long here."""
     (folder / "begun").unlink(missing_ok=True)
-    long = "import ppmtf_jax.runtime.stopping as s; s.GRACE_S = 60\n" if n_signals == 2 else ""
+    long = "import ppmtf_jax.runtime.progress as s; s.GRACE_S = 60\n" if n_signals == 2 else ""
     words = ["-c", long + ENDLESS, "fit", "train", "--system", "endless", "--out", "endless", "--quiet"]
     seconds, code, error = stopped(folder, words, (folder / "begun").exists, n_signals)
     assert (code, error) == (130, "Stopped. Nothing was kept.")
@@ -105,7 +105,7 @@ def test_a_fit_without_checkpoints_keeps_nothing_and_stops(folder, n_signals):
 def test_without_the_watch_it_does_not_stop(folder):
     """Planted bug: Python's own handling waits until the program of XLA ends."""
     (folder / "begun").unlink(missing_ok=True)
-    without = "import ppmtf_jax.runtime.stopping as s, contextlib; s.stops_soon = contextlib.nullcontext\n"
+    without = "import ppmtf_jax.runtime.progress as s, contextlib; s.stops_soon = contextlib.nullcontext\n"
     words = ["-c", without + ENDLESS, "fit", "train", "--system", "endless", "--out", "endless", "--quiet"]
     process = subprocess.Popen([sys.executable, *words], cwd=folder, stderr=subprocess.DEVNULL)
     while not (folder / "begun").exists() and process.poll() is None:
@@ -113,7 +113,7 @@ def test_without_the_watch_it_does_not_stop(folder):
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(3 * stopping.GRACE_S)
+        process.wait(3 * progress.GRACE_S)
     process.kill()
     process.wait()
 
@@ -156,9 +156,9 @@ def test_a_job_keeps_its_finished_steps(folder):
 
 
 def test_only_work_whose_file_exists_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(stopping, "_resumable", {})
-    assert stopping.what_is_kept() == "Nothing was kept."
-    stopping.continues_from(tmp_path / "state", "the state")
-    assert stopping.what_is_kept() == "Nothing was kept."
+    monkeypatch.setattr(progress, "_resumable", {})
+    assert progress.what_is_kept() == "Nothing was kept."
+    progress.continues_from(tmp_path / "state", "the state")
+    assert progress.what_is_kept() == "Nothing was kept."
     (tmp_path / "state").touch()
-    assert stopping.what_is_kept() == "Kept: the state. The same command continues from there."
+    assert progress.what_is_kept() == "Kept: the state. The same command continues from there."

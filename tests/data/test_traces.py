@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.rearranged import select_traces
+from ppmtf_jax.data.stored_traces import select_traces
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.datasets.toy_city import toy_city

@@ -16,8 +16,7 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from ppmtf_jax.data.rearranged import select_traces
-from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts, select_traces
 from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -488,11 +487,11 @@ def test_an_opened_release_has_the_places_of_the_training_traces(made, train, mo
 @pytest.fixture
 def small_parts(monkeypatch):
     """Blocks of 32 users, parts of 64 users, and temporary files of all events but a few."""
-    for module in ("traces", "stored_traces", "rearranged"):
+    for module in ("traces", "stored_traces"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 32)
-    for module in ("data.stored_traces", "data.rearranged", "privacy.release_plan"):
+    for module in ("data.stored_traces", "privacy.release_plan"):
         monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", 64)
-    monkeypatch.setattr("ppmtf_jax.data.rearranged.MOST_BYTES_IN_MEMORY", 1000)
+    monkeypatch.setattr("ppmtf_jax.data.stored_traces.MOST_BYTES_IN_MEMORY", 1000)
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -534,17 +533,17 @@ def test_the_parts_of_a_release_are_its_traces_in_order(tmp_path, synthetic, ver
 @pytest.mark.usefixtures("small_parts")
 def test_what_passed_is_read_in_blocks(tmp_path, model, synthetic, verdicts, train, monkeypatch, n_parts, bug):
     """From a release with its key, and by the verdicts; the bug gives blocks another size, so the digests differ."""
-    for module in ("traces", "stored_traces", "rearranged"):
+    for module in ("traces", "stored_traces"):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 4)
     size = -(-int(verdicts.passed.sum()) // n_parts // 4) * 4
-    for module in ("data.stored_traces", "data.rearranged", "privacy.release_plan"):
+    for module in ("data.stored_traces", "privacy.release_plan"):
         monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", size)
     write_release(plan_release(synthetic, verdicts), tmp_path / "release", tmp_path / "key")
     assert len(trace_files(tmp_path / "release")) == n_parts
     pairs = np.array([[0, 1], [5, USERS - 1]], np.int32)
     save_in_parts([replace(synthetic, friendships=pairs)], tmp_path / "synthetic")
     if bug:
-        monkeypatch.setattr("ppmtf_jax.data.rearranged.BLOCK_USERS", 16)
+        monkeypatch.setattr("ppmtf_jax.data.stored_traces.BLOCK_USERS", 16)
     from_key = open_with_key(tmp_path / "release", tmp_path / "key", train)
     by_verdicts = select_traces(open_traces(tmp_path / "synthetic"), verdicts.passed)
     expected = replace(synthetic, friendships=pairs).select_traces(verdicts.passed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.runtime.arrays import read_arrays
+from ppmtf_jax.runtime.files import read_arrays
 
 
 def test_array_that_is_marked_as_encrypted_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.runtime import lineage
-from ppmtf_jax.runtime.lineage import check_belong_together, digest_of, digest_of_sources
+from ppmtf_jax.runtime import folders
+from ppmtf_jax.runtime.folders import check_belong_together, digest_of, digest_of_sources
 
 
 def test_things_of_one_run_belong_together():
@@ -19,7 +19,7 @@ def test_another_line_of_code_makes_another_digest(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(line)
     (tmp_path / "runtime").mkdir()
-    monkeypatch.setattr(lineage, "__file__", str(tmp_path / "runtime" / "lineage.py"))
+    monkeypatch.setattr(folders, "__file__", str(tmp_path / "runtime" / "folders.py"))
     before = digest_of_sources.__wrapped__()
     (tmp_path / "note.txt").write_text("four")
     assert digest_of_sources.__wrapped__() == before

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.files import atomic_file, read_own
-from ppmtf_jax.runtime.lineage import digest_of, digest_of_sources
+from ppmtf_jax.runtime.folders import digest_of, digest_of_sources
 
 Statistics = Float[np.ndarray, "statistic user"]
 

@@ -36,8 +36,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.own_test import privacy_test, settings_kind
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, all_pass
-from ppmtf_jax.runtime.progress import in_words, progress_bar
-from ppmtf_jax.runtime.stopping import continues_from
+from ppmtf_jax.runtime.progress import continues_from, in_words, progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 from ppmtf_jax.settings import Count, Settings, build_settings
 from ppmtf_jax.streams import Stage, numpy_stream

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, vstack
 from ppmtf_jax.bridge.checkins.law import HOURS_A_DAY, N_HABITS, N_SINCE, hour_of_instants, since_and_habit
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.devices import round_up
 
 DAYS_A_WEEK = 7
 INSTANTS_AT_A_TIME = 2**20

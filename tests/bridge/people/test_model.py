@@ -11,7 +11,7 @@ import pytest
 
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.runtime.sizes import round_up
+from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.trace_models.base import ABSENT, ROUNDED, Sizes, array_problems
 from tests.bridge.people.laws import random_arrays, random_law
 
