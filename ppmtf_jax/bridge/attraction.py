@@ -251,7 +251,7 @@ def fit_gravity(moves: Steps, population: Float[np.ndarray, "slot place"], space
     """
 
     def rows(own: Transitions) -> tuple[Rows, Rows]:
-        between = pairs_of_cells(own, space)
+        between = own.cells(space)
         of_distances = Rows(own.user, np.zeros_like(between), between, space.km.shape)
         return of_distances, Rows(own.user, own.place, own.place, population.shape[1:])
 
@@ -283,17 +283,12 @@ def fit_gravity(moves: Steps, population: Float[np.ndarray, "slot place"], space
     return Gravity(which, factor, np.where(of_others > 1e-9 * of_all, of_others, 0))
 
 
-def pairs_of_cells(moves: Transitions, space: Space) -> Int[np.ndarray, " step"]:
-    """Code of each pair of cells: cell * n_cells + next cell."""
-    return space.cell[moves.place].astype(np.int64) * len(space.km) + space.cell[moves.next_place]
-
-
 def covered_distances(moves: Steps, bins: Int[np.ndarray, "cell cell"], space: Space) -> Float[np.ndarray, " bin"]:
     """Bounded number of moves in each bin of distance between cells, of enough users, plus one half."""
     n_bins = int(bins.max()) + 1
 
     def rows(own: Transitions) -> list[Rows]:
-        bin_of_move = bins.ravel()[pairs_of_cells(own, space)]
+        bin_of_move = bins.ravel()[own.cells(space)]
         return [Rows(own.user, bin_of_move, bin_of_move, (n_bins,))]
 
     ((total, groups),) = bounded_totals(moves.map(rows))
@@ -384,7 +379,7 @@ class Movement:
         `gravity_mass` and t_s `slot_mass`.
         """
         kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
-        in_slot, (_, away), (_, away_in_slot) = kernel @ seen.count, counts.stays.overall, counts.stays.in_stretch
+        in_slot, (_, away), (_, away_in_slot) = kernel @ seen.in_slot, counts.stays.overall, counts.stays.in_stretch
         used = seen.from_place(np.vstack([seen.overall, in_slot]))
         of_overall, to_gravity = shrinkage(used[0], away.sum(axis=0), smoothing.gravity_mass)
         of_slot, to_overall = shrinkage(used[1:], kernel @ away_in_slot, smoothing.slot_mass)

@@ -38,7 +38,6 @@ class VisitCounts(OneBlock):
 
     @classmethod
     def of(cls, traces: Traces) -> VisitCounts:
-        """Count the events of traces."""
         n_slots, n_places = traces.time_grid.n_slots, traces.n_places
         code = (traces.user.astype(np.int64) * n_slots + traces.slot) * n_places + traces.place
         # Faster than `np.unique`, because events are nearly in this order.
@@ -99,11 +98,10 @@ class Transitions(OneBlock):
         return cls(traces.user[event], traces.slot[event], place, next_place, traces.time_grid.n_slots, traces.n_places)
 
     def where(self, keep: Bool[np.ndarray, " step"]) -> Transitions:
-        """The transitions for which `keep` is true."""
         return replace(self, **{name: getattr(self, name)[keep] for name in ("user", "slot", "place", "next_place")})
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Transitions:
-        """Transitions of the users with these sorted indices, who are numbered 0, 1, ... in that order."""
+        """As `VisitCounts.of_users`."""
         found = self.where(np.isin(self.user, users))
         return replace(found, user=np.searchsorted(users, found.user))
 
@@ -142,8 +140,6 @@ class BoundedCounts(NamedTuple):
 
     @classmethod
     def of(cls, visits: VisitCounts | Blocks[VisitCounts], exponent: float, time_grid: TimeGrid) -> BoundedCounts:
-        """Count tempered visits, see `VisitCounts.tempered`."""
-
         def rows(own: VisitCounts) -> tuple[Rows, Rows]:
             shape, weight = (own.n_slots, own.n_places), own.tempered(exponent)
             in_slot = Rows(own.user, own.in_stretch(time_grid), own.cell, shape, weight)
@@ -211,16 +207,15 @@ def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot 
     return Stays(in_slot, np.clip(at_place, MIN_STAY, MAX_STAY))
 
 
-@dataclass(frozen=True, eq=False)
-class SeenMoves:
+class SeenMoves(NamedTuple):
     """Sorted pairs of places between which enough users moved, and the numbers of moves.
 
-    `overall` counts pairs with enough users over all slots, `count` those that also have them in the stretch of time.
+    `overall` counts pairs with enough users over all slots, `in_slot` those that also have them in the stretch of time.
     """
 
     place: Int[np.ndarray, " pair"]
     next_place: Int[np.ndarray, " pair"]
-    count: Float[np.ndarray, "slot pair"]
+    in_slot: Float[np.ndarray, "slot pair"]
     overall: Float[np.ndarray, " pair"]
     n_places: int
 
@@ -263,12 +258,6 @@ def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slo
     """Gaussian weights between slots, 1 on the diagonal; `bandwidth` is the standard deviation in slots, or 0.
 
     If slots repeat (see `TimeGrid.period`), the last slot is a neighbour of the first.
-
-    Examples
-    --------
-    >>> grid = TimeGrid.cyclic("2024-01-01", 3600, 48, slot_s=21_600)
-    >>> slot_kernel(grid, 1.0).round(2)[0].tolist()
-    [1.0, 0.61, 0.14, 0.61]
     """
     slots = np.arange(time_grid.n_slots)
     apart = np.abs(slots[:, None] - slots)
@@ -278,7 +267,7 @@ def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slo
 
 
 class PopulationSmoothing(NamedTuple):
-    """Parameters of the smoothing from counts to a population."""
+    """Parameters of `population`."""
 
     exponent: float  # exponent of a user's number of events at a place, see `VisitCounts.tempered`
     least_users: int  # minimum number of users of a count, see `user_bounds.used_share`
@@ -292,10 +281,9 @@ def population(
 ) -> Float[np.ndarray, "slot place"]:
     """Share of the people at each place in each slot, every share positive.
 
-    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), where c are the counts with enough users, T the kernel over slots, M the
-    number of places, m the place mass, and q(b) ~ c(b) + the uniform mass times the mean of c over places. A count of a
-    place in a slot is used only if enough users were there in the stretch of time; a count over all slots, only if
-    enough users were there at any time.
+    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), where c are the counts with enough users (in the stretch of time, or
+    over all slots), T the kernel over slots, M the number of places, m the place mass, and q(b) ~ c(b) + the uniform
+    mass times the mean of c over places.
     """
     counts = BoundedCounts.of(visits, smoothing.exponent, time_grid)
     return smoothed_population(counts, smoothing, slot_kernel(time_grid, smoothing.slot_bandwidth))

@@ -73,9 +73,6 @@ POPULATION_SHARE = 0.1
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 Smoothing = TypeVar("Smoothing", bound=tuple)
-Score = Callable[[Any], Float[np.ndarray, " user"]]
-
-
 Memory = Literal["none", "places", "anchors"]
 MEMORIES: tuple[Memory, ...] = ("none", "places", "anchors")
 """What people may remember, simplest first: nothing; the places of the trace; these, a home and a second place."""
@@ -91,12 +88,6 @@ class Selection(NamedTuple):
 
     `first_visits`, `n_paces`: smoothing of the population of first visits, and number of paces, for check-ins. `gains`:
     for each tried number of clusters, the mean gain over one cluster in log-probability (nats) of a held-out visit.
-
-    Examples
-    --------
-    >>> found = Selection(clusters=ClusterSmoothing(16, 0.5, 0.25, 2.0))
-    >>> Selection.of_numbers(found.numbers) == found
-    True
     """
 
     population: PopulationSmoothing = POPULATION_START
@@ -122,7 +113,7 @@ class Selection(NamedTuple):
 
 
 def memory_sentence(memory: Memory, gain: Float[Array | np.ndarray, " memory"] | None) -> str:
-    """A sentence for the summary of a model; `gain` as in `MemoryChoice`."""
+    """A sentence for the summary of a model; `gain` as in `choose_memory`."""
     if gain is None:
         return f"{IN_WORDS[memory]}; nothing else was compared"
     tried = dict(zip(MEMORIES, np.asarray(gain), strict=True))
@@ -275,16 +266,6 @@ def choose_clusters(
     return chosen, {number: float(each.sum() / n_visits) for number, each in zip(numbers, by_number, strict=True)}
 
 
-class MemoryChoice(NamedTuple):
-    """The chosen memory, and for each of `MEMORIES` the mean gain over the chain in log-probability per event (nats).
-
-    If `gain` is None, nothing was compared.
-    """
-
-    memory: Memory
-    gain: Float[np.ndarray, " memory"] | None = None
-
-
 def choose_memory(
     train: Traces,
     of_user: Int[np.ndarray, " user"],
@@ -292,22 +273,22 @@ def choose_memory(
     most_places: int,
     random: np.random.Generator,
     progress: bool = False,
-) -> MemoryChoice:
-    """Compare three models on at most 2,000 random users; with too few users, people remember nothing.
+) -> tuple[Memory, Float[np.ndarray, " memory"] | None]:
+    """Compare three memories on at most 2,000 random users; with too few users, people remember nothing.
 
-    The models are the chain, people who remember places, and people who also have homes. They are fitted to three
-    quarters of these users, with the same clusters and the same smoothing. Of each other user's trace, the events count
-    before the first place beyond `most_places`, which is impossible under people who remember. Real traces have gaps,
-    and an exact score of an event after a gap would be a sum over all places at the missing instants. So all models
-    distinguish the same two cases: the person stayed at each instant of the gap, or left their place. In a simulated
-    city with weeks in which a fifth of the events follow a gap, the exact sum raises the mean log-probability of an
-    event by 0.008 nats for the chain, and by 0.518 nats for people with homes.
+    Returns the chosen memory, and for each of `MEMORIES` the mean gain over the chain in log-probability per event
+    (nats); None if nothing was compared. `score(memory, learned, of_learned, held_out)` fits a model to the traces
+    `learned` (three quarters of the users), whose users are in the clusters `of_learned`, and returns the
+    log-likelihood of each held-out user. Of each held-out trace, the events count before the first place beyond
+    `most_places`, which is impossible under people who remember.
 
-    `score(memory, learned, of_learned, held_out)` fits a model to the traces `learned`, whose users are in the clusters
-    `of_learned`, and returns the log-likelihood of each held-out user.
+    Real traces have gaps, and an exact score of an event after a gap would be a sum over all places at the missing
+    instants. So all models distinguish the same two cases: the person stayed at each instant of the gap, or left their
+    place. In a simulated city with weeks in which a fifth of the events follow a gap, the exact sum raises the mean
+    log-probability of an event by 0.008 nats for the chain, and by 0.518 nats for people with homes.
     """
     if train.n_users < MIN_USERS:
-        return MemoryChoice("none")
+        return "none", None
     users = np.sort(random.permutation(train.n_users)[:MAX_USERS])
     others, held_out = next(random_folds(len(users), HELD_OUT_OF, random))
     some = train.select_users(users)
@@ -320,7 +301,7 @@ def choose_memory(
             scores.append(score(memory, learned, of_learned, predicted))
             advance(1)
     gain = [(each - scores[0]).sum() / predicted.n_events for each in scores]
-    return MemoryChoice(MEMORIES[first_within_error(scores)], np.array(gain, np.float32))
+    return MEMORIES[first_within_error(scores)], np.array(gain, np.float32)
 
 
 def remembered(traces: Traces, most_places: int) -> Traces:
@@ -332,14 +313,9 @@ def remembered(traces: Traces, most_places: int) -> Traces:
 
 
 def first_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
-    """Index of the first candidate whose total is within one standard error of the best total.
+    """Index of the first candidate whose total over users is within one standard error of the best total.
 
-    The standard error is that of the difference of two totals over users.
-
-    Examples
-    --------
-    >>> first_within_error([np.array([0.0, 0.0]), np.array([3.0, -1.0]), np.array([3.0, -0.9])])
-    0
+    The standard error is that of the difference of two totals.
     """
     best = max(scores, key=np.sum)
     apart = [best - each for each in scores]
@@ -356,7 +332,12 @@ def random_folds(
 
 
 def _search(
-    score: Score, grid: Smoothing, start: Smoothing, *, together: Sequence[Sequence[str]] = (), n_rounds: int = 2
+    score: Callable[[Any], Float[np.ndarray, " user"]],
+    grid: Smoothing,
+    start: Smoothing,
+    *,
+    together: Sequence[Sequence[str]] = (),
+    n_rounds: int = 2,
 ) -> Smoothing:
     """Coordinate search on a grid for the greatest sum of scores; groups of settings in `together` vary jointly."""
 

@@ -10,8 +10,11 @@ from scipy import sparse
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.errors import InputError, Message, Problem
 
 MAX_CELLS = 1024
+MAX_PLACES = 250_000
+"""Maximum number of places of a fit. Time and memory grow in proportion to the places, visited or not."""
 
 
 class Space(NamedTuple):
@@ -77,3 +80,11 @@ def _halved(cell: Int[np.ndarray, " place"], position: Float[np.ndarray, "place 
     rank = np.empty(len(cell), np.int64)
     rank[order] = rank_in_run(cell[order])
     return (2 * cell + (rank >= np.bincount(cell)[cell] / 2)).astype(np.int32)
+
+
+def require_few_places(n_places: int, needed: int, place_s: float, way_out: str) -> None:
+    """Refuse more than `MAX_PLACES` places; the error says how many bytes (`needed`) and hours a fit would take."""
+    if n_places > MAX_PLACES:
+        found = f"{n_places:,}, which need about {needed / 1e9:.0f} GB and {n_places * place_s / 3600:.1f} hours"
+        way_out = Message("Take larger cells, or a smaller box", way_out)
+        raise InputError("fit", [Problem(f"at most {MAX_PLACES:,} places, visited or not", found, way_out=way_out)])

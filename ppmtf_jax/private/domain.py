@@ -50,17 +50,10 @@ class Domain:
     """What is public: the places with coordinates and categories, and the slots of one period.
 
     Places and time grid may not depend on the events. Places that were chosen because people visit them are not public.
-    A time grid that begins or ends with an event is not public either.
-
-    Parameters
-    ----------
-    places : PlaceTable
-        Their order is public too. If a place has no coordinates, or all are at one point, the domain has no distances.
-    time_grid : TimeGrid
-        One period: what a synthetic trace covers.
-    anchored : bool
-        Whether people have a home and a second place. Releases about these take a part of the budget.
-        `anchored` may depend on the events, but only through noisy counts (see `releases.has_dense_users`).
+    A time grid that begins or ends with an event is not public either. The order of the places is public too. If a
+    place has no coordinates, or all are at one point, the domain has no distances. `time_grid` has one period: what a
+    synthetic trace covers. `anchored`: whether people have a home and a second place. Releases about these take a part
+    of the budget. It may depend on the events, but only through noisy counts (see `releases.has_dense_users`).
 
     Examples
     --------

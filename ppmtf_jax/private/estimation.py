@@ -20,7 +20,7 @@ number of users. All this is post-processing: nothing here sees a trace.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -113,18 +113,6 @@ def estimate_population(
     guess of the population, such as a density of venues. Its numbers are at least 0, and not all 0 in any slot. The
     model learns how far to trust it. Raises `InputError`: the prior has another shape, a number that is negative or not
     finite, or only zeros in a slot.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.noise.zcdp import ZCDPAccountant
-    >>> from ppmtf_jax.private.releases import RELATION, release
-    >>> traces = toy_city(n_users=300, n_places=10, n_days=1, seed=0).traces
-    >>> domain = Domain.of(traces.places, traces.time_grid)
-    >>> releases = release(traces, domain, ZCDPAccountant(RELATION, epsilon=4, delta=1e-6))
-    >>> estimate = estimate_population(releases, seed=0)
-    >>> estimate.shape, bool(estimate.min() > 0)
-    ((12, 10), True)
     """
     domain = releases.domain
     offset = None if prior is None else _log_prior(prior, domain)
@@ -139,10 +127,7 @@ def estimate(
     smoothing: Float[np.ndarray, "row row"],
     seed: int,
 ) -> Float[np.ndarray, "row place"]:
-    """Distributions over places, one for each row, from noisy tables; see the module, where rows are slots.
-
-    `offset`: logarithm of a guess, see `log_guess`. `smoothing`: the matrix L.
-    """
+    """Distributions over places for each row (slot) of noisy tables; `offset`: see `log_guess`; `smoothing`: L."""
     n_rows, effects = len(smoothing), _effects(domain)
     given = jnp.zeros((domain.n_places, n_rows)) if offset is None else jnp.asarray(offset.T, jnp.float32)
     if offset is not None:
@@ -277,7 +262,7 @@ def _fit(
 
 def _squared(effect: _Effect) -> _Effect:
     """The family for variances instead of effects: its weight is squared, because variances add up like this."""
-    return _Effect(effect.group, effect.n_groups, effect.slots, effect.scale, effect.weight**2)
+    return replace(effect, weight=effect.weight**2)
 
 
 def _divergence(parameters: _Parameters, name: str, effect: _Effect) -> Float[Array, ""]:

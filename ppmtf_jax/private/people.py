@@ -1,9 +1,21 @@
 """Synthetic people from private releases: all parameters of the law of people who remember, from noisy sums.
 
-The people follow the law of `bridge.people`. They differ in how often they move. If the domain is anchored, people have
-homes and second places, and are of several types (see `anchors`); each type is a cluster of the law. Moves depend on
-the distance and the population (gravity), and on the places of the trace so far. Calibration brings the population,
-stays, distances and returns of simulated people near the estimates. No function here sees a real trace.
+The people follow the law of `bridge.people`. They differ in how often they move. Moves depend on the distance and the
+population (gravity), and on the places of the trace so far. Calibration brings the population, stays, distances and
+returns of simulated people near the estimates. No function here sees a real trace.
+
+If the domain is anchored, people have homes and second places, and are of several types; each type is a cluster of the
+law. The population p(s, b) at place b in slot s is then a mixture of people at home, at their second place, and
+elsewhere:
+
+    p(s, b) = sum over types k and layers l of occupancy_k(s, l) D_kl(s, b)
+
+where occupancy_k(s, l) is the share of the people who are of type k and in layer l, and D_kl is their distribution over
+places. The estimates of homes and of second places have more noise than the estimate of p. Places elsewhere have no
+estimate of their own: they start as the rest of p. From this start, expectation-maximization changes homes and places
+elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence). Then p is
+estimated again, with the mixture as its guess, and homes and places elsewhere are changed again, so that the mixture
+comes near the new estimate (see `fit_people`).
 """
 
 from __future__ import annotations
@@ -16,17 +28,15 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
 from ppmtf_jax.bridge.attraction import Attraction
-from ppmtf_jax.bridge.people.anchors import in_bins, of_others
+from ppmtf_jax.bridge.people.anchors import couple, in_bins, of_others
 from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
 from ppmtf_jax.bridge.people.fit import narrow
-from ppmtf_jax.bridge.people.law import DWELL_FROM, MAX_REMEMBERED
-from ppmtf_jax.bridge.people.layers import Layers
+from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, MAX_REMEMBERED, SECOND
+from ppmtf_jax.bridge.people.layers import Layers, chains_of_layers
 from ppmtf_jax.bridge.people.model import RememberingBridge
-from ppmtf_jax.private.anchors import anchor_arrays, fit_anchors
-from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.estimation import estimate_population
-from ppmtf_jax.private.releases import Noisy, Releases, shrunk, with_guess
-from ppmtf_jax.private.summaries import MOVES_PERCENT
+from ppmtf_jax.private.domain import N_TYPES, Domain
+from ppmtf_jax.private.estimation import estimate, estimate_population, log_guess, tables_of
+from ppmtf_jax.private.releases import MOVES_PERCENT, N_LAYERS, Noisy, Releases, shrunk, with_guess
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream
 
@@ -42,8 +52,8 @@ NO_MOVES, MEAN_MOVES, SPREAD = (
 """Grid of distributions of mobility. In each distribution, a share of the people (`NO_MOVES`) hardly move. The others
 have probabilities of a move with a beta distribution: it has a mean (`MEAN_MOVES`), and its variance is a share
 (`SPREAD`) of mean x (1 - mean)."""
-GUESS_WEIGHT, SLOT_WEIGHT = 0.5, 2.0
-"""Weights of two guesses, in standard deviations of the noise: of the shares of moves back and of moves in a slot."""
+BACK_WEIGHT, SLOT_WEIGHT, ANCHOR_WEIGHT = 0.5, 2.0, 1.0
+"""Weights of three guesses, in standard deviations of the noise: of moves back, of moves in a slot, and of anchors."""
 MIN_MASS = 0.5
 """Minimum rate of moves per pair of people, in standard errors of an estimate that is the same at all distances."""
 NEUTRAL_BACK = 0.2
@@ -55,14 +65,17 @@ SMALL = (300, 100)
 """With fewer users with a step than this, at epsilon 1, a model is of little use: for sparse traces, and for dense
 traces. Of 1,000 users who check in now and then, a third have events at consecutive instants."""
 MIN_SHARE = 1e-3
+
+N_UPDATES = 15
+MIN_ELSEWHERE = 0.05
+"""Minimum of the people elsewhere at a place at the start, as a share of (people elsewhere in the slot) x (share of
+the population at the place). It counts where the estimates of homes and second places leave too few people."""
+LAYERS_GUESS = np.array([[0.6, 0.0, 0.4], [0.5, 0.2, 0.3]])
+"""Guess of the shares of layers: a row for people without a second place, and a row for people with one."""
+STEPS_GUESS = 0.9
+"""Guess of steps: this share stays in the layer, and the rest goes to all layers alike, the same layer included."""
+TYPES_GUESS = np.full(N_TYPES, 1 / N_TYPES)
 TINY = 1e-12
-
-
-class Fitted(NamedTuple):
-    """Arrays of a law, and the share of people in each cluster (type)."""
-
-    arrays: dict[str, np.ndarray]
-    share: Float[np.ndarray, " cluster"]
 
 
 class Movements(NamedTuple):
@@ -185,11 +198,11 @@ def share_back(places: Int[np.ndarray, "person instant"]) -> float:
 
 def fit_people(
     releases: Releases, seed: int, prior: Float[np.ndarray, "slot place"] | None = None, *, progress: bool = False
-) -> Fitted:
-    """Fit the law of synthetic people to releases and a public prior alone, see `bridge.people.law.PersonLaw`.
+) -> dict[str, np.ndarray]:
+    """Fit the law of synthetic people to releases and a public prior alone.
 
-    `seed`: seed of the fit. It may be known: privacy does not depend on it. `prior`: see
-    `estimation.estimate_population`.
+    Returns the arrays of `PersonLaw`, and the `share` of people in each cluster (type). `seed`: seed of the fit. It may
+    be known: privacy does not depend on it. `prior`: see `estimation.estimate_population`.
     """
     domain = releases.domain
     population = elsewhere = estimate_population(releases, seed, prior)
@@ -224,11 +237,10 @@ def fit_people(
     with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
         chain, places = calibrated(0, NEUTRAL_BACK)
         neutral = share_back(places), _misplaced(places, population, slots)
-        back = _second_of_two(releases["back or not"], neutral[0], GUESS_WEIGHT)
+        back = _second_of_two(releases["back or not"], neutral[0], BACK_WEIGHT)
         law, places = calibrated(MAX_REMEMBERED, float(back))
     remembers = _misplaced(places, population, slots) < neutral[1] + MAX_MISPLACED
-    arrays = (law if remembers else chain).to_arrays()
-    return Fitted(arrays, share)
+    return (law if remembers else chain).to_arrays() | {"share": share}
 
 
 def _misplaced(
@@ -238,8 +250,7 @@ def _misplaced(
 ) -> float:
     """Total variation between simulated people and the population, less that by chance, on average over instants.
 
-    By chance, the simulated share of people at a place has a nearly normal error, with a mean absolute value of
-    sqrt(2 variance / pi).
+    By chance, a share has a nearly normal error, with a mean absolute value of sqrt(2 variance / pi).
     """
     n_people, n_places = len(places), population.shape[1]
     apart = []
@@ -288,3 +299,97 @@ def _start(
         "near": np.array(1.0),
         **attraction.arrays(),
     }
+
+
+class AnchoredPeople(NamedTuple):
+    """Types of people: their shares, when they are in each layer, and the places of each layer."""
+
+    share: Float[np.ndarray, " type"]
+    layers: Layers
+    home: Float[np.ndarray, "type place"]
+    second: Float[np.ndarray, "type place"]
+    elsewhere: Float[np.ndarray, "slot place"]
+    occupancy: Float[np.ndarray, "type slot 3"]
+
+    def population(self) -> Float[np.ndarray, "slot place"]:
+        """Where all people together are."""
+        at_home, at_second, elsewhere = np.moveaxis(self.occupancy, -1, 0)
+        return at_home.T @ self.home + at_second.T @ self.second + elsewhere.sum(axis=0)[:, None] * self.elsewhere
+
+    def drawn_to(self, population: Float[np.ndarray, "slot place"]) -> AnchoredPeople:
+        """Homes and places elsewhere are changed such that the population comes near the given one; see the module.
+
+        Each update sets the homes to the mean of the homes at the start and those that fit the population best. Second
+        places do not change: the population says little about them.
+        """
+        people, at_home = self, self.occupancy[:, :, HOME]
+        own_share = np.maximum(at_home.sum(axis=1, keepdims=True), TINY)
+        for _ in range(N_UPDATES):
+            ratio = population / np.maximum(people.population(), TINY)
+            home = self.home + people.home * (at_home @ ratio) / own_share
+            people = people._replace(home=_normalized(home), elsewhere=_normalized(people.elsewhere * ratio))
+        return people
+
+
+def _normalized(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
+    return weight / np.maximum(weight.sum(axis=1, keepdims=True), TINY)
+
+
+def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"], seed: int) -> AnchoredPeople:
+    """Estimate types, layers and distributions over places from releases and the estimated population."""
+    domain, n_rows = releases.domain, 2 * N_TYPES - 1
+    guess = np.repeat(population.mean(axis=0)[None], n_rows, axis=0)
+    tables = tables_of(releases, domain.anchor_tables())
+    places = estimate(tables, domain, log_guess(guess), np.eye(n_rows), seed)
+    # People of type 0 have no second place, so any distribution will do for theirs.
+    home, second = places[:N_TYPES], places[[N_TYPES, *range(N_TYPES, n_rows)]]
+    types = with_guess(releases["type"], TYPES_GUESS, ANCHOR_WEIGHT)
+    share, at, steps = types / types.sum(), _shares_of_layers(releases), _steps(releases)
+    slots = domain.time_grid.slot_of_instant
+    of_type = (np.arange(N_TYPES) > 0).astype(int)
+    at_phase = np.broadcast_to(at[:, slots], (2, N_TYPES, len(slots), 3))
+    own_steps = np.broadcast_to(steps[of_type][:, slots], (2, N_TYPES, len(slots), 3, 3))
+    people = share * np.stack([1 - of_type, of_type])
+    layers = Layers(of_type.astype(float), at_phase, chains_of_layers(at_phase, own_steps, people))
+    occupancy = np.einsum("k,ksl->ksl", share, at)
+    unnormalized = AnchoredPeople(share, layers, home, second, np.zeros_like(population), occupancy)
+    else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
+    elsewhere = np.maximum(population - unnormalized.population(), MIN_ELSEWHERE * else_where * population)
+    return unnormalized._replace(elsewhere=_normalized(elsewhere)).drawn_to(population)
+
+
+def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
+    """Shares of layers of each type in each slot; types 1 to 4 are shrunk towards the shares of all four together."""
+    noisy = releases["type x slot x layer"]
+    n_slots = noisy.value.shape[1]
+    groups = (slice(0, 1), slice(1, None))
+    shares = np.empty_like(noisy.value)
+    for group, guess in zip(groups, LAYERS_GUESS, strict=True):
+        own = noisy.value[group]
+        together = with_guess(Noisy(own.sum(axis=0), noisy.sigma * np.sqrt(len(own))), guess, ANCHOR_WEIGHT)
+        together = together / together.sum(axis=1, keepdims=True)
+        total = np.maximum(own.sum(axis=(1, 2)), noisy.sigma)[:, None, None] / n_slots
+        shares[group] = shrunk(Noisy(own, noisy.sigma), total * together)
+    shares[0, :, SECOND] = 0
+    return shares / shares.sum(axis=-1, keepdims=True)
+
+
+def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
+    """Steps between layers in each slot, without and with a second place, shrunk towards the steps of all slots."""
+    noisy = releases["slot x layer x layer"]
+    stays = STEPS_GUESS * np.eye(N_LAYERS) + (1 - STEPS_GUESS) / N_LAYERS
+    n_slots, possible = noisy.value.shape[1], np.ones((2, 1, N_LAYERS, N_LAYERS))
+    possible[0, :, SECOND], possible[0, ..., SECOND] = 0, 0
+    together = Noisy(noisy.value.sum(axis=1, keepdims=True), noisy.sigma * np.sqrt(n_slots))
+    guess = with_guess(together, LAYERS_GUESS[:, None, :, None] * stays, ANCHOR_WEIGHT) * possible
+    return shrunk(noisy, np.repeat(guess / n_slots, n_slots, axis=1)) * possible
+
+
+def anchor_arrays(
+    people: AnchoredPeople, distances: Float[np.ndarray, " bin"], domain: Domain
+) -> dict[str, np.ndarray]:
+    """The arrays of `bridge.people.law.PersonLaw` for homes and second places."""
+    share = people.share * people.layers.second_share
+    pairs = couple(people.home, people.second, share, distances, domain.distance_bin, domain.space.cell)
+    pulls = {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull, "anchor_between": pairs.between}
+    return {"home": people.home, "second": people.second, **pulls}

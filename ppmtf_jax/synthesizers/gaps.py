@@ -33,9 +33,9 @@ class CompletionSettings(Settings, subject="completion"):
     Parameters
     ----------
     how : "most-probable" or "random"
-        The most probable complete trace, or a random one given the known events. The most probable trace has too few
-        rare places compared with real traces. For people who remember, only the most probable one of several random
-        candidates is found; their number is `bridge.people.completion.PARTICLES`.
+        The most probable complete trace, which has too few rare places compared with real traces, or a random one given
+        the known events. For people who remember, the most probable one of several random candidates is found; their
+        number is `bridge.people.completion.PARTICLES`.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -54,15 +54,14 @@ def complete(
 ) -> Traces:
     """Fill the gaps of each trace with places, under the model's law for its user.
 
-    A completed trace says where the model would put the user when nothing was recorded. It is no record. A chain has no
-    memory, so a trace completed by a chain returns to earlier places only by chance. Under people who
-    remember, up to `MOST_DAYS` days of a trace are those of one person with one home, who goes back to her places.
+    A completed trace says where the model would put the user when nothing was recorded. It is no record. Every period
+    (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants; known events
+    stay as they are. A period without any event stays empty, since nothing is known about it.
 
-    Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
-    known events stay as they are. A period without any event stays empty, since nothing is known about it. As in
-    `synthesize`, a chain starts again in each period, so steps from one period to the next are ignored. A person who
-    remembers goes on from period to period. A new person begins after at most `MOST_DAYS` days, or after each period if
-    periods are longer.
+    As in `synthesize`, a chain starts again in each period, so steps from one period to the next are ignored. It has no
+    memory, so a trace completed by a chain returns to earlier places only by chance. A person who remembers goes on
+    from period to period, and goes back to their home and places. A new person begins after at most `MOST_DAYS` days,
+    or after each period if periods are longer.
 
     Parameters
     ----------
@@ -71,13 +70,11 @@ def complete(
     traces : Traces
         Traces with the model's time grid and places.
     seed : int or Seed, optional
-        Reproduces random completions, and all completions of people who remember. Each completion depends on the seed,
-        the user, the trace number and the first period, but not on other traces. By default it comes from the operating
-        system.
+        Reproduces random completions, and all completions of people who remember; a completion does not depend on other
+        traces. By default it comes from the operating system.
     say : function of a text
-        Is told which pieces of traces were not completed, because an event is impossible under the model (under sgd,
-        for example, a move that nobody made), or too improbable for the particles of people who remember. These pieces
-        keep their known events alone.
+        Is told which pieces of traces keep their known events alone, because an event is impossible under the model
+        (under sgd, for example, a move that nobody made), or too improbable for the particles of people who remember.
     **named_settings
         Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
 
@@ -182,10 +179,9 @@ def complete_rows(
     how: str,
     progress: bool,
 ) -> Completion:
-    """Complete rows, each of which is one chain or one person from the first instant on.
+    """Complete rows of known places (`ABSENT` where unknown), each of one chain or person from the first instant on.
 
-    `model`: a model without `completion_problems`. `users`: indices of the model's users. `known`: known places,
-    `ABSENT` where the place is unknown. `how`: as in `CompletionSettings`.
+    `model`: a model without `completion_problems`. `users`: indices of the model's users.
     """
     law: Any = model.trace_model
     if law.completed_as == "person":

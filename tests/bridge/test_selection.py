@@ -10,16 +10,30 @@ import pytest
 
 from ppmtf_jax.bridge import selection
 from ppmtf_jax.bridge.attraction import Movement
-from ppmtf_jax.bridge.chains import fit_chains
+from ppmtf_jax.bridge.chain import fit_chains
 from ppmtf_jax.bridge.counts import Transitions, VisitCounts, population
-from ppmtf_jax.bridge.selection import Selection, choose_clusters, choose_moves, choose_population, first_within_error
+from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
+from ppmtf_jax.bridge.people.trails import number_of_places, table_of
+from ppmtf_jax.bridge.selection import (
+    MEMORIES,
+    MIN_USERS,
+    Selection,
+    choose_clusters,
+    choose_memory,
+    choose_moves,
+    choose_population,
+    first_within_error,
+    memory_sentence,
+    random_folds,
+    remembered,
+)
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.synthesis import fit
-from ppmtf_jax.synthesizers.systems import bridge
 from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings
-from tests.bridge.examples import GRID, POPULATION, people
+from ppmtf_jax.trace_models.base import ABSENT
+from tests.bridge.examples import GRID, PERIOD, POPULATION, people
 
 
 @pytest.fixture
@@ -102,7 +116,9 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
     chosen = selection.MoveSmoothing(300.0, 5000.0, 1000.0, 4.0)
     used = []
     monkeypatch.setattr(selection, "choose_moves", lambda *_: chosen)
-    monkeypatch.setattr(bridge, "fit_chains", lambda *given, **_: used.append(given[2]) or fit_chains(*given))
+    monkeypatch.setattr(
+        "ppmtf_jax.bridge.chain.fit_chains", lambda *given, **_: used.append(given[2]) or fit_chains(*given)
+    )
     model = fit(train, "bridge", memory="none", n_clusters=1, seed=0).trace_model
     assert Selection.of_numbers(np.asarray(model.chosen)).moves == chosen
     np.testing.assert_array_equal(used[0].stays.at_place, Movement.of(used[0].counts, chosen).stays.at_place)
@@ -155,3 +171,84 @@ def test_a_selection_comes_back_from_its_numbers_and_from_json(first_visits):
     assert isinstance(found.clusters.n_clusters, int)
     settings = BridgeSettings(chosen=found, gaps="as-observed" if first_visits else "none")
     assert build_settings(BridgeSettings, json.loads(json.dumps(asdict(settings))), "bridge") == settings
+
+
+def test_folds_share_out_all_users():
+    folds = [own for _, own in random_folds(10, 4, np.random.default_rng(0))]
+    assert sorted(np.concatenate(folds).tolist()) == list(range(10))
+    assert {len(fold) for fold in folds} == {2, 3}
+    assert [len(own) for _, own in random_folds(3, 10, np.random.default_rng(0))] == [1, 1, 1]
+
+
+# What people remember
+
+
+def gains_of(*per_user: float):
+    """A score that gives each held-out user a number for each memory, with a small spread."""
+
+    def score(memory, learned, of_learned, held_out):
+        assert not set(learned.user_ids) & set(held_out.user_ids)
+        assert len(of_learned) == learned.n_users
+        assert held_out.n_users == people().n_users // 4
+        spread = np.where(np.arange(held_out.n_users) % 2, 0.5, -0.5) * (memory != "none")
+        return np.full(held_out.n_users, per_user[MEMORIES.index(memory)]) + spread
+
+    return score
+
+
+@pytest.mark.parametrize(
+    ("per_user", "memory"),
+    [((0, -1, -2), "none"), ((0, 1, 0.99), "places"), ((0, 1, 3), "anchors"), ((0, 0.01, 0.02), "none")],
+)
+def test_the_simplest_memory_within_one_error_of_the_best_is_chosen(per_user, memory):
+    train = people()
+    chosen, gain = choose_memory(
+        train, np.zeros(train.n_users, int), gains_of(*per_user), MAX_REMEMBERED, np.random.default_rng(0)
+    )
+    assert chosen == memory
+    assert gain[0] == 0
+    # 15 held-out users with a spread of half of them up, half of them down: seven up, eight down.
+    n_events = gain[2] / gain[1]
+    assert n_events == pytest.approx((15 * per_user[2] - 0.5) / (15 * per_user[1] - 0.5))
+
+
+def test_too_few_users_remember_nothing():
+    train = people(MIN_USERS - 1)
+    choice = choose_memory(train, np.zeros(train.n_users, int), pytest.fail, MAX_REMEMBERED, np.random.default_rng(0))
+    assert choice == ("none", None)
+    assert memory_sentence(*choice) == "People remember nothing; nothing else was compared"
+
+
+def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
+    train = people()
+    np.testing.assert_array_equal(remembered(train, MAX_REMEMBERED).place, train.place)
+    expected = []
+    for (user, trace), events in train.to_frame().groupby(["user", "trace"]):
+        for n, instant in enumerate(events["instant"]):
+            if events["place"].iloc[: n + 1].nunique() <= 2:
+                expected.append((user, trace, instant))
+    found = remembered(train, 2).to_frame()
+    assert 0 < len(found) < train.n_events
+    assert list(found[["user", "trace", "instant"]].itertuples(index=False, name=None)) == expected
+
+
+def test_a_person_with_more_places_than_can_be_remembered_does_not_decide():
+    """Under people who remember, her whole trace would be impossible."""
+    train, longest = people(), []
+
+    def score(memory, learned, of_learned, held_out):
+        longest.append(number_of_places(table_of(held_out)[0]).max())
+        return np.full(held_out.n_users, float(MEMORIES.index(memory)))
+
+    choose_memory(train, np.zeros(train.n_users, int), score, 2, np.random.default_rng(0))
+    assert longest == [2] * len(MEMORIES)
+
+
+def test_a_table_of_traces_has_a_row_for_each_period():
+    train = people()
+    places, user = table_of(train)
+    assert places.shape == (2 * train.n_users, PERIOD)
+    row, phase = np.nonzero(places != ABSENT)
+    np.testing.assert_array_equal(user[row], train.user)
+    np.testing.assert_array_equal(phase, train.instant % PERIOD)
+    np.testing.assert_array_equal(places[row, phase], train.place)

@@ -117,7 +117,7 @@ def numbers(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
     counts, steps = BoundedCounts.of(VisitCounts.of(traces), 1.0, HOURS), Transitions.of(traces)
     stays, seen = StayCounts.of(steps, 3, stretches(HOURS)), SeenMoves.of(steps.moves, 3, stretches(HOURS))
     pairs = np.zeros((HOURS.n_slots + 1, N_PLACES, N_PLACES))
-    pairs[:-1, seen.place, seen.next_place], pairs[-1, seen.place, seen.next_place] = seen.count, seen.overall
+    pairs[:-1, seen.place, seen.next_place], pairs[-1, seen.place, seen.next_place] = seen.in_slot, seen.overall
     # Distances are in a bin by the place before the move.
     bins = np.tile(np.arange(N_PLACES)[:, None] % 3, N_PLACES)
     return {

@@ -221,7 +221,7 @@ def test_workers_find_the_same_in_the_parts_of_a_folder(whole, tmp_path, monkeyp
         seen = SeenMoves.of(traces.blocks.map(lambda block: Transitions.of(block).moves), 2, stretches(whole.time_grid))
         some = traces.select_users(np.array([0, 5, 6, 21]))
         shares = population(visits, PopulationSmoothing(0.75, 2, 1.0, 1.0, 0.3), whole.time_grid)
-        return [shares, seen.count, seen.overall, some.place, some.user, traces.users_per_place(), traces.digest]
+        return [shares, seen.in_slot, seen.overall, some.place, some.user, traces.users_per_place(), traces.digest]
 
     stored = open_traces(tmp_path / "set").for_many_passes()
     expected, n_before = found(whole), len(workers)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private import releases as releases_module
-from ppmtf_jax.private.summaries import SCALE, rows
+from ppmtf_jax.private.releases import SCALE, rows
 
 
 def not_normalized(patch: pytest.MonkeyPatch) -> None:
     def add_up(counted, n_cells):
-        return SCALE * np.bincount(counted.cell, minlength=n_cells)
+        return SCALE * np.bincount(counted.group, minlength=n_cells)
 
     patch.setattr(releases_module, "vector_sum", add_up)
 
@@ -25,8 +26,22 @@ def normalized_per_day(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(releases_module, "rows", per_day)
 
 
+def of_noise(patch: pytest.MonkeyPatch, part: float) -> None:
+    """Noise for a smaller change of sums than users make."""
+    add = ZCDPAccountant.add_gaussian
+
+    def too_little(accountant, values, sensitivity, rho, mechanism):
+        return add(accountant, values, round(part * sensitivity), rho, mechanism)
+
+    patch.setattr(ZCDPAccountant, "add_gaussian", too_little)
+
+
 def less_noise(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(releases_module, "SCALE", round(SCALE / np.sqrt(2)))
+    of_noise(patch, 1 / np.sqrt(2))
+
+
+def half_the_noise(patch: pytest.MonkeyPatch) -> None:
+    of_noise(patch, 1 / 2)
 
 
 def drawn_in_the_order_of_users(patch: pytest.MonkeyPatch) -> None:
@@ -35,13 +50,9 @@ def drawn_in_the_order_of_users(patch: pytest.MonkeyPatch) -> None:
     def drawn(traces, domain):
         for name, counted in rows(traces, domain):
             kept = np.random.default_rng(0).random(len(counted.user)) < 0.9
-            yield name, counted._replace(user=counted.user[kept], cell=counted.cell[kept])
+            yield name, counted._replace(user=counted.user[kept], group=counted.group[kept])
 
     patch.setattr(releases_module, "rows", drawn)
-
-
-def half_the_noise(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(releases_module, "SCALE", SCALE // 2)
 
 
 BUGS = [not_normalized, normalized_per_day, less_noise, half_the_noise, drawn_in_the_order_of_users]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 
@@ -209,26 +207,7 @@ def test_one_place_one_slot_and_no_people():
     assert np.isfinite(estimate).all()
 
 
-IN_A_PROCESS = """
-import sys
-import numpy as np
-from ppmtf_jax.private.estimation import estimate_population
-from ppmtf_jax.private.releases import Releases
-np.save(sys.argv[2], estimate_population(Releases.load(sys.argv[1]), 0))
-"""
-
-
 def test_saved_releases_give_the_same_estimate(tmp_path, estimates):
     releases, estimate = estimates[2.0]
     releases.save(tmp_path / "releases")
     np.testing.assert_array_equal(estimate_population(Releases.load(tmp_path / "releases"), 0), estimate)
-
-
-@pytest.mark.slow
-def test_the_estimate_needs_nothing_but_saved_releases(tmp_path, estimates):
-    """A process that has only the files of the releases finds the same estimate, bit by bit."""
-    releases, estimate = estimates[2.0]
-    releases.save(tmp_path / "releases")
-    command = [sys.executable, "-c", IN_A_PROCESS, "releases", "estimate.npy"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
-    np.testing.assert_array_equal(np.load(tmp_path / "estimate.npy"), estimate)

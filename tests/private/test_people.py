@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.counts import VisitCounts
+from ppmtf_jax.bridge.people.anchors import Anchors
+from ppmtf_jax.bridge.people.law import HOME, SECOND
+from ppmtf_jax.bridge.people.layers import Layers
 from ppmtf_jax.bridge.people.steps import begin
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private import people
-from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.releases import RELATION, Noisy, Releases, release, shrunk
-from ppmtf_jax.private.summaries import SCALE
+from ppmtf_jax.private.domain import N_TYPES, Domain
+from ppmtf_jax.private.estimation import estimate_population
+from ppmtf_jax.private.people import AnchoredPeople, fit_anchors
+from ppmtf_jax.private.releases import RELATION, SCALE, Noisy, Releases, has_dense_users, release, shrunk
 from tests.bridge.people.laws import random_arrays
-from tests.private.worlds import city, domain_of
+from tests.private.worlds import city, domain_of, homes_city
 from tests.support import to_traces
 
 
@@ -102,13 +110,10 @@ def fitted(quick):
     return releases_of(city("both"), 100.0), people.fit_people(releases_of(city("both"), 100.0), 0)
 
 
-def simulated(fit: people.Fitted, n_people: int, n_instants: int) -> np.ndarray:
-    import jax
-    import jax.numpy as jnp
-
-    law = people.RememberingBridge.from_arrays(fit.arrays)
+def simulated(fit: dict[str, np.ndarray], n_people: int, n_instants: int) -> np.ndarray:
+    law = people.RememberingBridge.from_arrays({name: each for name, each in fit.items() if name != "share"})
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(n_people))
-    cluster = np.random.default_rng(0).choice(len(fit.share), n_people, p=fit.share / fit.share.sum())
+    cluster = np.random.default_rng(0).choice(len(fit["share"]), n_people, p=fit["share"] / fit["share"].sum())
     draw = jax.jit(jax.vmap(lambda key, cluster: law.sample_person(key, begin(law, key, cluster), n_instants)))
     return np.asarray(draw(keys, jnp.asarray(cluster, jnp.int32)))
 
@@ -120,24 +125,15 @@ def test_people_have_the_population_the_moves_and_the_distances_of_the_releases(
     domain = releases.domain
     slots = domain.time_grid.slot_of_instant
     # Beyond the chance of 6,000 people: what 1,500 simulated people cannot calibrate.
-    assert people._misplaced(places, fit.arrays["population"], slots) < 0.03
-    assert people._misplaced(places, fit.arrays["population"][::-1], slots) > 0.08
-    movements = people.Movements.of(releases, fit.arrays["population"].mean(axis=0))
+    assert people._misplaced(places, fit["population"], slots) < 0.03
+    assert people._misplaced(places, fit["population"][::-1], slots) > 0.08
+    movements = people.Movements.of(releases, fit["population"].mean(axis=0))
     moves = (places[:, 1:] != places[:, :-1]).mean(axis=0)
     np.testing.assert_allclose(moves, movements.moves[slots[1:]], atol=0.06)
     a, b = places[:, :-1].ravel(), places[:, 1:].ravel()
     bins = domain.distance_bin[domain.space.cell[a], domain.space.cell[b]][a != b]
     share = np.bincount(bins, minlength=len(movements.distances)) / len(bins)
     assert np.abs(share - movements.distances).sum() / 2 < 0.05
-
-
-@pytest.mark.slow
-def test_the_fit_repeats(fitted, quick):
-    """Fast tests repeat its two parts: the estimate of the population and the calibration of people."""
-    releases, fit = fitted
-    again = people.fit_people(releases, 0)
-    for name, values in fit.arrays.items():
-        np.testing.assert_array_equal(values, again.arrays[name], err_msg=name)
 
 
 def test_people_who_forget_have_no_likelihood():
@@ -152,7 +148,7 @@ def test_people_who_forget_go_on_after_any_number_of_places(remembered, new_plac
     arrays = random_arrays(n_places=40, anchors=False)
     # They seldom stay, and mean to go to a new place.
     arrays |= {"stay": arrays["stay"] - 9, "strength": np.array(1e6), "remembered": np.array(remembered)}
-    found = simulated(people.Fitted(arrays, np.array([0.5, 0.5])), 4, 60)
+    found = simulated(arrays | {"share": np.array([0.5, 0.5])}, 4, 60)
     assert [(len(set(trace)) > 10) for trace in found.tolist()] == [new_places] * 4
 
 
@@ -172,7 +168,7 @@ def test_people_forget_where_a_popular_place_needs_them_to(quick):
     grid = TimeGrid.cyclic("2024-01-01", 3600, 24, slot_s=21_600)
     traces = to_traces(events, places, grid)
     fit = people.fit_people(releases_of(traces, 1000.0), 0)
-    assert not fit.arrays["remembered"]
+    assert not fit["remembered"]
     found = simulated(fit, 4000, 24)
     at_popular = (found == 0).mean(axis=0)
     assert (np.abs(at_popular - 1 / 3) < 0.06).all()
@@ -180,8 +176,6 @@ def test_people_forget_where_a_popular_place_needs_them_to(quick):
 
 @pytest.mark.parametrize(("n_users", "small"), [(20, True), (400, False)])
 def test_few_users_are_noticed(n_users, small):
-    from ppmtf_jax.datasets.toy_city import toy_city
-
     traces = toy_city(n_users, n_places=30, n_days=1, seed=0).traces
     assert people.is_small(releases_of(traces, 1.0)) is small
 
@@ -201,3 +195,84 @@ def test_domain_of_one_place_and_one_instant(quick):
     domain = Domain.of(places, traces.time_grid)
     noisy = release(traces, domain, ZCDPAccountant(RELATION, 1.0, 1e-6, SeededNoise(0)))
     assert (simulated(people.fit_people(noisy, 0), 10, 1) == 0).all()
+
+
+# Homes and second places
+
+
+@pytest.fixture(scope="module")
+def with_homes():
+    return homes_city(1500)
+
+
+@pytest.fixture(scope="module")
+def anchored(with_homes):
+    domain = replace(domain_of(with_homes), anchored=True)
+    releases = release(with_homes, domain, ZCDPAccountant(RELATION, 50.0, 1e-6, SeededNoise(0)))
+    return fit_anchors(releases, estimate_population(releases, 0), 0)
+
+
+def variation(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).sum() / 2)
+
+
+def test_homes_second_places_and_layers_are_those_of_the_users(with_homes, anchored):
+    own = Anchors.of(VisitCounts.of(with_homes))
+    homes = np.bincount(own.home, minlength=40) / with_homes.n_users
+    with_second = own.second >= 0
+    seconds = np.bincount(own.second[with_second], minlength=40) / with_second.sum()
+    found = anchored.share @ anchored.home
+    assert variation(found, homes) < 0.1
+    assert variation(found[::-1], homes) > 0.2
+    share = anchored.share * (np.arange(N_TYPES) > 0)
+    assert share.sum() == pytest.approx(with_second.mean(), abs=0.03)
+    assert variation(share @ anchored.second / share.sum(), seconds) < 0.1
+    layer = own.layer(with_homes.user, with_homes.place)
+    slots = with_homes.time_grid.slot_of_instant
+    for each in (HOME, SECOND):
+        real = (np.bincount(with_homes.slot, layer == each) / np.bincount(with_homes.slot))[
+            slots[: with_homes.time_grid.period]
+        ]
+        people = anchored.share * np.stack([1 - anchored.layers.second_share, anchored.layers.second_share])
+        found = (people[:, :, None] * anchored.layers.at[..., each]).sum(axis=(0, 1))
+        np.testing.assert_allclose(found, real, atol=0.06)
+        assert np.abs(found[::-1] - real).max() > 0.2
+
+
+def test_distributions_sum_to_one(anchored):
+    for each in (anchored.home, anchored.second, anchored.elsewhere, anchored.layers.at, anchored.layers.next):
+        np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_homes_and_places_elsewhere_are_drawn_to_a_population():
+    rng = np.random.default_rng(0)
+    home, second = rng.dirichlet(np.ones(30), N_TYPES), rng.dirichlet(np.ones(30), N_TYPES)
+    elsewhere, occupancy = rng.dirichlet(np.ones(30), 6), rng.dirichlet(np.ones(3 * N_TYPES), 6)
+    occupancy = occupancy.reshape(6, N_TYPES, 3).transpose(1, 0, 2)
+    layers = Layers.always_elsewhere(N_TYPES, 6)
+    true = AnchoredPeople(np.ones(N_TYPES), layers, home, second, elsewhere, occupancy)
+    np.testing.assert_allclose(
+        true.population()[4, 7],
+        sum(
+            occupancy[k, 4] @ (home[k, 7], second[k, 7], elsewhere[4, 7])  # as in the formula of the module
+            for k in range(N_TYPES)
+        ),
+    )
+    noisy = [each * rng.lognormal(0, 0.5, each.shape) for each in (home, second)]
+    noisy = [each / each.sum(axis=1, keepdims=True) for each in noisy]
+    start = true._replace(home=noisy[0], second=noisy[1])
+    found = start.drawn_to(true.population())
+    assert variation(found.population(), true.population()) < 0.6 * variation(start.population(), true.population())
+    assert variation(found.home, home) < variation(noisy[0], home)
+
+
+def test_anchors_need_dense_traces_of_several_periods(with_homes):
+    def decide(with_homes):
+        accountant = ZCDPAccountant(RELATION, 1.0, 1e-6, SeededNoise(0))
+        return has_dense_users(with_homes, accountant), bool(accountant.spendings)
+
+    assert decide(with_homes) == (True, True)
+    short = toy_city(100, n_places=40, n_days=2, seed=0).traces
+    assert decide(short) == (False, False)
+    sparse = with_homes.select_events(np.random.default_rng(0).random(with_homes.n_events) < 0.2)
+    assert decide(sparse) == (False, True)

@@ -13,9 +13,9 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.private import summaries
+from ppmtf_jax.private import releases as module
 from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.summaries import MAX_COUNT, Rows, density, rows, shapes, vector_sum
+from ppmtf_jax.private.releases import MAX_COUNT, Rows, density, rows, shapes, vector_sum
 from tests.private.worlds import KINDS, city, domain_of
 from tests.support import minutes, places_in_line, to_traces
 
@@ -187,14 +187,14 @@ def test_dense_users_have_events_at_half_of_the_instants_of_three_windows():
     in_traces = [(1, trace, 4 * trace + i, 0) for trace in range(3) for i in range(2)]
     sparse = [(2, 0, 4 * day + i, 0) for day in range(4) for i in range(1 + (day < 2))]
     found = density(to_traces(dense + in_traces + sparse, places_in_line(3), grid))
-    assert (found.user.tolist(), found.cell.tolist()) == ([0, 1, 2], [1, 1, 0])
+    assert (found.user.tolist(), found.group.tolist()) == ([0, 1, 2], [1, 1, 0])
 
 
 def test_large_counts_do_not_overflow(monkeypatch):
     """A count beyond the largest is taken as the largest: the norm stays below 1024."""
     unique = np.unique
     monkeypatch.setattr(
-        summaries.np, "unique", lambda keys, return_counts: (unique(keys), np.array([2**40, MAX_COUNT, 1]))
+        module.np, "unique", lambda keys, return_counts: (unique(keys), np.array([2**40, MAX_COUNT, 1]))
     )
     total = vector_sum(Rows(np.zeros(3, int), np.arange(3)), 3)
     assert total.tolist() == [math.isqrt(1024**2 * MAX_COUNT**2 // (2 * MAX_COUNT**2 + 1))] * 2 + [0]
@@ -203,7 +203,7 @@ def test_large_counts_do_not_overflow(monkeypatch):
 def test_norms_are_checked(monkeypatch):
     """Planted: rounding up to the next whole number."""
     original = np.sqrt
-    monkeypatch.setattr(summaries.np, "sqrt", lambda squares: original(squares) + 1)
+    monkeypatch.setattr(module.np, "sqrt", lambda squares: original(squares) + 1)
     with pytest.raises(NumericalError, match="longer than the noise covers"):
         vector_sum(Rows(np.zeros(2, int), np.arange(2)), 2)
 

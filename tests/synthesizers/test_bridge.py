@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.bridge import chains, selection
+from ppmtf_jax.bridge import chain, selection
 from ppmtf_jax.bridge.checkins import calibration, when
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.selection import Selection
-from ppmtf_jax.bridge.user_bounds import NO_RULE, RULES
+from ppmtf_jax.bridge.user_bounds import CHECKIN_RULES, MOVE_RULE, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import open_traces, save_in_parts
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -24,12 +25,15 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
+from ppmtf_jax.settings import build_settings, parse_assignments
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import bridge
-from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, fit_trace_model
+from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, claims, fit_trace_model
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
+from tests.bridge.checkins.test_model import ARRAYS
 from tests.bridge.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
+from tests.bridge.people.laws import random_law
 
 N_DRAWS = 40_000
 FALSE_ALARM = 1e-6
@@ -61,13 +65,6 @@ def next_places(model) -> np.ndarray:
     return np.exp(np.asarray(log))
 
 
-def test_groups_are_found(model):
-    cluster = np.asarray(model.trace_model.cluster)
-    # `people` makes users of two groups in turn; which comes first is open.
-    assert len(set(cluster[::2])) == len(set(cluster[1::2])) == 1
-    assert cluster[0] != cluster[1]
-
-
 def test_probabilities_sum_to_one(model, next_places):
     np.testing.assert_allclose(next_places.sum(axis=3), 1, rtol=1e-4)
     np.testing.assert_allclose(model.trace_model.first.sum(axis=1), 1, rtol=1e-5)
@@ -88,18 +85,6 @@ def test_what_is_drawn_is_what_is_scored(model, next_places):
         # A chain of another cluster, or instant, would be told apart.
         other = next_places[1 - user, instant - 1, place]
         assert 0.5 * np.abs(seen / N_DRAWS - other).sum() > 0.2
-
-
-def test_every_instant_has_its_clusters_population(model, next_places):
-    at = np.asarray(model.trace_model.first)[np.asarray(model.trace_model.cluster)[:2]]
-    for step in range(PERIOD - 1):
-        at = np.einsum("ua,uab->ub", at, next_places[:2, step])
-    synthetic = synthesize(model, traces_per_user=400, seed=3)
-    last = synthetic.instant == PERIOD - 1
-    for user in (0, 1):
-        seen = np.bincount(synthetic.place[last & (synthetic.user % 2 == user)], minlength=N_PLACES)
-        # 12,000 draws of 12 places: the total variation is below sqrt(12 / (2 pi 12,000)) = 0.013 on average.
-        assert 0.5 * np.abs(seen / seen.sum() - at[user]).sum() < 3 * 0.013
 
 
 def test_users_of_a_cluster_are_equal_to_the_last_bit(model):
@@ -136,17 +121,6 @@ def test_a_subset_of_verifiers_finds_the_users_of_the_cluster_among_them(model):
     assert (verdicts.plausible_users >= 1 + others).all()
 
 
-def test_a_stored_model_is_read_back_as_it_was_fitted(model, tmp_path):
-    model.save(tmp_path / "model")
-    loaded = FittedModel.load(tmp_path / "model")
-    assert loaded.checksum == model.checksum
-    np.testing.assert_array_equal(synthesize(loaded, seed=1).place, synthesize(model, seed=1).place)
-
-
-def test_a_seed_reproduces_a_fit(model):
-    assert fit(people(), "bridge", memory="none", n_clusters=2, seed=0).checksum == model.checksum
-
-
 @pytest.mark.parametrize("n_users", [1, 3, 12])
 def test_fewer_users_than_one_cluster_are_refused(n_users):
     with pytest.raises(InputError, match=f"at least 20 training users.*found {n_users}. .*set min_cluster_users lower"):
@@ -173,10 +147,10 @@ def test_what_is_said_is_of_the_clusters_that_there_are(tmp_path):
 
 def test_chains_that_are_not_fitted_to_the_end_are_told_of(model, monkeypatch):
     assert not any("not fitted" in line for line in model.summary())
-    monkeypatch.setattr(chains, "MAX_LAST_SCALINGS", 1)
-    monkeypatch.setattr(chains, "MAX_SCALINGS", 1)
+    monkeypatch.setattr(chain, "MAX_LAST_SCALINGS", 1)
+    monkeypatch.setattr(chain, "MAX_SCALINGS", 1)
     found = fit(people(), "bridge", memory="none", n_clusters=2, seed=0)
-    assert found.trace_model.marginal_error > chains.TOLERANCE
+    assert found.trace_model.marginal_error > chain.TOLERANCE
     share = f"{100 * float(found.trace_model.marginal_error):.2g} %"
     assert any(f"not fitted to the end: at some time, {share}" in line for line in found.summary())
 
@@ -206,21 +180,8 @@ def odd(name: str) -> Traces:
     return traces_of(wandering(3), whole, place_table(7))
 
 
+MEMORIES = ("none", "auto", "places", "anchors")
 ODD = ("one place", "one instant", "one user", "one slot, all at one point", "no moves", "no steps", "an empty slot")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("memory", ["auto", "places", "anchors"])
-@pytest.mark.parametrize("name", ODD)
-def test_odd_data_give_people_whose_traces_are_possible(name, memory):
-    train = odd(name)
-    model = fit(train, "bridge", memory=memory, min_cluster_users=1, n_clusters=2, seed=0)
-    for array_name, array in model.trace_model.to_arrays().items():
-        assert np.isfinite(array).all(), array_name
-    synthetic = synthesize(model, seed=0)
-    assert synthetic.n_events == train.n_users * model.time_grid.n_instants
-    # An impossible trace would be refused.
-    assert plausible_deniability_test(model, synthetic, k=1, seed=0).passed.all()
 
 
 def test_a_model_of_a_choice_with_gains_can_be_read_again(tmp_path):
@@ -257,15 +218,22 @@ def test_a_grid_without_a_whole_day_has_no_windows_of_check_ins():
         fit(odd("no steps"), "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
 
 
+@pytest.mark.parametrize(
+    "memory", ["none", *(pytest.param(m, marks=pytest.mark.slow) for m in ("auto", "places", "anchors"))]
+)
 @pytest.mark.parametrize("name", ODD)
-def test_odd_data_give_a_model_whose_numbers_are_right(name):
+def test_odd_data_give_a_model_whose_numbers_are_right(name, memory):
     train = odd(name)
-    n_clusters = None if name == "no steps" else 2
-    model = fit(train, "bridge", memory="none", min_cluster_users=1, n_clusters=n_clusters, seed=0)
+    n_clusters = None if (name, memory) == ("no steps", "none") else 2
+    model = fit(train, "bridge", memory=memory, min_cluster_users=1, n_clusters=n_clusters, seed=0)
     for array_name, array in model.trace_model.to_arrays().items():
         assert np.isfinite(array).all(), array_name
     synthetic = synthesize(model, seed=0)
     assert synthetic.n_events == train.n_users * model.time_grid.n_instants
+    # An impossible trace would be refused.
+    assert plausible_deniability_test(model, synthetic, k=1, seed=0).passed.all()
+    if memory != "none":
+        return
     places = synthetic.place.reshape(train.n_users, -1)
     assert np.isfinite(step_log_probabilities(model.trace_model, np.arange(train.n_users), places)).all()
     if name == "no moves":
@@ -311,3 +279,29 @@ def test_a_fit_to_others_can_make_the_same_choice(model, monkeypatch):
     assert isinstance(again.trace_model, type(places.trace_model))
     assert again.settings_found() == places.settings_found()
     assert again.trace_model.memory_gain is None
+
+
+# Settings, and what a release says
+
+
+def test_a_memory_is_refused_for_traces_with_gaps():
+    with pytest.raises(InputError, match=r"memory only with gaps.*found memory = 'places'.*Leave memory out"):
+        BridgeSettings(memory="places", gaps="as-observed")
+
+
+@pytest.mark.parametrize("text", ["memory=none", 'memory="none"', "memory=None"])
+def test_no_memory_can_be_asked_for_in_words(text):
+    settings = build_settings(BridgeSettings, parse_assignments([text, "n_clusters=none"], "bridge"), "bridge")
+    assert settings == BridgeSettings(memory="none")
+
+
+def test_a_release_states_the_rules_of_the_model_that_made_it():
+    of_checkins = (*(rule for rule in RULES if rule != MOVE_RULE), *CHECKIN_RULES)
+    assert len(of_checkins) == len(RULES) - 1 + len(CHECKIN_RULES)
+    for model, rules in (
+        (random_law(), (*RULES, *PEOPLE_RULES)),
+        (CheckinBridge.from_arrays(ARRAYS), of_checkins),
+    ):
+        stated = claims(model, BridgeSettings())
+        assert stated.rules == rules
+        assert "the smallest has" in stated.not_protected[0]

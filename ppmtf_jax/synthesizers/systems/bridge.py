@@ -4,7 +4,7 @@ Each cluster of users has its own distribution over places in every slot. Its sy
 and their moves are as near as possible to the moves of the population. Three kinds of people are possible. The data
 decide what people remember, and whether they have an event at every instant or check in now and then:
 
-- a Markov chain between slots, without memory (`bridge.chains`);
+- a Markov chain between slots, without memory (`bridge.chain`);
 - people who remember the places of their trace, and maybe have a home and a second place (`bridge.people`);
 - windows of up to 28 days in which people check in now and then (`bridge.checkins`).
 
@@ -13,46 +13,59 @@ A trace is equally probable for all users of a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.attraction import MoveCounts, Movement
-from ppmtf_jax.bridge.chains import fit_chains
+from ppmtf_jax.bridge.chain import ClusterBridge, fit_chain
+from ppmtf_jax.bridge.chain import held_out as chain_held_out
 from ppmtf_jax.bridge.checkins.fit import first_visits, fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import Sparsity
-from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoother, find_clusters, population_and_clusters
-from ppmtf_jax.bridge.counts import Transitions, VisitCounts, population
-from ppmtf_jax.bridge.memory import require_memory_to_fit
+from ppmtf_jax.bridge.clusters import ClusterSmoother, find_clusters, population_and_clusters
+from ppmtf_jax.bridge.counts import VisitCounts, population
 from ppmtf_jax.bridge.people.calibration import QUICK
 from ppmtf_jax.bridge.people.fit import fit_people
 from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
 from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.trails import table_of
-from ppmtf_jax.bridge.selection import Memory, Selection, choose_memory, choose_population, select, some_users
-from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.bridge.selection import (
+    CLUSTER_NUMBERS,
+    Memory,
+    Selection,
+    choose_memory,
+    choose_population,
+    select,
+    some_users,
+)
+from ppmtf_jax.bridge.space import require_few_places, space_of
 from ppmtf_jax.bridge.user_bounds import NO_RULE
+from ppmtf_jax.data.blocks import BLOCK_USERS
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
-from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
-from ppmtf_jax.synthesizers.bridge_model import held_out as chain_held_out
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
 TITLE = "People of clusters of users, with the cluster's population, realistic moves, and a memory"
 # Maximum number of last Sinkhorn iterations for chains that are only compared. They need not be fitted to the end: if
 # the number of people at a place changes by 1 %, the likelihood of held-out users hardly changes.
 QUICK_SCALINGS = 50
+# Estimate of the memory of a fit, in bytes: compiled programs and tables of cells x cells; each event of the blocks
+# that threads count at the same time, as int64 in a few copies; each entry of a table, six copies in single precision.
+CONSTANT_BYTES, EVENT_BYTES, BLOCKS_AT_ONCE, TABLE_BYTES = 300 * 2**20, 200, 4, 6 * 4
+# Tables of the places beside those of clusters: ten folds of the users in each slot while settings are selected; and
+# for each cluster, people who remember by class of mobility and dwell time.
+FOLD_TABLES, CROWD_TABLES = 16, 12
+# Measured: 200 users who visit 8 places, in tables of 1,000 and 10,000 places, on two cores shared with other work.
+PLACE_S = 0.004
 Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
@@ -109,34 +122,42 @@ class BridgeSettings(Settings):
 def fit_trace_model(
     train: Traces, settings: BridgeSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> Model:
-    """Select the smoothing, find the clusters, and learn how the people of each cluster move."""
+    """Do traces have gaps? Which smoothing? Which clusters? What do people remember? Then fit people of this kind."""
     del checkpoints
     _require_users(train, settings.min_cluster_users)
     require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
     # With several threads, the many small products of NumPy would take several times as long.
     with one_thread():
-        return _fit(train.for_many_passes(), settings, seed, progress)
+        train, grid = train.for_many_passes(), train.time_grid
+        may_have_gaps = settings.gaps == settings.memory == "auto" and grid.has_whole_day()
+        facts = Sparsity.of(train) if may_have_gaps else None
+        has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
+        selection = _select(train, settings, has_gaps, seed, progress)
+        of_user = _find_clusters(train, selection, settings.min_cluster_users, seed, progress)
+        if has_gaps:
+            return _fit_checkins(train, of_user, selection, facts, seed, progress)
+        memory, gain = settings.memory, None
+        if memory == "auto":
 
+            def score(
+                memory: Memory, learned: Traces, of_learned: Int[np.ndarray, " user"], held_out: Traces
+            ) -> Float[np.ndarray, " held_out"]:
+                """Log-likelihood of each held-out user under a model that is quickly fitted to other users."""
+                if memory == "none":
+                    found = fit_chain(learned, of_learned, selection, most_last_scalings=QUICK_SCALINGS)
+                    return chain_held_out(*found, held_out)
+                anchors = memory == "anchors"
+                people = fit_people(learned, of_learned, selection, anchors=anchors, seed=seed, effort=QUICK)
+                return people_held_out(people, *table_of(held_out))
 
-def _fit(train: Traces, settings: BridgeSettings, seed: int, progress: bool) -> Model:
-    may_have_gaps = settings.gaps == settings.memory == "auto" and train.time_grid.has_whole_day()
-    facts = Sparsity.of(train) if may_have_gaps else None
-    has_gaps = settings.gaps == "as-observed" or (facts is not None and facts.is_sparse)
-    selection = _select(train, settings, has_gaps, seed, progress)
-    of_user = _find_clusters(train, selection, settings.min_cluster_users, seed, progress)
-    if has_gaps:
-        return _fit_checkins(train, of_user, selection, facts, seed, progress)
-    memory, gain = settings.memory, None
-    if memory == "auto":
-        score, random = partial(_score, selection=selection, seed=seed), numpy_stream(seed, Stage.MEMORY)
-        memory, gain = choose_memory(train, of_user, score, MAX_REMEMBERED, random, progress)
-    why = {} if gain is None else {"memory_gain": gain}
-    if memory == "none":
-        return chains_and_clusters(train, of_user, selection, why, progress=progress)[0]
-    why["chosen"] = selection.numbers
-    return fit_people(
-        train, of_user, selection, anchors=memory == "anchors", seed=seed, selected=why, progress=progress
-    )
+            random = numpy_stream(seed, Stage.MEMORY)
+            memory, gain = choose_memory(train, of_user, score, MAX_REMEMBERED, random, progress)
+        why = {} if gain is None else {"memory_gain": gain}
+        if memory == "none":
+            return fit_chain(train, of_user, selection, why, progress=progress)[0]
+        why["chosen"] = selection.numbers
+        anchors = memory == "anchors"
+        return fit_people(train, of_user, selection, anchors=anchors, seed=seed, selected=why, progress=progress)
 
 
 def _select(train: Traces, settings: BridgeSettings, has_gaps: bool, seed: int, progress: bool) -> Selection:
@@ -192,23 +213,6 @@ def _fit_checkins(
     return fit_checkins(train, clusters, n_paces=selection.n_paces, seed=seed, selected=why, progress=progress)
 
 
-def _score(
-    memory: Memory,
-    learned: Traces,
-    of_learned: Int[np.ndarray, " user"],
-    held_out: Traces,
-    *,
-    selection: Selection,
-    seed: int,
-) -> Float[np.ndarray, " held_out"]:
-    """Log-likelihood of each held-out user under a model that is quickly fitted to other users."""
-    if memory == "none":
-        chain, clusters = chains_and_clusters(learned, of_learned, selection, most_last_scalings=QUICK_SCALINGS)
-        return chain_held_out(chain, clusters, held_out)
-    people = fit_people(learned, of_learned, selection, anchors=memory == "anchors", seed=seed, effort=QUICK)
-    return people_held_out(people, *table_of(held_out))
-
-
 def _require_users(train: Traces, min_cluster_users: int) -> None:
     n_users = int(train.has_events.sum())
     if n_users < min_cluster_users:
@@ -220,27 +224,25 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
         raise InputError("fit", [Problem(expected, str(n_users), way_out=way_out)])
 
 
-def chains_and_clusters(
-    train: Traces,
-    of_user: Int[np.ndarray, " user"],
-    selection: Selection,
-    selected: Mapping[str, np.ndarray] | None = None,
-    *,
-    most_last_scalings: int | None = None,
-    progress: bool = False,
-) -> tuple[ClusterBridge, Clusters]:
-    """Markov chains of given clusters, numbered 0, 1, ... without gaps; and the smoothed clusters.
+def bytes_to_fit(train: Traces, n_clusters: int) -> int:
+    """Estimated peak memory of fitting `n_clusters` clusters, in bytes; chains and people are fitted in turn."""
+    n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
+    n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
+    n_counted = min(train.n_users, BLOCKS_AT_ONCE * BLOCK_USERS)
+    n_times = train.time_grid.period * (1 + (train.time_grid.n_instants > train.time_grid.period))
+    tables = n_slots * (n_clusters + FOLD_TABLES) + n_clusters * max(n_pairs, n_times + CROWD_TABLES)
+    of_events = EVENT_BYTES * (train.n_events * n_counted // train.n_users)
+    return CONSTANT_BYTES + of_events + TABLE_BYTES * train.n_places * tables
 
-    `selected`: arrays of the model that say why it was selected. `most_last_scalings`: as in `fit_chains`.
-    """
-    grid, space, visits = train.time_grid, space_of(train.places), train.blocks.map(VisitCounts.of)
-    shares, clusters = population_and_clusters(visits, of_user, selection.population, selection.clusters, space, grid)
-    movement = Movement.of(MoveCounts.of(train.blocks.map(Transitions.of), shares, space, grid), selection.moves)
-    slots = grid.one_period().slot_of_instant
-    given = (clusters.visits, clusters.share, movement, slots)
-    chains = fit_chains(*given, most_last_scalings=most_last_scalings, progress=progress)
-    present = np.bincount(of_user[train.has_events], minlength=len(clusters.share))
-    return ClusterBridge.of(clusters, present, chains, slots, selection, selected or {}), clusters
+
+def require_memory_to_fit(train: Traces, n_clusters: int | None, min_cluster_users: int) -> None:
+    """Refuse a fit that needs too much memory, and name a number of clusters that fits; see `require_memory`."""
+    most = max(1, min(n_clusters or max(CLUSTER_NUMBERS), train.n_users // min_cluster_users))
+    fixed, needed = bytes_to_fit(train, 0), bytes_to_fit(train, most)
+    room = ((available_bytes() or 0) - fixed) // (bytes_to_fit(train, 1) - fixed)
+    only_visited = Message(", or keep only those that people visit: import with ", Setting("min_users_per_place", 2))
+    require_few_places(train.n_places, needed, PLACE_S, only_visited)
+    require_memory("fit", needed, f"Set n_clusters={room}" if room >= 1 else "Take fewer users, places or slots")
 
 
 def claims(model: Model, settings: BridgeSettings) -> Claims:
@@ -268,7 +270,6 @@ def settings_found(model: Model) -> dict[str, Any]:
     return {**model.kind_found, "chosen": chosen}
 
 
-OTHER_MODELS = (RememberingBridge, CheckinBridge)
 SYNTHESIZERS.register(
     Synthesizer(
         "bridge",
@@ -277,7 +278,7 @@ SYNTHESIZERS.register(
         fit_trace_model,
         ClusterBridge,
         claims,
-        OTHER_MODELS,
+        (RememberingBridge, CheckinBridge),
         in_blocks=True,
         settings_found=settings_found,
     )

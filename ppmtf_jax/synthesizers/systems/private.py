@@ -18,9 +18,9 @@ import numpy as np
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.bridge.memory import require_few_places
 from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.people.steps import begin
+from ppmtf_jax.bridge.space import require_few_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -30,15 +30,14 @@ from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.people import fit_people, is_small
 from ppmtf_jax.private.prior import read_prior
-from ppmtf_jax.private.releases import MECHANISMS, RELATION, has_dense_users, release
-from ppmtf_jax.private.summaries import SCALE
+from ppmtf_jax.private.releases import MECHANISMS, RELATION, SCALE, has_dense_users, release
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Positive, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 
-# Measured as `bridge.memory.PLACE_S`: memory per slot and place, and seconds per place.
+# Measured as `PLACE_S` of the bridge: memory per slot and place, and seconds per place.
 CONSTANT_BYTES, SLOT_PLACE_BYTES, PLACE_S = 900 * 2**20, 6000, 0.011
 OF_CLUSTER = 2**31
 """Number of the random stream of a person's type. The streams of instants have the numbers below it."""
@@ -167,10 +166,10 @@ def fit_trace_model(
     releases = release(train, domain, accountant)
     if is_small(releases):
         warnings.warn(TOO_SMALL, stacklevel=3)
-    fitted = fit_people(releases, seed, prior, progress=progress)
+    arrays = fit_people(releases, seed, prior, progress=progress)
     promise = not_below([settings.epsilon, settings.delta, float(noise.is_private)])
     losses = not_below([releases.rho(name) for name in MECHANISMS])
-    return PrivatePeople.from_arrays(fitted.arrays | {"promise": promise, "share": fitted.share, "losses": losses})
+    return PrivatePeople.from_arrays(arrays | {"promise": promise, "losses": losses})
 
 
 TOO_SMALL = (

@@ -10,18 +10,18 @@ from pathlib import Path
 import jax
 import pytest
 
-from ppmtf_jax.bridge.memory import bytes_to_fit, require_memory_to_fit
 from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.systems.bridge import bytes_to_fit, require_memory_to_fit
 from tests.machine import with_gigabytes
 
 # Prints the estimate and how far the process grew, bytes; system calls count kilobytes.
 MEASURE = """
 import resource, sys
 import jax
-from ppmtf_jax.bridge.memory import bytes_to_fit
+from ppmtf_jax.synthesizers.systems.bridge import bytes_to_fit
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, fit_trace_model
 n_users, n_places, n_clusters = map(int, sys.argv[1:])
@@ -51,14 +51,6 @@ def test_estimates_are_within_a_factor_of_two_of_the_peak(users, places, n_clust
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     needed, grown = map(int, done.stdout.split())
     assert 0.5 < needed / grown < 2
-
-
-def test_clusters_need_memory_for_each_place_in_each_pair_of_slots(train):
-    # 24 instants in 12 slots of two hours: 12 pairs within one, 11 from one to the next.
-    per_cluster = bytes_to_fit(train, 2) - bytes_to_fit(train, 1)
-    assert bytes_to_fit(train, 9) - bytes_to_fit(train, 1) == 8 * per_cluster
-    n_pairs = 23
-    assert per_cluster > 4 * 2 * n_pairs * train.n_places
 
 
 def test_the_number_of_clusters_that_is_named_fits(monkeypatch, train):

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
-from ppmtf_jax.bridge import chains as module
+from ppmtf_jax.bridge import chain as module
 from ppmtf_jax.bridge.attraction import Movement
-from ppmtf_jax.bridge.chains import TOLERANCE, Chains, fit_chains
+from ppmtf_jax.bridge.chain import TOLERANCE, Chains, ClusterBridge, fit_chain, fit_chains, held_out
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing
 from ppmtf_jax.bridge.counts import Stays
+from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.bridge.space import Space, space_of
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
-from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people
+from tests.bridge.examples import (
+    GRID,
+    MOVES,
+    N_PLACES,
+    PERIOD,
+    POPULATION,
+    movement_of,
+    people,
+    place_table,
+    traces_of,
+)
+from tests.trace_models.agreement import log_rows
 
 N_CLUSTERS = 3
 SLOTS = GRID.slot_of_instant[:PERIOD]
@@ -154,3 +173,86 @@ def test_people_who_hardly_ever_move_stay_as_often_as_they_do(marginals, share, 
         stays = np.einsum("k,ka,kaa->", share, still[:, before], probabilities(chains, rarely, pair))
         apart.append(abs(stays - 0.98))
     assert (max(apart) < 0.005) != bug
+
+
+# The score of held-out users with gaps, against loops
+
+CLUSTERS = ClusterSmoothing(2, 0.0, 3.0, 1.0)
+
+
+class Scored(NamedTuple):
+    """A chain of two clusters, traces with gaps, and the transition matrices of each cluster by phase."""
+
+    chain: ClusterBridge
+    clusters: Clusters
+    traces: Traces
+    steps: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def scored() -> Scored:
+    train = people()
+    of_user = np.arange(train.n_users, dtype=np.int32) % 2
+    chain, clusters = fit_chain(train, of_user, Selection(POPULATION, MOVES, CLUSTERS))
+    steps = [np.exp(log_rows(chain, jnp.asarray(user), PERIOD, N_PLACES)[1]) for user in (0, 1)]
+    first = np.ones((2, 1, N_PLACES, N_PLACES))  # no step leads to the first instant
+    return Scored(chain, clusters, people(8, seed=4).cut_into_periods(), np.concatenate([first, np.stack(steps)], 1))
+
+
+def by_a_loop(scored: Scored, after_gap: Callable[..., float]) -> np.ndarray:
+    """Score of each user; `after_gap(cluster, phases of the gap, place before, place, share of the place)`."""
+    traces, visits = scored.traces, scored.clusters.visits
+    log = np.zeros((traces.n_users, 2))
+    for cluster in range(2):
+        before, last = (-1, -1), (-1, -1)
+        for user, trace, instant, place in zip(traces.user, traces.trace, traces.instant, traces.place, strict=True):
+            period, phase = divmod(int(instant), PERIOD)
+            share = visits[cluster, GRID.slot_of_instant[instant], place]
+            if before != (user, trace, period):
+                log[user, cluster] += np.log(share)
+            elif last[0] == phase - 1:
+                log[user, cluster] += np.log(scored.steps[cluster, phase, last[1], place])
+            else:
+                log[user, cluster] += np.log(after_gap(cluster, range(last[0] + 1, phase + 1), last[1], place, share))
+            before, last = (user, trace, period), (phase, place)
+    return logsumexp(log + np.log(scored.clusters.share), axis=1)
+
+
+@pytest.mark.parametrize("steps_at_a_time", [7, 4096])
+def test_the_score_of_a_chain_equals_a_loop(scored, monkeypatch, steps_at_a_time):
+    monkeypatch.setattr(module, "STEPS_AT_A_TIME", steps_at_a_time)
+
+    def stays_or_not(cluster: int, gap: range, last: int, place: int, share: float) -> float:
+        stays = np.prod([scored.steps[cluster, phase, last, last] for phase in gap])
+        return stays * (last == place) + (1 - stays) * share
+
+    found = held_out(*scored[:3])
+    np.testing.assert_allclose(found, by_a_loop(scored, stays_or_not), rtol=1e-5)
+    # The planted bug: the score of the cluster's visits alone.
+    assert np.abs(found - by_a_loop(scored, lambda *given: given[-1])).max() > 0.1
+
+
+def drawn_with_gaps(scored: Scored, n_users: int = 200) -> Traces:
+    """Traces of the chains, two of each user, of which half of the events are missing."""
+    rng, places = np.random.default_rng(2), np.empty((n_users, GRID.n_instants), int)
+    for user, instant in np.ndindex(places.shape):
+        cluster, phase = user % 2, instant % PERIOD
+        start = scored.clusters.visits[cluster, GRID.slot_of_instant[0]]
+        law = start if phase == 0 else scored.steps[cluster, phase, places[user, instant - 1]]
+        places[user, instant] = rng.choice(N_PLACES, p=law / law.sum())
+    return traces_of(places, rng.random(places.shape) < 0.5, place_table()).cut_into_periods()
+
+
+def test_the_score_after_a_gap_is_between_that_of_visits_alone_and_the_exact_one(scored):
+    """The exact probability is an entry of the product of the transition matrices of the gap."""
+    scored = scored._replace(traces=drawn_with_gaps(scored))
+
+    def exact(cluster: int, gap: range, last: int, place: int, share: float) -> float:
+        del share
+        return reduce(np.matmul, scored.steps[cluster, gap.start : gap.stop])[last, place]
+
+    found, right = held_out(*scored[:3]).sum(), by_a_loop(scored, exact).sum()
+    alone = by_a_loop(scored, lambda *given: given[-1]).sum()
+    assert alone < found < right
+    # These people move often, so that the way back to a place in two steps, which the score leaves out, is not rare.
+    assert right - found < (right - alone) / 2

@@ -1,10 +1,11 @@
-"""Where people go against the formulas as loops over places, and gravity's distances against those of the moves."""
+"""Counts, the population and where people go against sums written out and loops over places; gravity's distances."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ppmtf_jax.bridge import attraction
@@ -12,6 +13,7 @@ from ppmtf_jax.bridge.attraction import Movement, MoveSmoothing, fit_gravity
 from ppmtf_jax.bridge.counts import (
     MAX_STAY,
     MIN_STAY,
+    PopulationSmoothing,
     SeenMoves,
     StayCounts,
     Transitions,
@@ -22,7 +24,9 @@ from ppmtf_jax.bridge.counts import (
 )
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.user_bounds import bounded, stretches
-from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people, place_table
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +182,53 @@ def test_without_moves_people_go_where_people_are():
     steps = Transitions(places * 0, places * 0, places * 0, places, GRID.n_slots, N_PLACES)
     found = np.exp(movement.log_probabilities(steps)) / (1 - movement.stays.at_place[0, 0])
     np.testing.assert_allclose(found, shares[1:] / shares.sum(), rtol=1e-5)
+
+
+# Visits
+
+TWO_DAYS = TimeGrid("2024-01-01T00:00:00", 3600, np.array([0, 1, 0, 1]), period=2)
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """User 0 is at place 0 three times and at 1 once, user 1 at place 1 twice; place 2 is empty."""
+    rows = [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 1), (1, 0, 1), (1, 1, 1)]
+    return Traces.from_frame(pd.DataFrame(rows, columns=["user", "instant", "place"]), place_table(3), TWO_DAYS)
+
+
+def test_counts_by_user_slot_and_place(traces):
+    visits = VisitCounts.of(traces)
+    cells = set(zip(visits.user, visits.slot, visits.place, visits.count, strict=True))
+    assert cells == {(0, 0, 0, 2), (0, 1, 0, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 1, 1)}
+    second = visits.of_users(np.array([1]))
+    assert (second.n_users, second.user.tolist(), second.count.tolist()) == (1, [0, 0], [1, 1])
+
+
+def test_tempered_counts_weigh_a_regular_less(traces):
+    visits = VisitCounts.of(traces)
+    weight = visits.tempered(0.5)
+    # Users' events at a place, 3, 1 and 2, weigh sqrt(3), 1 and sqrt(2).
+    expected = {(0, 0, 0): 2 / 3 * np.sqrt(3), (0, 1, 0): np.sqrt(3) / 3, (0, 1, 1): 1}
+    expected |= {(1, 0, 1): np.sqrt(2) / 2, (1, 1, 1): np.sqrt(2) / 2}
+    for user, slot, place, found in zip(visits.user, visits.slot, visits.place, weight, strict=True):
+        assert found == pytest.approx(expected[user, slot, place])
+    np.testing.assert_array_equal(visits.tempered(1.0), visits.count)
+
+
+def test_population_is_the_formula(traces):
+    smoothing = PopulationSmoothing(1.0, 2, 0.0, 0.5, 0.3)
+    shares = population(VisitCounts.of(traces), smoothing, TWO_DAYS)
+    # Of place 0, where one user was, nothing is told. At place 1 user 0 was once, and user 1, who was twice, weighs as
+    # much as she: half of an event in each slot. Both slots are within two hours. Of two users' counts half is told.
+    told = np.array([[0, 0.5, 0], [0, 1.5, 0]]) / 2
+    anywhere = told.sum(axis=0) + 0.3 / 3
+    expected = told + 0.5 * 3 * anywhere / anywhere.sum()
+    np.testing.assert_allclose(shares, expected / expected.sum(axis=1, keepdims=True))
+
+
+def test_slots_are_near_each_other_across_the_end_only_where_they_come_round():
+    once = TimeGrid.each_instant("2024-01-01T00:00:00", 3600, 4)
+    around = TimeGrid("2024-01-01T00:00:00", 3600, np.tile(np.arange(4), 2), period=4)
+    assert slot_kernel(once, 1.0)[0, 3] == pytest.approx(np.exp(-9 / 2))
+    assert slot_kernel(around, 1.0)[0, 3] == pytest.approx(np.exp(-1 / 2))
+    np.testing.assert_array_equal(slot_kernel(once, 0.0), np.eye(4))
