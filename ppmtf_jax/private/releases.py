@@ -19,8 +19,8 @@ the rho of all fits add up. The proof is about the given traces, not about the d
 random split chose the training users, one more user in the data may change who is a training user. If a filter dropped
 events at places of few users, one more user may change the traces of others. The places and the whole time grid of the
 traces, with its length, must be public (see `Domain`). Only one error depends on the events of valid traces: a prior is
-refused if it is the training traces, or was synthesized from them (see `prior.read_prior`). The time and the memory of
-a run depend on the events. Whoever can measure them learns something about the events.
+refused if it is the training traces, or was synthesized from them (see `estimation.read_prior`). The time and the
+memory of a run depend on the events. Whoever can measure them learns something about the events.
 """
 
 from __future__ import annotations

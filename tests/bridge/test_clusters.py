@@ -20,7 +20,6 @@ from ppmtf_jax.bridge.clusters import (
     Entries,
     assign,
     clusters_of_users,
-    counts_of_clusters,
     expectation_maximization,
     fit_clusters,
     log_likelihoods,
@@ -182,13 +181,6 @@ def test_log_likelihoods_are_those_of_a_loop():
     assert not found[29].any(), "a user without visits"
 
 
-def test_counts_of_clusters_are_those_of_their_users():
-    visits = random_visits(0)
-    of_user = np.arange(30, dtype=np.int32) % 3
-    expected = [total(visits.of_users(np.flatnonzero(of_user == k))).ravel() for k in range(3)]
-    np.testing.assert_array_equal(counts_of_clusters(visits, of_user), np.stack(expected, axis=1))
-
-
 def test_a_cell_whose_places_are_far_apart_tells_of_itself():
     """Places of one cell, 80 km from each other and from all others: no weight of the Gaussian is left."""
     far = Space(np.array([0, 0, 1], np.int32), np.array([[80, 60], [60, 0]], np.float32))
@@ -203,34 +195,6 @@ def test_a_cell_whose_places_are_far_apart_tells_of_itself():
 
 
 # What it finds
-
-
-def log_likelihood(visits: VisitCounts, weight: np.ndarray, theta: np.ndarray) -> float:
-    return float(visits.count @ np.log((weight[visits.user].astype(float) * theta[visits.cell]).sum(axis=1)))
-
-
-@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
-def test_the_likelihood_never_falls_without_smoothing(bug):
-    """With next to no mass of the population, no smoothing and no prior this is EM as in the textbook."""
-    visits = random_visits(3, n_events=600)
-    counts = total(visits)
-    smoother = ClusterSmoother(
-        counts / counts.sum(axis=1, keepdims=True), in_line(8), ClusterSmoothing(4, 0.0, 1e-9, 0.0), minutes(3)
-    )
-    rng, entries = np.random.default_rng(0), Entries(visits)
-    weight = rng.dirichlet(np.ones(4), size=30).astype(np.float32)
-    theta = smoother.theta(entries.sums_of_places(visits.count, weight))[0]
-    found = []
-    for _ in range(20):
-        found.append(log_likelihood(visits, weight, theta))
-        of_users, of_places = entries.expected_counts(weight, theta)
-        of_users[29] = 1  # who has no visits
-        weight = of_users / of_users.sum(axis=1, keepdims=True)
-        theta = smoother.theta(1 / (1 + of_places) if bug else of_places)[0]
-    # Single precision rounds sums of some hundred terms.
-    rounding = 1e-5 * abs(found[0])
-    assert (np.diff(found) > -rounding).all() != bug
-    assert bug or found[-1] > found[0] + 100 * rounding
 
 
 @pytest.mark.parametrize("blur_km", [0.0, 1.0])
@@ -280,17 +244,6 @@ def test_kmeans_sees_that_places_are_near_each_other(blur_km, is_found):
     visits = visits_of(user, 0 * user, user, (40, 1, 40))
     start = starting_clusters(visits, in_line(40), blur_km, 2, np.random.default_rng(0))
     assert (adjusted_rand_score(user // 20, start) > 0.8) == is_found
-
-
-def test_rounds_after_em_bring_users_to_likelier_clusters(monkeypatch):
-    visits = random_visits(2, (80, 2, 10), 500)
-    found = []
-    for n_rounds in (0, 1, 3):
-        monkeypatch.setattr(module, "CLASSIFICATION_ROUNDS", n_rounds)
-        clusters = fitted(visits, min_users=5)
-        scores = log_likelihoods(visits, clusters) + np.log(clusters.share)
-        found.append(scores[np.arange(80), clusters.of_user].sum())
-    assert found[0] < found[1] < found[2]
 
 
 # What always holds

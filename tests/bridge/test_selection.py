@@ -13,7 +13,7 @@ from ppmtf_jax.bridge.attraction import Movement
 from ppmtf_jax.bridge.chain import fit_chains
 from ppmtf_jax.bridge.counts import Transitions, VisitCounts, population
 from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
-from ppmtf_jax.bridge.people.trails import number_of_places, table_of
+from ppmtf_jax.bridge.people.trails import table_of
 from ppmtf_jax.bridge.selection import (
     MEMORIES,
     MIN_USERS,
@@ -128,16 +128,6 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
     )
 
 
-def test_steps_and_visits_of_some_users_are_numbered_alike(train, visits):
-    """Where settings are chosen on some users, both are split into the same folds."""
-    some = np.array([3, 10, 77])
-    steps = Transitions.of(train)
-    found = steps.of_users(some)
-    assert sorted(set(found.user)) == sorted(set(visits.of_users(some).user)) == [0, 1, 2]
-    for number, user in enumerate(some):
-        np.testing.assert_array_equal(found.place[found.user == number], steps.place[steps.user == user])
-
-
 def test_the_fewest_within_one_error_of_the_best():
     rng = np.random.default_rng(0)
     best = rng.normal(1, 1, 400)
@@ -230,18 +220,6 @@ def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
     found = remembered(train, 2).to_frame()
     assert 0 < len(found) < train.n_events
     assert list(found[["user", "trace", "instant"]].itertuples(index=False, name=None)) == expected
-
-
-def test_a_person_with_more_places_than_can_be_remembered_does_not_decide():
-    """Under people who remember, her whole trace would be impossible."""
-    train, longest = people(), []
-
-    def score(memory, learned, of_learned, held_out):
-        longest.append(number_of_places(table_of(held_out)[0]).max())
-        return np.full(held_out.n_users, float(MEMORIES.index(memory)))
-
-    choose_memory(train, np.zeros(train.n_users, int), score, 2, np.random.default_rng(0))
-    assert longest == [2] * len(MEMORIES)
 
 
 def test_a_table_of_traces_has_a_row_for_each_period():

@@ -281,21 +281,6 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
 # What the rules leave open, and say
 
 
-def test_where_somebody_is_not_alone_in_a_stretch_her_hour_may_show():
-    """Others are at the place in the first hour of the stretch, and she in the second."""
-    places, present = np.zeros((7, HOURS.n_instants), int), np.ones((7, HOURS.n_instants), bool)
-    hour = np.arange(HOURS.n_instants) % 24
-    places[:6, hour == NOON] = PLACE_X
-    before = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X]
-    assert before[1] == 0
-    places[6, hour == NOON + 1] = PLACE_X
-    added = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X] - before
-    # No more in the whole stretch than the bound, but none of the others was there in her hour.
-    assert added[1] > 0
-    assert added.sum() <= BOUND * N_DAYS
-    assert "when somebody was at a place within a stretch of time in which others were there too" in NO_RULE
-
-
 @pytest.mark.parametrize(("n_users", "counts"), [(1, False), (2, True)])
 def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users, counts, monkeypatch):
     places = np.tile(np.arange(HOURS.n_instants) % 2 * 2, (9, 1))
@@ -313,7 +298,6 @@ def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users,
     table = place_table(N_PLACES)
     fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
     assert (left[1] > 0) == counts
-    assert "the model learns how far people go, steps away from a place count if at least 2 users made them" in RULES[1]
 
 
 def test_the_documentation_has_the_rules_in_the_words_of_the_code():

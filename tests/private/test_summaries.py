@@ -208,15 +208,6 @@ def test_norms_are_checked(monkeypatch):
         vector_sum(Rows(np.zeros(2, int), np.arange(2)), 2)
 
 
-def test_random_counts_have_norms_of_at_most_1024_and_nearly_1024():
-    rng = np.random.default_rng(0)
-    for n_cells in (1, 2, 50):
-        count = rng.integers(1, 1000, n_cells)
-        total = vector_sum(Rows(np.zeros(count.sum(), int), np.repeat(np.arange(n_cells), count)), n_cells)
-        # Rounding down takes less than 1 from each number.
-        assert 1024 - math.sqrt(n_cells) <= np.linalg.norm(total) <= 1024
-
-
 def test_other_places_or_slots_are_refused():
     traces = city("both")
     domain = domain_of(traces)

@@ -121,10 +121,9 @@ def test_a_subset_of_verifiers_finds_the_users_of_the_cluster_among_them(model):
     assert (verdicts.plausible_users >= 1 + others).all()
 
 
-@pytest.mark.parametrize("n_users", [1, 3, 12])
-def test_fewer_users_than_one_cluster_are_refused(n_users):
-    with pytest.raises(InputError, match=f"at least 20 training users.*found {n_users}. .*set min_cluster_users lower"):
-        fit(people(n_users), "bridge", seed=0)
+def test_fewer_users_than_one_cluster_are_refused():
+    with pytest.raises(InputError, match=r"at least 20 training users.*found 12. .*set min_cluster_users lower"):
+        fit(people(12), "bridge", seed=0)
 
 
 def test_what_is_said_is_of_the_clusters_that_there_are(tmp_path):

@@ -28,8 +28,8 @@ from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.noise.source import SecureNoise
 from ppmtf_jax.noise.zcdp import ZCDPAccountant
 from ppmtf_jax.private.domain import Domain
+from ppmtf_jax.private.estimation import read_prior
 from ppmtf_jax.private.people import fit_people, is_small
-from ppmtf_jax.private.prior import read_prior
 from ppmtf_jax.private.releases import MECHANISMS, RELATION, SCALE, has_dense_users, release
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Positive, Settings
@@ -60,8 +60,9 @@ class PrivateSettings(Settings):
         Whether people have a home and a second place ("coupled") or not ("none"). "auto" decides by noisy counts of the
         users with and without dense traces of several periods.
     prior : Path, optional
-        File of a public table of places with weights, or folder of a public trace set, see `private.prior.read_prior`.
-        It says roughly where people are, and helps most if there are few users. It may not depend on the traces.
+        File of a public table of places with weights, or folder of a public trace set, see
+        `private.estimation.read_prior`. It says roughly where people are, and helps most if there are few users. It may
+        not depend on the traces.
     noise : "secure" or "seeded"
         "seeded" noise is reproducible, for experiments; the model then protects nobody.
     """
