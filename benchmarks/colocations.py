@@ -49,8 +49,7 @@ from ppmtf_jax.colocation.counts import (
     find_colocations,
     greedy_colocations,
 )
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.friendship import noisy_friendship_probability
+from ppmtf_jax.colocation.friends import FriendGraph, noisy_friendship_probability
 from ppmtf_jax.colocation.metrics import category_counts
 from ppmtf_jax.colocation.synthesizer import place_hierarchy, synthesize_colocations
 from ppmtf_jax.data.places import PlaceTable
@@ -59,9 +58,8 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import counts_to_shares
 from ppmtf_jax.noise.accountant import float_below
+from ppmtf_jax.noise.mechanisms import NoiseSource, SeededNoise
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import NoiseSource
 from ppmtf_jax.runtime.memory import PeakMemory
 
 N_PLACES, N_CATEGORIES, N_INSTANTS = 100, 4, 24

@@ -151,7 +151,7 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     def friends() -> Any:
         city = of("", "toy_city")(n_users=60, n_places=20, n_days=1, seed=0).traces
-        noise = of(".noise.seeded", "SeededNoise")(1)
+        noise = of(".noise.mechanisms", "SeededNoise")(1)
         settings = {"epsilon_friendship": 10.0, "n_colocations": 50, "noise": noise, "seed": 2}
         return of(".colocation.synthesizer", "synthesize_colocations")(city, **settings).traces.to_frame()
 

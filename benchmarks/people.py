@@ -171,7 +171,7 @@ def by_fit(system: str, **settings: Any) -> Callable[[Data, Any, int], Made]:
     def make(data: Data, train: Any, seed: int) -> Made:
         from ppmtf_jax import fit, plausible_deniability_test, synthesize
         from ppmtf_jax.runtime.memory import PeakMemory
-        from ppmtf_jax.trace_models.persons import PersonModel
+        from ppmtf_jax.trace_models.base import PersonModel
 
         peak = PeakMemory()
         model, fitted = measured(fit, train, system, seed=seed, **settings)

@@ -40,8 +40,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, SparseCounts, sample_zeros, zero_weights
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+from ppmtf_jax.gibbs.tensors import ZERO_STAGES, CountTensors, SparseCounts, sample_zeros, zero_weights
 
 
 class Cells(NamedTuple):
@@ -163,7 +163,7 @@ def list_cells(
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.data.tensors import count_tensors
+    >>> from ppmtf_jax.gibbs.tensors import count_tensors
     >>> counts = count_tensors(toy_city(n_users=3, seed=0).traces, seed=0)
     >>> visits = list_cells(counts, "sampled", 20, seed=0)["visits"]
     >>> len(visits.index) == len(counts.visits.count) + 3 * 20

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from ppmtf_jax import Evaluation, InputError, evaluate, toy_city
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.metrics import colocation_rates
 from ppmtf_jax.colocation.statement import privacy_statement
 from ppmtf_jax.colocation.synthesizer import synthesize_colocations

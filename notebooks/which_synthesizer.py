@@ -127,10 +127,10 @@ user_clusters(model.trace_model, synthesize(model), train)
 import jax
 from numpyro.infer import MCMC
 
-from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.mcmc_kernel import MTFGibbs
+from ppmtf_jax.gibbs.tensors import count_tensors
 
 counts = count_tensors(train, seed=0)
 kernel = MTFGibbs(SHARED, GibbsSettings(rank=4), rows_of_factors(SHARED, counts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppmtf_jax.data.tensors import SparseCounts
+from ppmtf_jax.gibbs.tensors import SparseCounts
 
 
 def sparse(dense: np.ndarray) -> SparseCounts:

@@ -36,7 +36,7 @@ from ppmtf_jax.bridge.user_bounds import STEP_USERS, Rows, bounded_totals, shrin
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.trace_models.base import StoredArray, stored
-from ppmtf_jax.trace_models.sparse_rows import find_in_row, longest_row
+from ppmtf_jax.trace_models.sampling import find_in_row, longest_row
 
 N_BINS = 24
 QUANTILES = np.append(np.arange(1, 12) / 12, [0.94, 0.96, 0.98, 0.99])

@@ -14,13 +14,13 @@ from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, option, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.statement import is_bounded, privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, synthesize_colocations
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
-from ppmtf_jax.noise.kept_ledger import KeptLedger
-from ppmtf_jax.noise.source import SecureNoise
+from ppmtf_jax.noise.accountant import KeptLedger
+from ppmtf_jax.noise.mechanisms import SecureNoise
 from ppmtf_jax.privacy.statement import STATEMENT_TEXT, statement_files
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder

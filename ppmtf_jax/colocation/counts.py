@@ -21,8 +21,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from ppmtf_jax.colocation.b_matching import greedy_b_matching
-from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
+from ppmtf_jax.colocation.friends import FriendGraph, greedy_b_matching, sorted_distinct
 from ppmtf_jax.data.runs import joined_ranges, least_of_each
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
@@ -166,7 +165,7 @@ def bounded_colocations(
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.noise.laplace import add_laplace
+    >>> from ppmtf_jax.noise.mechanisms import add_laplace
     >>> traces = toy_city(n_users=30, seed=0).traces
     >>> limits = ColocationLimits(max_events=5, max_friends=2)
     >>> counts = bounded_colocations(traces, FriendGraph.of(traces), limits, seed=0).counts()

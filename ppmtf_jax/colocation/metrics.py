@@ -11,7 +11,7 @@ import scipy  # loads `scipy.stats`, which takes half a second, when it is first
 from scipy import sparse
 
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
+from ppmtf_jax.colocation.friends import FriendGraph, sorted_distinct
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces

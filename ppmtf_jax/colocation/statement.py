@@ -6,9 +6,8 @@ from typing import Any
 
 from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, ColocationSynthesis
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.noise.accountant import stated
-from ppmtf_jax.noise.kept_ledger import NO_RUNS, EarlierRuns
-from ppmtf_jax.noise.source import NoiseSource
+from ppmtf_jax.noise.accountant import NO_RUNS, EarlierRuns, stated
+from ppmtf_jax.noise.mechanisms import NoiseSource
 from ppmtf_jax.privacy.statement import (
     RANDOMNESS,
     STATEMENT_FORMAT,

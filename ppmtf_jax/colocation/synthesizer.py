@@ -20,16 +20,20 @@ from jaxtyping import Float, Int
 
 from ppmtf_jax.colocation.counts import ColocationLimits, bounded_colocations, greedy_colocations
 from ppmtf_jax.colocation.drawing import Drawn, MeetingProbabilities, draw_meetings, no_meetings
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
-from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sample_erdos_renyi
+from ppmtf_jax.colocation.friends import (
+    FriendGraph,
+    noisy_degree_distribution,
+    noisy_friendship_probability,
+    sample_configuration_graph,
+    sample_erdos_renyi,
+)
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.noise.accountant import Accountant, Spending, exact_loss
+from ppmtf_jax.noise.mechanisms import NoiseSource
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
-from ppmtf_jax.noise.source import NoiseSource
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
+from ppmtf_jax.gibbs.draws import rows_at_a_time
+from ppmtf_jax.gibbs.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.runtime.devices import round_up
 
 N_MODES = 3

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import N_MODES, ObservedCells, Tiles
 from ppmtf_jax.gibbs.conditionals import (
@@ -32,6 +31,7 @@ from ppmtf_jax.gibbs.conditionals import (
     with_row,
 )
 from ppmtf_jax.gibbs.draws import row_noise, sample_factor_prior, sample_rows
+from ppmtf_jax.gibbs.tensors import CountTensors
 from ppmtf_jax.settings import Count, Positive, Settings
 
 Factors = dict[str, Array]

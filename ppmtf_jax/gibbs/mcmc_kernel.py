@@ -59,7 +59,7 @@ class MTFGibbs(MCMCKernel):
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.gibbs.cells import observe
     >>> from ppmtf_jax.gibbs.kernel import SHARED
-    >>> from ppmtf_jax.data.tensors import count_tensors
+    >>> from ppmtf_jax.gibbs.tensors import count_tensors
     >>> counts = count_tensors(toy_city(n_users=5, seed=0).traces, seed=0)
     >>> users, places, slots = counts.visits.shape
     >>> n_rows = {"user": users, "place": places, "next_place": places, "slot": slots}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ppmtf_jax.data.tensors import CountTensors
+from ppmtf_jax.gibbs.tensors import CountTensors
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
 # Bytes for compiling the programs and for everything else that does not grow with the data. Programs from JAX's disk

@@ -13,16 +13,25 @@ amount in the ledger, and a mechanism that uses this float spends no more than t
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ppmtf_jax.errors import Problem, raise_any
-from ppmtf_jax.noise.laplace import Values
-from ppmtf_jax.noise.source import NoiseSource, SecureNoise
+import numpy as np
+from scipy.optimize import fminbound
+
+from ppmtf_jax.errors import InputError, Problem, raise_any
+from ppmtf_jax.noise.mechanisms import NoiseSource, SecureNoise, Values
+from ppmtf_jax.runtime.files import PathLike, append_text, read_own
+from ppmtf_jax.streams import Seed
 
 Number = int | float | str | Decimal | Fraction
 """An amount of epsilon or delta; text may be a decimal or a fraction, "0.25" or "1/3"."""
@@ -160,7 +169,7 @@ class Accountant(Ledger[Loss]):
         return float_below(loss.epsilon)
 
     def add_laplace(self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str) -> Values:
-        """Spend epsilon, then add Laplace noise as `ppmtf_jax.noise.laplace.add_laplace` does.
+        """Spend epsilon, then add Laplace noise as `ppmtf_jax.noise.mechanisms.add_laplace` does.
 
         If that function refuses the values, the epsilon is still spent, because a refusal may depend on the values and
         so reveal something about them.
@@ -203,3 +212,210 @@ def _exact(number: Number) -> Fraction | None:
         return Fraction(str(number).strip())
     except (ValueError, ZeroDivisionError):
         return None
+
+
+Orders = float | np.ndarray
+# The search begins at the best of these orders a; the numbers are log(a - 1).
+LOG_ORDERS = np.linspace(-30, 60, 3000)
+# Relative margin, larger than the relative rounding errors of the bounds.
+ROUNDING = 1e-10
+SUBJECT = "zero-concentrated differential privacy"
+
+
+class ZCDPAccountant(Ledger[Rho]):
+    """Budget and ledger of mechanisms with Gaussian noise; the budget is given as epsilon and delta.
+
+    Raises `InputError`: epsilon or delta is out of range.
+
+    Parameters
+    ----------
+    relation : str
+        The neighbour relation in words, such as "one user with all their traces is added or removed".
+    epsilon, delta : number
+        What all mechanisms together may cost. Both are above 0, and delta is below 1.
+    noise : NoiseSource
+        `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
+    record : function of a Spending, optional
+        Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
+
+    Examples
+    --------
+    >>> accountant = ZCDPAccountant("one user's traces", epsilon=1, delta=1e-6)
+    >>> half = accountant.budget.rho / 2
+    >>> noisy = accountant.add_gaussian(np.zeros(4, int), 1, half, "visits")
+    >>> {name: round(amount, 4) for name, amount in accountant.ledger()["relations"][0]["spent"].items()}
+    {'epsilon': 0.6905, 'delta': 0.0, 'rho': 0.0122}
+    """
+
+    def __init__(
+        self,
+        relation: str,
+        epsilon: Number,
+        delta: Number,
+        noise: NoiseSource | None = None,
+        record: Callable[[Spending], None] = lambda _: None,
+    ):
+        self.promised = exact_loss("privacy budget", epsilon, delta)
+        rho = rho_of(*map(float_below, self.promised))
+        super().__init__(relation, Rho(Fraction(rho)), noise, record)
+
+    def add_gaussian(self, values: np.ndarray, sensitivity: int, rho: Fraction, mechanism: str) -> np.ndarray:
+        """Spend rho, then add Gaussian noise as `ppmtf_jax.noise.mechanisms.add_gaussian` does.
+
+        If that function refuses the values, rho is still spent, because a refusal may depend on the values and so
+        reveal something about them. Raises `InputError`: rho is not positive, or larger than the remaining budget. In
+        these two cases nothing is spent.
+        """
+        if rho <= 0:
+            raise InputError(mechanism, [Problem("a positive rho", str(rho))])
+        self._write(mechanism, Rho(rho), sensitivity)
+        return self.noise.add_gaussian(values, sensitivity, float_below(rho))
+
+    def _total(self, loss: Rho) -> dict[str, float]:
+        """Epsilon, delta and rho. Delta is the promised one; for a part of the budget, epsilon follows from rho."""
+        if loss == self.budget:
+            return stated(self.promised) | stated(loss)
+        epsilon = epsilon_of(stated(loss)["rho"], float_below(self.promised.delta))
+        return stated(self.promised) | {"epsilon": epsilon} | stated(loss)
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """An epsilon such that rho-zCDP implies (epsilon, delta)-differential privacy; the smallest by the formula above.
+
+    `rho`: at least 0. `delta`: above 0 and below 1. Raises `InputError`: rho or delta is out of range.
+
+    Examples
+    --------
+    >>> round(epsilon_of(0.5, 1e-6), 4)
+    5.2215
+    """
+    problems: list[Problem | str] = [] if 0 <= rho < math.inf else [Problem("a finite rho of at least 0", repr(rho))]
+    _check(delta, problems)
+
+    def epsilon_at(log_order: Orders) -> Orders:
+        order, own = _order(log_order, delta)
+        return order * rho - own
+
+    return max(0.0, _minimum(epsilon_at)) * (1 + ROUNDING) if rho else 0.0
+
+
+def rho_of(epsilon: float, delta: float) -> float:
+    """A rho such that rho-zCDP implies (epsilon, delta)-differential privacy; the largest by the formula above.
+
+    `epsilon`: above 0. `delta`: above 0 and below 1. Raises `InputError`: epsilon or delta is out of range.
+
+    Examples
+    --------
+    >>> round(rho_of(1.0, 1e-6), 5)
+    0.02436
+    """
+    problems: list[Problem | str] = []
+    if not 0 < epsilon < math.inf:
+        problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
+    _check(delta, problems)
+
+    def negative_rho_at(log_order: Orders) -> Orders:
+        order, own = _order(log_order, delta)
+        return -(epsilon + own) / order
+
+    rho = -_minimum(negative_rho_at) * (1 - ROUNDING)
+    if rho <= 0:
+        raise InputError(SUBJECT, [Problem("an epsilon that noise can reach", repr(epsilon))])
+    return rho
+
+
+def _check(delta: float, problems: list[Problem | str]) -> None:
+    if not 0 < delta < 1:
+        problems.append(Problem("a delta above 0 and below 1", repr(delta)))
+    raise_any(SUBJECT, problems)
+
+
+def _order(log_order: Orders, delta: float) -> tuple[Orders, Orders]:
+    """The order a = 1 + exp(log_order), and the value of a rho - epsilon for which the formula gives `delta`."""
+    above_one = np.exp(log_order)
+    return 1 + above_one, (np.log1p(above_one) + math.log(delta)) / above_one + np.log1p(1 / above_one)
+
+
+def _minimum(function: Callable[[Orders], Orders]) -> float:
+    """The minimum over orders; even if the search misses it, the value at any order is a correct bound."""
+    best = LOG_ORDERS[np.argmin(function(LOG_ORDERS))]
+    step = LOG_ORDERS[1] - LOG_ORDERS[0]
+    return float(function(fminbound(function, best - step, best + step, xtol=1e-9)))
+
+
+class EarlierRuns(NamedTuple):
+    """Losses of earlier runs."""
+
+    n: int  # number of runs that drew noise
+    loss: Loss  # the sum over these runs
+    bounded: bool  # whether the sum bounds what the runs reveal about a user, under the relation of this run
+
+
+NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)
+
+
+class KeptLedger:
+    """One run's access to the ledger file; all runs that write the same output share this file.
+
+    Raises `InputError`: the file is not a ledger, belongs to another user, or cannot be written.
+
+    Parameters
+    ----------
+    path : path
+        The ledger file; it is created when the first line is written.
+    bounded : bool
+        Whether the sum of this run's losses bounds what the run reveals.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ppmtf_jax.noise.accountant import Accountant
+    >>> path = Path(tempfile.mkdtemp()) / "friends.ledger.jsonl"
+    >>> for _ in range(2):
+    ...     kept = KeptLedger(path, Seed(0, given=True), bounded=True)
+    ...     noisy = Accountant("a user", 1, record=kept.add).add_laplace(7, 1, 0.1, "visits")
+    >>> kept.earlier("a user")
+    EarlierRuns(n=1, loss=Loss(epsilon=Fraction(1, 10), delta=Fraction(0, 1)), bounded=True)
+    """
+
+    def __init__(self, path: PathLike, seed: Seed, *, bounded: bool):
+        self.path, self.run, self.seed, self.bounded = Path(path), uuid.uuid4().hex, seed, bounded
+        self._has_begun = False
+        list(self._lines())
+
+    def add(self, spending: Spending) -> None:
+        """Write a line; it is on the disk when this returns."""
+        if not self._has_begun:
+            began = datetime.now().astimezone().isoformat(timespec="seconds")
+            self._write({"began": began, "seed": self.seed.value, "seed_given": self.seed.given})
+            self._has_begun = True
+        loss = {name: str(amount) for name, amount in spending.loss._asdict().items()}
+        self._write({"bounded": self.bounded, **spending._asdict(), "loss": loss})
+
+    def earlier(self, relation: str) -> EarlierRuns:
+        """Losses of all other runs so far; some of these runs may not be finished."""
+        lines = [line for line in self._lines() if line["run"] != self.run and "loss" in line]
+        return EarlierRuns(
+            len({line["run"] for line in lines}),
+            sum((_loss_of(line) for line in lines), NO_LOSS),
+            all(line["bounded"] and line["relation"] == relation for line in lines),
+        )
+
+    def _write(self, content: dict[str, Any]) -> None:
+        append_text(self.path, json.dumps({"run": self.run, **content}) + "\n")
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        text = read_own(self.path).decode(errors="replace") if os.path.lexists(self.path) else ""
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                content = json.loads(line)
+                _ = content["run"], _loss_of(content) if "loss" in content else NO_LOSS
+            except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+                way_out = "The file says what was spent: look at it, and choose another name for the output"
+                problem = Problem("a ledger with a line for each loss", f"line {number}: {error}", way_out=way_out)
+                raise InputError(str(self.path), [problem]) from error
+            yield content
+
+
+def _loss_of(line: dict[str, Any]) -> Loss:
+    return Loss(*(Fraction(line["loss"][name]) for name in Loss._fields))

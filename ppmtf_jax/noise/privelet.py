@@ -26,7 +26,7 @@ from scipy import sparse
 
 from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.noise.accountant import float_below
-from ppmtf_jax.noise.source import NoiseSource, SecureNoise
+from ppmtf_jax.noise.mechanisms import NoiseSource, SecureNoise
 
 # Maximum number of bits of a coefficient: with noise, it must still fit into a 64-bit integer.
 MAX_COEFFICIENT = 2.0**61

@@ -20,7 +20,7 @@ from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.systems.sglt import SGLT
-from ppmtf_jax.trace_models.persons import LikelihoodModel
+from ppmtf_jax.trace_models.base import LikelihoodModel
 
 TestSettings = PrivacyTestSettings | SemanticTestSettings
 

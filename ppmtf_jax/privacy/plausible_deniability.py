@@ -25,7 +25,7 @@ from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
-from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.noise.mechanisms import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
 from ppmtf_jax.privacy.plausible_users import (
     EVENTS_TESTED_TOGETHER,
@@ -38,7 +38,7 @@ from ppmtf_jax.runtime.engine import is_remote, stage
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, places_of_traces
-from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
+from ppmtf_jax.trace_models.base import LikelihoodModel, PersonModel
 
 # More than any threshold.
 NO_LIMIT = np.iinfo(np.int64).max
@@ -64,7 +64,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
         Precision of the likelihoods, "float64" or "float32". With float32 a likelihood can fall into the wrong bin (see
-        benchmarks). Models of persons (`trace_models.persons`) always use float64.
+        benchmarks). Models of persons (`trace_models.base`) always use float64.
     allow_large_eta : bool
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """

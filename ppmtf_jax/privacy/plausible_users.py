@@ -19,7 +19,7 @@ from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
-from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.base import LikelihoodModel, PersonModel, ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import (
     Moves,
     Steps,
@@ -33,7 +33,6 @@ from ppmtf_jax.trace_models.likelihoods import (
     table_rows,
     write_moves,
 )
-from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
 # Traces are tested in groups with this total number of events.
 EVENTS_TESTED_TOGETHER = 6 << 20

@@ -19,7 +19,7 @@ from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
-from ppmtf_jax.semantics.seed_traces import SeedTraces
+from ppmtf_jax.semantics.places import SeedTraces
 from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.systems.sglt import SGLT
@@ -82,7 +82,7 @@ def semantic_privacy_test(
     A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi overlaps
     little with theirs: the overlap is the sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to
     them is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
-    renamings of places; see `semantics.similarity.VisitProfiles.similarity`, but without smoothing.
+    renamings of places; see `semantics.places.VisitProfiles.similarity`, but without smoothing.
 
     If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses all periods.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, diagnose
 from ppmtf_jax.gibbs.kernel import SHARED
+from ppmtf_jax.gibbs.tensors import count_tensors
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.systems.itf import UNSHARED

@@ -7,11 +7,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ROUNDED, TraceModel
 
 # Traces are drawn for tiles of this many users, so that products have one shape and traces do not depend on the batch.
 TILE = 64
@@ -108,3 +110,39 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)
     return (block * width + jnp.minimum(jnp.sum(within <= rest), last)).astype(jnp.int32)
+
+
+def longest_row(begin: Int[np.ndarray, " row1"], n_entries: int) -> int:
+    """At least the number of entries of any row, rounded up so that similar models share programs.
+
+    Examples
+    --------
+    >>> longest_row(np.array([0, 2, 7, 8]), n_entries=9)
+    6
+    """
+    return min(round_up(max(1, int(np.diff(begin).max())), ROUNDED), n_entries)
+
+
+def find_in_row(
+    column: Int[Array, " entry"], begin: Int[Array, ""], end: Int[Array, ""], wanted: Int[Array, ""]
+) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+    """The first entry in [begin, end) whose column is at least `wanted`, and whether its column equals `wanted`.
+
+    If there is no such entry, the index of any existing entry is returned.
+
+    Examples
+    --------
+    >>> column = jnp.array([1, 4, 7, 0, 9])
+    >>> [int(x) for x in find_in_row(column, jnp.array(0), jnp.array(3), jnp.array(4))]
+    [1, 1]
+    """
+
+    def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) // 2
+        below = (low < high) & (column[middle] < wanted)
+        return jnp.where(below, middle + 1, low), jnp.where(below, high, jnp.minimum(middle, high))
+
+    at = lax.fori_loop(0, len(column).bit_length(), halve, (begin, end))[0]
+    last = jnp.minimum(at, len(column) - 1)
+    return last, (at < end) & (column[last] == wanted)

@@ -28,7 +28,7 @@ from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, plots
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
-from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.gibbs.run import Quantity
 from ppmtf_jax.jobs import steps
 from ppmtf_jax.jobs.config import TABLES
 from ppmtf_jax.privacy import plausible_deniability

@@ -11,11 +11,11 @@ import pytest
 
 from ppmtf_jax.cli import colocating
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation
-from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.synthesizers.synthesis import fit
 from tests.commands import refused, works

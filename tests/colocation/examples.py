@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
 from tests.support import minutes, places_in_line, random_traces
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppmtf_jax.colocation.b_matching import greedy_b_matching
+from ppmtf_jax.colocation.friends import greedy_b_matching
 
 N_NODES = 6
 LISTS = st.lists(

@@ -18,8 +18,7 @@ from ppmtf_jax.colocation.counts import (
     find_colocations,
     greedy_colocations,
 )
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.friendship import limit_friends
+from ppmtf_jax.colocation.friends import FriendGraph, limit_friends
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError
 from tests.colocation.examples import (

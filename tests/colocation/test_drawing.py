@@ -8,7 +8,7 @@ from scipy import stats
 
 from ppmtf_jax.colocation import drawing
 from ppmtf_jax.colocation.drawing import MeetingProbabilities, draw_meetings
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.errors import InputError
 from tests.colocation.examples import random_friends
 

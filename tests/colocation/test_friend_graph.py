@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from tests.colocation.examples import GRID, PLACES

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.friendship import (
+from ppmtf_jax.colocation.friends import (
+    FriendGraph,
     degree_counts,
     friendship_probability,
     limit_friends,
@@ -17,7 +17,7 @@ from ppmtf_jax.colocation.friendship import (
     noisy_friendship_probability,
 )
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from tests.colocation.examples import random_friends
 from tests.noise.sources import Recorded
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.metrics import (
     category_counts,
     clustering_coefficient,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sample_erdos_renyi
+from ppmtf_jax.colocation.friends import FriendGraph, sample_configuration_graph, sample_erdos_renyi
 from ppmtf_jax.errors import InputError
 from tests.machine import with_gigabytes
 

@@ -11,8 +11,7 @@ import pytest
 
 from ppmtf_jax.colocation import synthesizer
 from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
+from ppmtf_jax.colocation.friends import FriendGraph, noisy_degree_distribution, noisy_friendship_probability
 from ppmtf_jax.colocation.statement import privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import (
     RELATION,
@@ -27,8 +26,8 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.accountant import Accountant
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.noise.privelet import noisy_counts
-from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.synthesizers.systems.tpm import fit_with_noise
 from tests.colocation.examples import random_data, without_events, without_friends

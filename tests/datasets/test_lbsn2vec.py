@@ -11,7 +11,7 @@ import pytest
 from scipy import io
 
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited

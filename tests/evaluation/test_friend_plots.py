@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.metrics import degree_distribution, meetings_by_category, meetings_by_hour
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city

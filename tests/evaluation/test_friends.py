@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph, sample_erdos_renyi
 from ppmtf_jax.colocation.metrics import degree_distribution
-from ppmtf_jax.colocation.random_graphs import sample_erdos_renyi
 from ppmtf_jax.data.measurement import Caveat, Comparison
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells
 from ppmtf_jax.gibbs.cells import (
@@ -25,6 +24,7 @@ from ppmtf_jax.gibbs.cells import (
     observe,
     pad_parts,
 )
+from ppmtf_jax.gibbs.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.streams import Stage, UserStreams
 from tests.tensors import sparse
 

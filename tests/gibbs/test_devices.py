@@ -25,8 +25,8 @@ if n_processes > 1:
 from ppmtf_jax.gibbs import cells
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
-from ppmtf_jax.data.tensors import CountTensors
-from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.gibbs.tensors import CountTensors
+from ppmtf_jax.gibbs.run import Quantity
 from tests.tensors import sparse
 
 cells.rows_at_a_time = lambda: 2  # several parts

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.tensors import CountTensors, count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import diagnostics, run
@@ -21,12 +20,14 @@ from ppmtf_jax.gibbs.diagnostics import (
     Diagnosis,
     advise,
     diagnose,
+    hold_out,
+    predict_cells,
     round_up,
     summarize,
 )
-from ppmtf_jax.gibbs.held_out import hold_out, predict_cells
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
-from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.gibbs.run import Quantity
+from ppmtf_jax.gibbs.tensors import CountTensors, count_tensors
 from tests.machine import with_gigabytes
 from tests.tensors import sparse
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.data.tensors import CountTensors, zero_weights
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells, kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, observe, pad_parts
 from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, row_conditional
+from ppmtf_jax.gibbs.draws import sample_gaussians
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, init_state
-from ppmtf_jax.gibbs.linear_algebra import sample_gaussians
+from ppmtf_jax.gibbs.tensors import CountTensors, zero_weights
 from tests.tensors import sparse
 
 USERS, PLACES, SLOTS, RANK = 5, 4, 3, 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
 
-from ppmtf_jax.gibbs.linear_algebra import back_substitute, cholesky, sample_gaussians
+from ppmtf_jax.gibbs.draws import back_substitute, cholesky, sample_gaussians
 
 pytestmark = pytest.mark.usefixtures("float64")
 BATCH = 5

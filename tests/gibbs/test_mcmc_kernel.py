@@ -21,15 +21,14 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import kernel, mcmc_kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, observe
 from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, SweepInfo
 from ppmtf_jax.gibbs.mcmc_kernel import MTFGibbs
-from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.gibbs.run import GibbsResult, keep_every, run_gibbs
+from ppmtf_jax.gibbs.run import GibbsResult, Quantity, keep_every, run_gibbs
+from ppmtf_jax.gibbs.tensors import CountTensors
 from tests.tensors import sparse
 
 ROWS = {"user": 6, "place": 4, "next_place": 4, "slot": 3}

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts, Trimming, count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.memory import (
@@ -21,6 +20,7 @@ from ppmtf_jax.gibbs.memory import (
     bytes_to_fit,
     require_memory_to_fit,
 )
+from ppmtf_jax.gibbs.tensors import CountTensors, SparseCounts, Trimming, count_tensors
 from tests.machine import with_gigabytes
 
 # Prints the estimate and how far the process grew, bytes; system calls count kilobytes.
@@ -29,7 +29,7 @@ import resource, sys
 import jax, numpy as np
 from ppmtf_jax.gibbs.memory import bytes_to_fit
 from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings, SHARED, fit_chains
-from ppmtf_jax.data.tensors import count_tensors
+from ppmtf_jax.gibbs.tensors import count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 users, zeros, rank = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 train = toy_city(users, n_places=1000, n_days=1, seed=0).traces

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.gibbs import run
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
-from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, keep_every, keep_last, run_gibbs, watched
+from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, Quantity, keep_every, keep_last, run_gibbs, watched
+from ppmtf_jax.gibbs.tensors import CountTensors, SparseCounts
 from tests.faults import files_of_at_most
 from tests.tensors import sparse
 
@@ -320,9 +319,9 @@ def test_rank_32_with_500_users_does_not_hang():
 import jax, numpy as np
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
-from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.gibbs.run import Quantity
 from ppmtf_jax.gibbs.run import run_gibbs
-from ppmtf_jax.data.tensors import CountTensors
+from ppmtf_jax.gibbs.tensors import CountTensors
 from tests.tensors import sparse
 rng = np.random.default_rng(0)
 def tensor(n_others):

@@ -21,7 +21,6 @@ from numpyro.infer.util import log_density
 from ppmtf_jax.models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
 from scipy import stats
 
-from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import (
@@ -33,6 +32,7 @@ from ppmtf_jax.gibbs.conditionals import (
     with_row,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+from ppmtf_jax.gibbs.tensors import CountTensors
 from ppmtf_jax.models import mtf_numpyro
 from ppmtf_jax.synthesizers.systems.itf import UNSHARED
 from tests.tensors import sparse

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppmtf_jax.noise.accountant import Spending, float_below
-from ppmtf_jax.noise.source import NoiseSource
+from ppmtf_jax.noise.mechanisms import NoiseSource
 
 
 class Draw(NamedTuple):

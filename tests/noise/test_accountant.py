@@ -11,8 +11,7 @@ import pytest
 
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.accountant import NO_LOSS, Accountant, Loss, float_below
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import SecureNoise
+from ppmtf_jax.noise.mechanisms import SecureNoise, SeededNoise
 
 TRACES = "one user's trace"
 

@@ -8,9 +8,7 @@ from opendp import measurements
 from scipy import stats
 
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.noise.gaussian import add_gaussian
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import SecureNoise
+from ppmtf_jax.noise.mechanisms import SecureNoise, SeededNoise, add_gaussian
 
 # OpenDP's noise has no seed: a test that a right sampler fails once in a million runs.
 FALSE_ALARM = 1e-6

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.noise.mechanisms import NoiseSource, SecureNoise, SeededNoise
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import NoiseSource, SecureNoise
 from tests.noise.sources import Recorded, loss_between
 
 # Places of Narita et al. 2022, table 2, with so many in each sub-category: ragged in fanout, and with an only child.

@@ -17,9 +17,8 @@ from opendp.mod import enable_features
 from scipy.stats import norm
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.accountant import Rho, stated
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant, epsilon_of, rho_of
+from ppmtf_jax.noise.accountant import Rho, ZCDPAccountant, epsilon_of, rho_of, stated
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from tests.noise.sources import Recorded
 
 USER = "one user's traces"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.noise.accountant import ZCDPAccountant
 from ppmtf_jax.private import releases as releases_module
 from ppmtf_jax.private.releases import SCALE, rows
 

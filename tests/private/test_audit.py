@@ -15,8 +15,8 @@ from scipy.stats import binom, norm
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant, epsilon_of, rho_of
+from ppmtf_jax.noise.accountant import ZCDPAccountant, epsilon_of, rho_of
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.privacy.limits import least_epsilon, share_interval
 from ppmtf_jax.private.releases import RELATION, release
 from tests.private.bugs import half_the_noise, less_noise, normalized_per_day, not_normalized

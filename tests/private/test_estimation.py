@@ -14,8 +14,8 @@ import pytest
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.noise.accountant import ZCDPAccountant
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.private import estimation
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.estimation import MIN_WEIGHT, estimate_population, read_prior

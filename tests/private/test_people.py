@@ -18,8 +18,8 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.noise.accountant import ZCDPAccountant
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.private import people
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate_population

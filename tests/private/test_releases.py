@@ -13,8 +13,8 @@ import pytest
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant, rho_of
+from ppmtf_jax.noise.accountant import ZCDPAccountant, rho_of
+from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.private import releases as releases_module
 from ppmtf_jax.private.releases import (
     DENSITY,

@@ -11,8 +11,8 @@ import pytest
 
 from ppmtf_jax import fit, synthesize
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.noise.source import SecureNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.noise.accountant import ZCDPAccountant
+from ppmtf_jax.noise.mechanisms import SecureNoise
 from ppmtf_jax.private import people
 from ppmtf_jax.private.people import fit_people
 from ppmtf_jax.private.releases import RELATION, Releases, release

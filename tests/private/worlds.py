@@ -11,7 +11,7 @@ import pandas as pd
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.noise.accountant import ZCDPAccountant
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.releases import DENSITY, RELATION, has_dense_users, release
 from tests.noise.sources import Draw, Recorded

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.semantics.place_clusters import cluster_places, criterion
+from ppmtf_jax.semantics.places import cluster_places, criterion
 
 SIZES = (2, 3, 3, 4, 5, 7)
 

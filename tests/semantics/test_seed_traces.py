@@ -7,7 +7,7 @@ import pytest
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.semantics.seed_traces import SeedTraces
+from ppmtf_jax.semantics.places import SeedTraces
 from tests.support import places_in_line, to_traces
 
 PERIOD = 3

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from ppmtf_jax.semantics import similarity
-from ppmtf_jax.semantics.seed_traces import SeedTraces
-from ppmtf_jax.semantics.similarity import FLOOR, SMOOTHING, VisitProfiles, place_similarity
+from ppmtf_jax.semantics import places as similarity
+from ppmtf_jax.semantics.places import FLOOR, SMOOTHING, SeedTraces, VisitProfiles, place_similarity
 
 USERS, INSTANTS, PLACES = 12, 7, 9
 

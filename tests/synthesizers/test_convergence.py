@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data.tensors import Trimming, count_tensors
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.diagnostics import Diagnosis
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.tensors import Trimming, count_tensors
 from ppmtf_jax.synthesizers import convergence
 from ppmtf_jax.synthesizers.convergence import COUPLINGS, diagnose_model
 from ppmtf_jax.synthesizers.fitted_model import FittedModel

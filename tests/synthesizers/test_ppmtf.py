@@ -10,20 +10,18 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.tensors import Trimming, count_tensors
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
+from ppmtf_jax.gibbs.tensors import Trimming, count_tensors
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.synthesizers.systems import ppmtf
-from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
-from ppmtf_jax.trace_models import population
-from ppmtf_jax.trace_models.population import population_transitions
+from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings, population_transitions
 from tests.noise.sources import Recorded
 
 SETTINGS = PPMTFSettings(2, 50.0, 6, "weighted", 4, max_transitions=4, max_visits=6, max_count=2, floor=1e-3)
@@ -121,7 +119,7 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint(train, tmp_path, monkeypatch)
 @pytest.mark.usefixtures("all_ones")
 def test_the_noise_of_the_population_is_that_of_the_settings_and_of_the_statement(train, monkeypatch):
     noise = Recorded()
-    monkeypatch.setattr(population, "add_laplace", noise.add_laplace)
+    monkeypatch.setattr(ppmtf, "add_laplace", noise.add_laplace)
     private = replace(SETTINGS, n_sweeps=1, proposal_mix=0.5, population_epsilon=0.25)
     claims = fit(train, "ppmtf", private, seed=0).claims()
     ((counts, sensitivity, epsilon),) = noise.asked

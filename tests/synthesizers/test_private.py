@@ -9,7 +9,7 @@ import pytest
 
 from ppmtf_jax import fit, synthesize
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.zcdp import rho_of
+from ppmtf_jax.noise.accountant import rho_of
 from ppmtf_jax.private import people
 from ppmtf_jax.private.releases import MECHANISMS
 from ppmtf_jax.synthesizers.fitted_model import FittedModel

@@ -10,8 +10,7 @@ from scipy import stats
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import NoiseSource, SecureNoise
+from ppmtf_jax.noise.mechanisms import NoiseSource, SecureNoise, SeededNoise
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release_plan import plan_release
 from ppmtf_jax.settings import build_settings

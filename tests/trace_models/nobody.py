@@ -14,9 +14,8 @@ import numpy as np
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import SecureNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant, rho_of
+from ppmtf_jax.noise.accountant import ZCDPAccountant, rho_of
+from ppmtf_jax.noise.mechanisms import SecureNoise, SeededNoise
 from ppmtf_jax.settings import Positive, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored

@@ -18,8 +18,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.trace_models.base import ABSENT, StoredArray, stored
-from ppmtf_jax.trace_models.persons import PersonModel
+from ppmtf_jax.trace_models.base import ABSENT, PersonModel, StoredArray, stored
 from tests.trace_models.examples import GRID, IDS, PLACES, TABLE, USERS
 
 

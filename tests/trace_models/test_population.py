@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.tensors import SparseCounts, Trimming, count_tensors
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs.tensors import SparseCounts, Trimming, count_tensors
+from ppmtf_jax.synthesizers.systems import ppmtf
+from ppmtf_jax.synthesizers.systems.ppmtf import population_transitions, require_memory_for_population
 from ppmtf_jax.trace_models import population
 from ppmtf_jax.trace_models.population import (
-    population_transitions,
-    require_memory_for_population,
     stationary_distribution,
 )
 from tests.machine import with_gigabytes
@@ -44,7 +44,7 @@ def noise(monkeypatch) -> list[tuple[np.ndarray, int, float]]:
         asked.append((values, sensitivity, epsilon))
         return np.random.default_rng(0).integers(-100, 500, values.shape)
 
-    monkeypatch.setattr(population, "add_laplace", add_laplace)
+    monkeypatch.setattr(ppmtf, "add_laplace", add_laplace)
     return asked
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_larger_than_noise_is_not_kept(traces, monkeypatch):
     exact = population_transitions(transitions)
     np.testing.assert_allclose(population_transitions(transitions, TRIMMING, epsilon=1e4), exact, rtol=1e-12)
     largest = 6 / 0.5 * np.log(100 * 64)
-    monkeypatch.setattr(population, "add_laplace", lambda values, *_: np.full_like(values, int(largest)))
+    monkeypatch.setattr(ppmtf, "add_laplace", lambda values, *_: np.full_like(values, int(largest)))
     np.testing.assert_allclose(population_transitions(transitions, TRIMMING, epsilon=0.5), 1 / 8, rtol=1e-12)
 
 

@@ -18,8 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ppmtf_jax.bridge.person import entry_of
-from ppmtf_jax.trace_models.base import StoredArray, stored
-from ppmtf_jax.trace_models.persons import PersonModel
+from ppmtf_jax.trace_models.base import PersonModel, StoredArray, stored
 
 MAX_DAYS = 28
 """Maximum number of days of a window."""

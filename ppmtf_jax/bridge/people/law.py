@@ -20,8 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.bridge.attraction import StoredAttraction
 from ppmtf_jax.bridge.selection import MEMORIES
-from ppmtf_jax.trace_models.base import StoredArray, stored
-from ppmtf_jax.trace_models.persons import PersonModel
+from ppmtf_jax.trace_models.base import PersonModel, StoredArray, stored
 
 HOME, SECOND, ELSEWHERE = 0, 1, 2
 """Layers."""

@@ -23,8 +23,7 @@ import numpy as np
 import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.friendship import friendship_probability
+from ppmtf_jax.colocation.friends import FriendGraph, friendship_probability
 from ppmtf_jax.colocation.metrics import (
     at_one_place,
     clustering_coefficient,

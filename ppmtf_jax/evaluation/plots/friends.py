@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ppmtf_jax.colocation.counts import find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.metrics import degrees_in_part, meetings_by_category, meetings_by_hour
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares

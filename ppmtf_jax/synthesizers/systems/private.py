@@ -24,9 +24,8 @@ from ppmtf_jax.bridge.space import require_few_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import SecureNoise
-from ppmtf_jax.noise.zcdp import ZCDPAccountant
+from ppmtf_jax.noise.accountant import ZCDPAccountant
+from ppmtf_jax.noise.mechanisms import SecureNoise, SeededNoise
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.estimation import read_prior
 from ppmtf_jax.private.people import fit_people, is_small

@@ -17,7 +17,7 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import CountOrZero, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ABSENT, ScoredTraceModel, StoredArray, stored
-from ppmtf_jax.trace_models.sparse_rows import find_in_row
+from ppmtf_jax.trace_models.sampling import find_in_row
 
 TITLE = "Synthetic data generation: one transition matrix per slot for all users, first events copied (App. C)"
 

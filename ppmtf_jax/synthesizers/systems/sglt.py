@@ -24,9 +24,7 @@ from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
-from ppmtf_jax.semantics.place_clusters import cluster_places
-from ppmtf_jax.semantics.seed_traces import SeedTraces
-from ppmtf_jax.semantics.similarity import VisitProfiles, place_similarity
+from ppmtf_jax.semantics.places import SeedTraces, VisitProfiles, cluster_places, place_similarity
 from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer

@@ -18,15 +18,15 @@ from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.runs import least_of_each
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.noise.source import NoiseSource, SecureNoise
+from ppmtf_jax.noise.mechanisms import NoiseSource, SecureNoise, SeededNoise
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Count, Positive, Settings
 from ppmtf_jax.streams import Seed, Stage, UserStreams
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
+from ppmtf_jax.synthesizers.systems.ppmtf import PRIVATE_POPULATION_BYTES
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
-from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more, stationary_distribution
+from ppmtf_jax.trace_models.population import one_step_more, stationary_distribution
 from ppmtf_jax.trace_models.sampling import sample_index
 
 TITLE = "One transition matrix for all users, with user-level differential privacy (co-location paper, 5.3)"

@@ -12,9 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ppmtf_jax.data import tensors
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.tensors import (
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.people_flow import read_people_flow, read_tensor
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs import tensors
+from ppmtf_jax.gibbs.tensors import (
     SparseCounts,
     Trimming,
     count_tensors,
@@ -23,10 +27,6 @@ from ppmtf_jax.data.tensors import (
     sample_zeros,
     zero_weights,
 )
-from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.people_flow import read_people_flow, read_tensor
-from ppmtf_jax.errors import InputError
 from ppmtf_jax.streams import Stage, UserStreams
 from tests.tensors import sparse
 
