@@ -16,7 +16,7 @@ reproduced; so nothing here is private.
 epsilon (Figs. 8 to 11), with the published greedy rule, and with the bounded rule, which protects.
 
 `traces`: population and transitions of synthetic traces, by the number of drawn meetings (Figs. 12 to 15). "published"
-uses the greedy rule and the most probable completion; "ours" uses the bounded rule and random completions.
+uses the most probable completion; "ours" uses random completions.
 
 `members`: membership inference against traces made from half of the users, by epsilon.
 
@@ -206,8 +206,8 @@ def means(**samples: np.ndarray) -> Row:
 
 
 SYSTEMS = {
-    "published": {"limit_rule": "greedy", "completion": "most-probable"},
-    "ours": {"limit_rule": "bounded", "completion": "random"},
+    "published": {"completion": "most-probable"},
+    "ours": {"completion": "random"},
 }
 
 

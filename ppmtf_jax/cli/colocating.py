@@ -67,7 +67,7 @@ def colocate(
     traces = Traces.load(train, progress=not quiet)
     # It is secret, because it also has the seeds.
     ledger = Path(f"{os.path.abspath(out)}.ledger.jsonl")
-    kept = KeptLedger(ledger, own_seed, bounded=is_bounded(settings, noise, fitted is not None))
+    kept = KeptLedger(ledger, own_seed, bounded=is_bounded(noise, fitted is not None))
     made = synthesize_colocations(
         traces, settings, model=fitted, noise=noise, seed=own_seed, record=kept.add, progress=not quiet
     )

@@ -1,12 +1,11 @@
 """Co-locations of friends: all of them, or with limits on the data of one user.
 
-Section 4.3 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
-Co-locations"). A co-location is a pair of friends who are at one place at one instant; it counts once, even if it
-occurs in two traces of a user. There are three ways to select co-locations:
+Section 4.3 of the co-location paper (see `friends`). A co-location is a pair of friends who are at one place at one
+instant; it counts once, even if it occurs in two traces of a user. There are three ways to select co-locations:
 
     find_colocations     all of them: Q* of section 5.2
-    greedy_colocations   as published: at most c of each user. One user can change the counts by more than c, without
-                         any bound that does not grow with the data, so noise for c does not protect her
+    greedy_colocations   as published: at most c of each user. One user changes their total by at most c, but the counts
+                         by place and instant without any bound that does not grow with the data
     bounded_colocations  at most c events of each user, and at each event at most D friends: one user changes the counts
                          by at most c x D, which is proved
 """
@@ -108,17 +107,12 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
 def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int) -> Colocations:
     """Co-locations as in section 4.3: read in order of time, each counts if both users have fewer than c so far.
 
-    For reproduction of the paper. **One user can change the counts by more than c**: without her, her friends have room
-    for other co-locations, which leaves room for their friends, and so on along a chain. Noise for c does not protect
-    her.
+    Use only their number *in all*. It changes by at most c if one user with her events and friendships is added or
+    removed: `greedy_b_matching` proves it, because the order of reading (instant, place, users) does not depend on her.
+    **The counts by place and instant change by more than c**: without her, her friends have room for other
+    co-locations, which leaves room for their friends, and so on along a chain. Noise for c does not protect her there.
 
     Raises `InputError`: the limit is below 1, or as in `find_colocations`.
-
-    Notes
-    -----
-    Their number *in all* does change by at most c if one user with her events and friendships is added or removed:
-    `greedy_b_matching` proves it, because the order of reading (instant, place, users) does not depend on her. So the
-    total number of co-locations, without places and instants, can be published with noise of that scale.
     """
     if max_colocations < 1:
         raise InputError("co-locations", [Problem("max_colocations of at least 1", repr(max_colocations))])

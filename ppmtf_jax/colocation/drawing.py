@@ -1,7 +1,7 @@
 """Meetings of synthetic friends, drawn one after the other so that nobody is at two places at once.
 
-Step 3 of section 4.4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces
-Including Co-locations"), computed only from noisy counts: this module does not use the data and has no privacy cost.
+Step 3 of section 4.4 of the co-location paper (see `friends`), computed only from noisy counts: this module does not
+use the data and has no privacy cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""The graph of friendships, stored as pairs of users."""
+"""The graph of friendships, noisy numbers of it under node differential privacy, and random graphs of these numbers.
+
+Sections 4.2 and 4.4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
+Co-locations") and, for degrees, the projection by edge addition of Day, Li and Lyu, "Publishing graph degree
+distribution with node differential privacy" (SIGMOD 2016).
+
+**Neighbours** are two graphs over the same n users that differ in any number of friendships of one user: in one graph
+she may have no friends, and in the other all users as friends. The number of users, n, is public. If n is not public,
+the noise of the paper protects less than the paper claims: its scale, 2 / (n epsilon), reveals n.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +65,7 @@ class FriendGraph:
 
     @classmethod
     def of(cls, traces: Traces) -> FriendGraph:
-        """The friendships of the users of some traces.
-
-        `Traces` has already removed repeated friendships and users who list themselves. Raises `InputError`: the traces
-        have no table of friendships, or were built without validation and have impossible pairs.
-        """
+        """The friendships of the users of some traces; `InputError` if none are known."""
         if traces.friendships is None:
             way_out = "Give a table of friendships with columns user, friend to Traces.from_frame"
             raise InputError("traces", [Problem("friendships of the users", "none known", way_out=way_out)])
@@ -70,8 +75,7 @@ class FriendGraph:
     def from_pairs(cls, user_ids: np.ndarray, pairs: np.ndarray) -> FriendGraph:
         """Build a graph from pairs of user indices in any order; a pair that is given several times counts once.
 
-        Raises `InputError`: user ids are repeated, an index belongs to no user, or a user is her own friend (one error
-        lists all of these); or the pairs are not an integer array with two columns.
+        Raises `InputError`: user ids are repeated, an index belongs to no user, or a user is her own friend.
         """
         pairs = np.asarray(pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
@@ -186,8 +190,6 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: Nois
 
     Notes
     -----
-    Neighbours: two graphs over the same n users that differ in the friendships of one user; n is public.
-
     Mechanism: discrete Laplace noise of scale (n - 1) / epsilon on the number of friendships. The noisy number is cut
     to the possible range and divided by n (n - 1) / 2. This is noise of scale 2 / (n epsilon) on p, as published, in
     steps of one friendship: there are no low bits that could reveal the answer.
@@ -233,14 +235,12 @@ def noisy_degree_distribution(
     """Share of the users who have 0, 1, ... `max_friends` friends, under epsilon-node differential privacy.
 
     `max_friends`: a user with more friends loses some of them (`limit_friends`). The noise is proportional to it.
-    `noise`: by default `SecureNoise`; with other noise the result is not private. `seed`: seed of the order in which
-    friendships are read, and not of the noise. The privacy holds for every seed. Raises `InputError`: `max_friends` is
-    below 1, or epsilon would give no protection.
+    `noise`: as in `noisy_friendship_probability`. `seed`: of the order in which friendships are read, and not of the
+    noise; the privacy holds for every seed. Raises `InputError`: `max_friends` is below 1, or epsilon would give no
+    protection.
 
     Notes
     -----
-    Neighbours: two graphs over the same n users that differ in the friendships of one user; n is public.
-
     Mechanism: discrete Laplace noise of scale 2 max_friends / epsilon on the numbers of users who have at least 1, 2,
     ... max_friends friends; then the nearest non-increasing numbers between n and 0 (isotonic regression).
 

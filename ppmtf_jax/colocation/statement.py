@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, ColocationSynthesis
+from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSynthesis
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.noise.accountant import NO_RUNS, EarlierRuns, stated
 from ppmtf_jax.noise.mechanisms import NoiseSource
@@ -27,19 +27,17 @@ NEVER_PROTECTED = (
     "How long the computation took.",
 )
 UNBOUNDED_RUNS = (
-    "Users, against a person who has seen what earlier runs made or printed. At least one of those runs used the "
-    "greedy rule, a model that was given, or noise from a seed. So their epsilon bounds nothing, and a sum that "
-    "includes it bounds nothing."
+    "Users, against a person who has seen what earlier runs made or printed. At least one of those runs used a model "
+    "that was given, or noise from a seed. So their epsilon bounds nothing, and a sum that includes it bounds nothing."
 )
 
 
 def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:
     """The statement: what is protected, mechanisms, neighbours, privacy budget, and what is not protected.
 
-    `earlier`: earlier runs on the same data, which also spent privacy budget; by default none. Returns JSON values:
-    format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected, not_protected, randomness.
-    `private` says whether the sum of the ledger bounds everything that the traces reveal about a user; see
-    `is_bounded`. Epsilon and delta are the sums over this run and all earlier runs.
+    `earlier`: earlier runs on the same data, which also spent privacy budget. Returns JSON values: format, private (see
+    `is_bounded`), neighbours, epsilon and delta (the sums over this run and all earlier runs), earlier_runs, ledger,
+    settings, protected, not_protected, randomness.
 
     Examples
     --------
@@ -52,7 +50,7 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
     (True, 7.0)
     """
     accountant = made.accountant
-    private = is_bounded(made.settings, accountant.noise, made.model_given)
+    private = is_bounded(accountant.noise, made.model_given)
     total = stated(accountant.spent + earlier.loss)
     return {
         "format": STATEMENT_FORMAT,
@@ -90,12 +88,9 @@ def statement_texts(statement: dict[str, Any]) -> tuple[str, str]:
     return page, details
 
 
-def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bool) -> bool:
-    """Whether the ledger bounds everything that the traces reveal about a user.
-
-    False with a given model, with the greedy rule, or with noise that is not secure.
-    """
-    return noise.is_private and settings.limit_rule == "bounded" and not model_given
+def is_bounded(noise: NoiseSource, model_given: bool) -> bool:
+    """Whether the ledger bounds everything that the traces reveal about a user: not with a model that was given."""
+    return noise.is_private and not model_given
 
 
 def _protected(own_epsilon: float, earlier: EarlierRuns, total_epsilon: float) -> list[str]:
@@ -118,11 +113,6 @@ def _own_reasons(made: ColocationSynthesis) -> list[str]:
     reasons = []
     if not made.accountant.noise.is_private:
         reasons.append("Anybody: the noise comes from a seed, for experiments. The losses above protect nobody.")
-    if made.settings.limit_rule == "greedy":
-        reasons.append(
-            "Users, in spite of the noise: with the greedy rule, as published, one user can change the counts of "
-            f"co-locations by more than the {made.settings.sensitivity} that the noise is scaled to, without any bound."
-        )
     if made.model_given:
         system, claims = SYNTHESIZERS[made.model.system], made.model.claims()
         reasons.append(

@@ -1,8 +1,7 @@
 """Traces of synthetic friends who meet, under differential privacy.
 
-Section 4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
-Co-locations"), with three changes: secure noise with proved sensitivities, a number of co-locations from the data, and
-completion of traces under any trace model with likelihoods.
+Section 4 of the co-location paper (see `friends`), with three changes: secure noise with proved sensitivities, a number
+of co-locations from the data, and completion of traces under any trace model with likelihoods.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ RELATION = (
     "friendships of one user, and which are otherwise the same"
 )
 # Allowed relative error of the number of co-locations, and maximum number of draws of meetings.
-CLOSE_ENOUGH, MOST_DRAWS = 0.02, 6
+CLOSE_ENOUGH, MAX_DRAWS = 0.02, 6
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,6 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Maximum number of moves of a user that count for the model of all other moves. The noise is proportional to it.
     mechanism : "privelet" or "laplace"
         "privelet": noise that is small for categories of places. "laplace": noise that is small for single places.
-    limit_rule : "bounded" or "greedy"
-        How a user's co-locations are limited. The greedy rule is the published one, and does not protect her.
     graph_model : "erdos-renyi" or "configuration"
         "erdos-renyi": any two users are friends with the same probability. "configuration": the distribution of the
         number of friends is that of the data.
@@ -109,18 +106,15 @@ class ColocationSettings(Settings, subject="co-location settings"):
     max_meetings: Count = 100
     max_transitions: Count = 10
     mechanism: Literal["privelet", "laplace"] = "privelet"
-    limit_rule: Literal["bounded", "greedy"] = "bounded"
     graph_model: Literal["erdos-renyi", "configuration"] = "erdos-renyi"
     max_degree: Count = 50
     meetings: Literal["published", "by-counts"] = "published"
     joining_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     completion: Literal["random", "most-probable"] = "random"
 
-    @property
-    def sensitivity(self) -> int:
-        """Sensitivity that sets the noise on counts of co-locations; with the greedy rule it is not a bound."""
-        limits = ColocationLimits(self.max_events, self.max_friends)
-        return limits.sensitivity if self.limit_rule == "bounded" else self.max_events
+    def limits(self) -> ColocationLimits:
+        """Limits of the co-locations that are counted; their sensitivity sets the noise."""
+        return ColocationLimits(self.max_events, self.max_friends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +127,8 @@ class ColocationSynthesis:
         One trace over one period of the data's time grid for each of the users "synthetic 0", "synthetic 1", ..., who
         represent no real person; with friendships.
     accountant : Accountant
-        Its ledger lists everything that was spent. **The ledger does not hold with the greedy rule, nor for a given
-        model.** It says if the noise is not private.
+        Its ledger lists everything that was spent. **The ledger does not hold for a given model.** It says if the noise
+        is not private.
     model : FittedModel
         The model that completed the traces. It is secret, since it contains the real users' ids and its seed.
     model_given : bool
@@ -204,7 +198,7 @@ def synthesize_colocations(
     public facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
     possible, fewer are drawn.
 
-    With the bounded rule and without a model, the traces and their friendships are differentially private, with the sum
+    Without a given model, the traces and their friendships are differentially private, with the sum
     of the ledger's epsilons.
 
     Neighbours: two data sets over the same users, places and time grid, all public. One of them has neither events nor
@@ -231,22 +225,15 @@ def synthesize_colocations(
     friends = graph if graph is not None else FriendGraph.of(traces)
     _check_model(model, traces)
     if chosen.mechanism == "privelet":
-        place_hierarchy(traces.places)
+        place_hierarchy(traces.places)  # refused before anything is spent
     own_seed = draw_seed(seed)
     accountant = Accountant(RELATION, _budget(chosen, model is not None), noise=noise, record=record)
     synthetic = _synthetic_friends(friends, chosen, accountant, own_seed.value)
     counts = noisy_colocation_counts(traces, friends, chosen, accountant, seed=own_seed.value)
-    probabilities = (
-        MeetingProbabilities.of_counts(counts)
-        if chosen.meetings == "by-counts"
-        else MeetingProbabilities.as_published(counts)
-    )
+    by_counts = chosen.meetings == "by-counts"
+    probabilities = (MeetingProbabilities.of_counts if by_counts else MeetingProbabilities.as_published)(counts)
     number = chosen.n_colocations or _noisy_number(traces, friends, chosen, accountant)
-    completing = model
-    if completing is None:
-        what, most = "all other moves: transition matrix (TPM)", chosen.max_transitions
-        epsilon = accountant.spend(what, chosen.epsilon_moves, sensitivity=most)
-        completing = fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=own_seed)
+    completing = model or _private_moves(traces, chosen, accountant, own_seed)
 
     def draw(n: int) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
         drawn = no_meetings(synthetic.n_users, traces.time_grid.period)
@@ -285,20 +272,13 @@ def noisy_colocation_counts(
 
     Counts are summed over all periods of the data; noisy counts may be negative. `seed` decides which events count.
 
-    Notes
-    -----
-    With the bounded rule the counts change by at most max_events x max_friends, in L1, between neighbours by
-    `RELATION` (`bounded_colocations`), and the noise is scaled to that. With the greedy rule the noise is scaled to
-    max_events as published, which is no bound: see `greedy_colocations`.
+    The counts change by at most max_events x max_friends, in L1, between neighbours by `RELATION`
+    (`bounded_colocations`), and the noise is scaled to that.
     """
-    if settings.limit_rule == "bounded":
-        limits = ColocationLimits(settings.max_events, settings.max_friends)
-        kept = bounded_colocations(traces, graph, limits, seed=seed)
-    else:
-        kept = greedy_colocations(traces, graph, settings.max_events)
+    limits, source = settings.limits(), accountant.noise
+    kept = bounded_colocations(traces, graph, limits, seed=seed)
     counts = kept.counts(traces.time_grid.period).toarray()
-    what = f"co-locations by instant and place, {settings.limit_rule} rule: {settings.mechanism}"
-    sensitivity, source = settings.sensitivity, accountant.noise
+    what, sensitivity = f"co-locations by instant and place: {settings.mechanism}", limits.sensitivity
     epsilon = accountant.spend(what, settings.epsilon_colocation, sensitivity=sensitivity)
     if settings.mechanism == "laplace":
         return source.add_laplace(counts, sensitivity, epsilon).astype(float)
@@ -325,6 +305,13 @@ def _synthetic_friends(
     to_spend = accountant.spend("numbers of friends", epsilon, sensitivity=2 * most)
     shares = noisy_degree_distribution(graph, most, to_spend, accountant.noise, seed=seed)
     return sample_configuration_graph(n_users, shares, seed=seed)
+
+
+def _private_moves(traces: Traces, settings: ColocationSettings, accountant: Accountant, seed: Seed) -> FittedModel:
+    """The transition matrix of all users, learned under its own budget."""
+    what, most = "all other moves: transition matrix (TPM)", settings.max_transitions
+    epsilon = accountant.spend(what, settings.epsilon_moves, sensitivity=most)
+    return fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=seed)
 
 
 def _noisy_number(traces: Traces, graph: FriendGraph, settings: ColocationSettings, accountant: Accountant) -> int:
@@ -357,7 +344,7 @@ def _as_many_in_all(
         raise InputError("co-locations", [Problem(expected, str(by_chance), way_out=way_out)])
     # First assume that drawn meetings only add to the co-locations by chance.
     low, high, tries = (by_chance, 0), (number + by_chance, number), []
-    for _ in range(MOST_DRAWS):
+    for _ in range(MAX_DRAWS):
         totals, n_drawn = zip(low, high, strict=True)
         made = draw(round(np.interp(number, totals, n_drawn)))
         total = _n_colocations(made[1], graph)
@@ -377,9 +364,7 @@ def _n_colocations(places: Int[np.ndarray, "user instant"], graph: FriendGraph) 
 def _check_model(model: FittedModel | None, traces: Traces) -> None:
     if model is None:
         return
-    problems: list[Problem | str] = []
-    problems += completion_problems(model) + grid_problems(model, traces)
-    raise_any("model", problems)
+    raise_any("model", [*completion_problems(model), *grid_problems(model, traces)])
 
 
 def _completed(

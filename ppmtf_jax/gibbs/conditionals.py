@@ -121,9 +121,9 @@ def dense_gram(
 
 
 def row_conditional(
-    prior: FactorPrior, statistics: Float[Array, "row rank"], noise_precision: float | Float[Array, ""]
-) -> Float[Array, "row rank"]:
-    """Full conditional of one factor row given everything else, eqs. (36)-(37), in the form of `with_row`.
+    prior: FactorPrior, statistics: Float[Array, "*row rank_and_row rank"], noise_precision: float | Float[Array, ""]
+) -> Float[Array, "*row rank_and_row rank"]:
+    """Full conditional of one factor row, or of each row, given everything else, eqs. (36)-(37): as `with_row`.
 
     (Eq. (31) lacks a factor -1/2; the result, eqs. (36)-(37), is right.)
 

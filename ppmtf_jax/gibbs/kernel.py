@@ -1,4 +1,4 @@
-"""One Gibbs sweep over all blocks of the model, Appendix H of Murakami et al. 2021.
+"""One Gibbs sweep over all blocks of the model, Appendix H of Murakami et al. 2021: `step`.
 
 A *coupling* names the factors of each tensor; two tensors share a factor if both name it. Models differ only in their
 couplings: PPMTF shares the user and place factors, ITF shares no factors.
@@ -38,7 +38,7 @@ Factors = dict[str, Array]
 # Of each row: a Gram matrix and, as a further row, a moment; see `conditionals.with_row`.
 Statistics = Float[Array, "row rank_and_row rank"]
 
-LEAST_WEIGHT = 2.0**-60
+MIN_WEIGHT = 2.0**-60
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class Coupling:
     @property
     def factors(self) -> tuple[str, ...]:
         """Names of all factors, in the order in which a sweep updates them: mode by mode."""
-        names = [modes[mode] for mode in range(N_MODES) for _, modes in self.tensors]
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(modes[mode] for mode in range(N_MODES) for _, modes in self.tensors))
 
 
 SHARED = Coupling((("transitions", ("user", "place", "next_place")), ("visits", ("user", "place", "slot"))))
@@ -106,9 +105,7 @@ class SweepInfo(NamedTuple):
 def rows_of_factors(coupling: Coupling, counts: CountTensors) -> dict[str, int]:
     """Number of rows of each factor."""
     shapes = counts._asdict()
-    return {
-        name: rows for tensor, modes in coupling.tensors for name, rows in zip(modes, shapes[tensor].shape, strict=True)
-    }
+    return {z: rows for tensor, modes in coupling.tensors for z, rows in zip(modes, shapes[tensor].shape, strict=True)}
 
 
 def init_state(
@@ -119,11 +116,11 @@ def init_state(
     dtype: jnp.dtype = jnp.float32,
 ) -> GibbsState:
     """Factors uniform in [0, 1], as published (section 3.3)."""
-    factors, priors = {}, {}
+    factors, rank = {}, settings.rank
     init_key, _ = jax.random.split(key)
-    for number, name in enumerate(coupling.factors):
-        factors[name] = jax.random.uniform(jax.random.fold_in(init_key, number), (n_rows[name], settings.rank), dtype)
-        priors[name] = FactorPrior(jnp.zeros(settings.rank, dtype), jnp.eye(settings.rank, dtype=dtype))
+    for number, z in enumerate(coupling.factors):
+        factors[z] = jax.random.uniform(jax.random.fold_in(init_key, number), (n_rows[z], rank), dtype)
+    priors = {z: FactorPrior(jnp.zeros(rank, dtype), jnp.eye(rank, dtype=dtype)) for z in factors}
     return GibbsState(factors, priors, jnp.zeros((), jnp.int32))
 
 
@@ -136,7 +133,7 @@ def step(
     axis: str | None = None,
     noise_precision: float | Float[Array, ""] | None = None,
 ) -> tuple[GibbsState, SweepInfo]:
-    """One sweep: draw every factor's prior given the factor, eqs. (14)-(17), then every factor, eqs. (18)-(21).
+    """One sweep: draw every factor's prior given the factor, then every factor given its prior and the others.
 
     `key`: key of the chain; `state.sweep` is folded in, so a resumed run equals an uninterrupted run. `cells`:
     `ObservedCells` of each tensor of the coupling. `axis`: inside `jax.shard_map`, the mesh axis over which the parts
@@ -144,42 +141,82 @@ def step(
     so that one compiled program serves all values.
     """
     alpha = settings.noise_precision if noise_precision is None else noise_precision
-    _, sweeps_key = jax.random.split(key)
-    key = jax.random.fold_in(sweeps_key, state.sweep)
-    factor_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(coupling.factors)))
-    prior_keys, row_keys = jnp.moveaxis(jax.vmap(jax.random.split)(factor_keys), 1, 0)
-    # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
-    posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
-    drawn, log_determinants = jax.vmap(sample_factor_prior)(
-        prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors)
-    )
-    priors = {name: jax.tree.map(lambda x, i=i: x[i], drawn) for i, name in enumerate(coupling.factors)}
-    factors = dict(state.factors)
-    # Users' rows are drawn by parts.
-    parts = {modes[0]: cells[tensor].by_mode[0].rows for tensor, modes in coupling.tensors}
-    rows = [parts.get(name, jnp.arange(len(factors[name]))) for name in coupling.factors]
-    noise = row_noise(row_keys, rows, settings.rank, factors[coupling.factors[0]].dtype)
-    square_error = {}
-    for name, own_noise in zip(coupling.factors, noise, strict=True):
-        own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
-        designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        n_rows = len(factors[name])
-        sample = partial(sample_factor, priors[name], alpha)
-        if name in parts:
-            factors[name] = _sample_by_parts(sample, own_noise, designs, n_rows, axis)
-            continue
-        by_tensor = [total_statistics(design, n_rows, axis) for design in designs]
-        factors[name] = sample(sum(by_tensor), own_noise)
-        for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
-            if name == modes[-1]:
-                square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
+    factors, square_error = dict(state.factors), {}
+    prior_keys, row_keys = _keys_of_factors(key, state.sweep, coupling)
+    # Eqs. (14)-(17), (22)-(28): every factor's prior given the factor. One batched draw compiles four times as fast.
+    posteriors = [hyper_conditional(factors[z], settings.hyper) for z in coupling.factors]
+    drawn, log_determinants = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(_stacked, *posteriors))
+    priors = {z: jax.tree.map(lambda x, i=i: x[i], drawn) for i, z in enumerate(coupling.factors)}
+    noise = _noise_of_factors(row_keys, cells, coupling, factors)
+    # Eqs. (18)-(21), (29)-(40): every factor given its prior and the others.
+    for z in coupling.factors:
+
+        def sample(statistics: Statistics, noise: Array, z: str = z) -> Array:
+            return sample_rows(row_conditional(priors[z], statistics, alpha), noise)
+
+        factors[z], statistics = _sample_given_cells(sample, noise[z], cells, coupling, factors, z, axis)
+        for tensor, modes in coupling.tensors:
+            if z == modes[-1]:
+                square_error[tensor] = _square_error(cells[tensor], factors[z], statistics[tensor])
     info = SweepInfo(
         square_error,
         _log_joint(factors, priors, log_determinants, square_error, cells, alpha, settings.hyper),
-        {name: jnp.mean(jnp.square(factors[name])) for name in coupling.factors},
-        jnp.stack([jnp.isfinite(factors[name]).all() for name in coupling.factors]),
+        {z: jnp.mean(jnp.square(factors[z])) for z in coupling.factors},
+        jnp.stack([jnp.isfinite(factors[z]).all() for z in coupling.factors]),
     )
     return GibbsState(factors, priors, state.sweep + 1), info
+
+
+def _stacked(*parts: Array) -> Array:
+    return jnp.stack(parts)
+
+
+def _keys_of_factors(key: Key[Array, ""], sweep: Int[Array, ""], coupling: Coupling) -> Key[Array, "two factor"]:
+    """In this sweep, the key of each factor's prior, and that of its rows."""
+    _, sweeps_key = jax.random.split(key)
+    of_factors = jax.vmap(jax.random.fold_in, (None, 0))(
+        jax.random.fold_in(sweeps_key, sweep), jnp.arange(len(coupling.factors))
+    )
+    return jnp.moveaxis(jax.vmap(jax.random.split)(of_factors), 1, 0)
+
+
+def _noise_of_factors(
+    keys: Key[Array, " factor"], cells: dict[str, ObservedCells], coupling: Coupling, factors: Factors
+) -> dict[str, Array]:
+    """Standard normal numbers for the rows of all factors; those of users by parts, as their rows are drawn."""
+    parts = {modes[0]: cells[tensor].by_mode[0].rows for tensor, modes in coupling.tensors}
+    rows = [parts.get(z, jnp.arange(len(factors[z]))) for z in coupling.factors]
+    first = factors[coupling.factors[0]]
+    return dict(zip(coupling.factors, row_noise(keys, rows, first.shape[1], first.dtype), strict=True))
+
+
+def _sample_given_cells(
+    sample: Callable[[Statistics, Array], Array],
+    noise: Float[Array, "..."],
+    cells: dict[str, ObservedCells],
+    coupling: Coupling,
+    factors: Factors,
+    z: str,
+    axis: str | None,
+) -> tuple[Float[Array, "row rank"], dict[str, Statistics]]:
+    """Draw factor `z` by `sample` from the statistics of its rows in all tensors, and give these of each tensor.
+
+    Users are drawn part by part, so that the statistics of only one part are in memory, and none are given.
+    """
+    own = [(tensor, modes) for tensor, modes in coupling.tensors if z in modes]
+    designs = [Design.of(cells[tensor], modes, modes.index(z), factors) for tensor, modes in own]
+    n_rows = len(factors[z])
+    if any(z == modes[0] for _, modes in own):
+
+        def sample_part(part: tuple[list[Tiles], Array]) -> Array:
+            return sample(_part_statistics(part[0], designs), part[1])
+
+        drawn = lax.map(sample_part, ([design.tiles for design in designs], noise))
+        return _gathered(drawn, axis).reshape(-1, drawn.shape[-1])[:n_rows], {}
+    by_tensor = {
+        tensor: total_statistics(design, n_rows, axis) for (tensor, _), design in zip(own, designs, strict=True)
+    }
+    return sample(sum(by_tensor.values()), noise), by_tensor
 
 
 class Design(NamedTuple):
@@ -200,43 +237,21 @@ class Design(NamedTuple):
     @classmethod
     def of(cls, cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> Design:
         """The design of one mode of a tensor."""
-        left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
+        left, right = (factors[z] for other, z in enumerate(modes) if other != mode)
         if cells.zero_weight is None:
             return cls(cells.by_mode[mode], left, right, None, None, None, mode == 0)
         zero_weight = cells.zero_weight.astype(left.dtype)
         # Values are divided by the root, so it is never 0; the least weight disappears beside a zero weight of 1.
-        stored_root = jnp.sqrt(jnp.maximum(1 - zero_weight, LEAST_WEIGHT))
+        stored_root = jnp.sqrt(jnp.maximum(1 - zero_weight, MIN_WEIGHT))
         # For the modes after the first, `left` is the user factor.
         gram = dense_gram(left, right, None if mode == 0 else zero_weight)
         dense = with_row(gram, jnp.zeros_like(gram[0]))
         return cls(cells.by_mode[mode], left, right, zero_weight, stored_root, dense, mode == 0)
 
-
-def sample_factor(
-    prior: FactorPrior,
-    noise_precision: float | Float[Array, ""],
-    statistics: Statistics,
-    noise: Float[Array, "row rank"],
-) -> Float[Array, "row rank"]:
-    """Draw some rows of a factor, given the statistics of these rows in all tensors and their `row_noise`."""
-    return sample_rows(jax.vmap(row_conditional, (None, 0, None))(prior, statistics, noise_precision), noise)
-
-
-def _sample_by_parts(
-    sample: Callable[[Statistics, Array], Array],
-    noise: Float[Array, "part part_row rank"],
-    designs: list[Design],
-    n_rows: int,
-    axis: str | None,
-) -> Float[Array, "row rank"]:
-    """Draw all rows part by part, so that the statistics of only one part are in memory."""
-
-    def sample_part(part: tuple[list[Tiles], Array]) -> Array:
-        tiles, noise = part
-        return sample(_part_statistics(tiles, designs), noise)
-
-    drawn = lax.map(sample_part, ([design.tiles for design in designs], noise))
-    return _gathered(drawn, axis).reshape(-1, drawn.shape[-1])[:n_rows]
+    def no_statistics(self, n_rows: int) -> Statistics:
+        """Zeros for some rows."""
+        rank = self.left.shape[1]
+        return jnp.zeros((n_rows, rank + 1, rank), self.left.dtype)
 
 
 def total_statistics(design: Design, n_rows: int, axis: str | None) -> Statistics:
@@ -244,7 +259,7 @@ def total_statistics(design: Design, n_rows: int, axis: str | None) -> Statistic
     parts = lax.map(lambda tiles: _part_statistics([tiles], [design]), design.tiles)
     # Gather the parts before summing them, so that the sum is the same on any number of devices.
     rows, parts = _gathered(design.tiles.rows, axis), _gathered(parts, axis)
-    total = _no_statistics(n_rows, design)
+    total = design.no_statistics(n_rows)
     if design.dense is not None and not design.of_users:
         total += design.dense
     return total.at[rows].add(parts, mode="drop")
@@ -254,15 +269,10 @@ def _gathered(parts: Array, axis: str | None) -> Array:
     return parts if axis is None else lax.all_gather(parts, axis, tiled=True)
 
 
-def _no_statistics(n_rows: int, design: Design) -> Statistics:
-    rank, dtype = design.left.shape[1], design.left.dtype
-    return jnp.zeros((n_rows, rank + 1, rank), dtype)
-
-
 def _part_statistics(tiles: list[Tiles], designs: list[Design]) -> Statistics:
     """Statistics of the rows of one part, with a leading row axis, from the cells of that part in each tensor."""
     rows = tiles[0].rows
-    total = _no_statistics(len(rows), designs[0])
+    total = designs[0].no_statistics(len(rows))
     for design in designs:
         if design.of_users and design.zero_weight is not None and design.dense is not None:
             weight = design.zero_weight[jnp.minimum(rows, len(design.zero_weight) - 1)]
@@ -306,9 +316,8 @@ def _log_joint(
         0.5 * (cells[tensor].total_weight * jnp.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
     ]
-    for (name, prior), determinant in zip(priors.items(), log_determinants, strict=True):
-        terms += [log_density_of_rows(factors[name], prior, determinant)]
-        terms += [log_density_of_prior(prior, hyper, determinant)]
+    for (z, prior), determinant in zip(priors.items(), log_determinants, strict=True):
+        terms += [log_density_of_rows(factors[z], prior, determinant), log_density_of_prior(prior, hyper, determinant)]
     return jnp.sum(jnp.stack(terms))
 
 

@@ -76,6 +76,7 @@ CHECKPOINT_FORMAT = 3
 
 # Function of (sweep, n_sweeps): whether to keep the draw after this sweep, from 1 to n_sweeps.
 Keep = Callable[[int, int], bool]
+Trace = dict[Quantity, np.ndarray]
 
 
 def keep_last(sweep: int, n_sweeps: int) -> bool:
@@ -171,47 +172,34 @@ def run_gibbs(
     mesh = mesh_of(devices)
     # Hashing all cells is slow, so it is done only for checkpoints.
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
+    weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
     cells = share_cells(cells, mesh)
-    chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
-    history = _History(start, [])
+    chain_keys, state = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
+    traces: list[Trace] = []  # of the sweeps of each call
     if checkpoints:
         continues_from(checkpoints.path, "the sweeps up to the last checkpoint")
-    if checkpoints and checkpoints.path.is_file():
-        history = _read_checkpoint(checkpoints, start, fingerprint, coupling, n_sweeps)
-        history.state = _on_all_devices(history.state, mesh)
-
-    weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
-    done, kept = int(history.state.sweep[0]), {}
-    if done == n_sweeps:  # a finished run
-        kept[done] = kept_of(history.state.factors)
+        if checkpoints.path.is_file():
+            state, trace = _read_checkpoint(checkpoints.path, state, fingerprint, coupling, n_sweeps)
+            state, traces = _on_all_devices(state, mesh), [trace]
+    done = int(state.sweep[0])
+    kept = {done: kept_of(state.factors)} if done == n_sweeps else {}  # a finished run
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
-            history.state, info = run_sweeps(chain_keys, history.state, cells, n, coupling, settings, mesh)
+            state, info = run_sweeps(chain_keys, state, cells, n, coupling, settings, mesh)
             _check_finite(info, n, done, coupling, checkpoints)
             done += n
             advance(n)
-            history.traces.append(_traced(info, n, weights, coupling))
+            traces.append(_traced(info, n, weights, coupling))
             if keep(done, n_sweeps):
-                kept[done] = kept_of(history.state.factors)
+                kept[done] = kept_of(state.factors)
             if checkpoints and jax.process_index() == 0 and (done % checkpoints.every == 0 or done == n_sweeps):
-                _write_checkpoint(checkpoints, history, fingerprint)
+                _write_checkpoint(checkpoints.path, state, _joined(traces), fingerprint)
     names = next(iter(kept.values()), {})
     draws = {name: np.stack([draw[name] for draw in kept.values()], axis=1) for name in names}
     # All devices have equal copies; keep one.
-    state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), history.state)
-    return GibbsResult(state, draws, np.array(list(kept), np.int64), history.trace())
-
-
-@dataclass
-class _History:
-    """The run so far."""
-
-    state: GibbsState
-    traces: list[dict[Quantity, np.ndarray]]  # the sweeps of each call
-
-    def trace(self) -> dict[Quantity, np.ndarray]:
-        return {each: np.concatenate([part[each] for part in self.traces], axis=1) for each in self.traces[0]}
+    state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), state)
+    return GibbsResult(state, draws, np.array(list(kept), np.int64), _joined(traces))
 
 
 def share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
@@ -222,12 +210,10 @@ def share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, Observ
 
 def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
     """Whether each array of the cells is split over the devices or copied to each."""
-
-    def of(own: ObservedCells) -> ObservedCells:
-        by_mode = jax.tree.map(lambda _: SPLIT, own.by_mode)
-        return jax.tree.map(lambda _: SAME, own)._replace(by_mode=by_mode)
-
-    return {name: of(own) for name, own in cells.items()}
+    return {
+        name: jax.tree.map(lambda _: SAME, own)._replace(by_mode=jax.tree.map(lambda _: SPLIT, own.by_mode))
+        for name, own in cells.items()
+    }
 
 
 def init_chains(
@@ -305,13 +291,15 @@ def sweep_chain(
     return share(key, state, cells, n_active, noise_precision)
 
 
-def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> dict[Quantity, np.ndarray]:
+def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> Trace:
     """The quantities of `watched` in the first `n` sweeps of `info`, shapes (chains, n)."""
-    found = {Quantity("log_joint"): info.log_joint}
-    for tensor, error in info.square_error.items():
-        found[Quantity("rmse", tensor)] = jnp.sqrt(jnp.maximum(error, 0) / weights[tensor])
-    found |= {Quantity("size", factor): size for factor, size in info.square_size.items()}
-    return {quantity: np.asarray(found[quantity])[:, :n] for quantity in watched(coupling)}
+    errors = (jnp.sqrt(jnp.maximum(info.square_error[name], 0) / weights[name]) for name, _ in coupling.tensors)
+    found = info.log_joint, *errors, *(info.square_size[factor] for factor in coupling.factors)
+    return {each: np.asarray(values)[:, :n] for each, values in zip(watched(coupling), found, strict=True)}
+
+
+def _joined(traces: list[Trace]) -> Trace:
+    return {each: np.concatenate([part[each] for part in traces], axis=1) for each in traces[0]}
 
 
 def _sweeps_to_next_stop(done: int, n_sweeps: int, keep: Keep, checkpoints: Checkpoints | None) -> int:
@@ -334,46 +322,37 @@ def _check_finite(info: SweepInfo, n: int, done: int, coupling: Coupling, checkp
     )
 
 
-def _fingerprint(
-    key: Array,
-    cells: dict[str, ObservedCells],
-    n_rows: dict[str, int],
-    coupling: Coupling,
-    settings: GibbsSettings,
-    n_chains: int,
-) -> str:
+def _fingerprint(key: Array, cells: dict[str, ObservedCells], n_rows: dict[str, int], *model: Any) -> str:
     """Hash of key, data and model, which together determine the draws."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(
-        repr((CHECKPOINT_FORMAT, sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode()
-    )
-    digest.update(np.asarray(jax.random.key_data(key)).tobytes())
-    for leaf in jax.tree.leaves(cells):
+    digest.update(repr((CHECKPOINT_FORMAT, sorted(n_rows.items()), *model, jax.__version__)).encode())
+    for leaf in (jax.random.key_data(key), *jax.tree.leaves(cells)):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
 
 
-def _write_checkpoint(checkpoints: Checkpoints, history: _History, fingerprint: str) -> None:
-    arrays = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(history.state))}
-    arrays |= {f"trace_{quantity}": values for quantity, values in history.trace().items()}
-    with atomic_file(checkpoints.path) as partial_path, open(partial_path, "wb") as file:
+def _write_checkpoint(path: Path, state: GibbsState, trace: Trace, fingerprint: str) -> None:
+    arrays = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+    arrays |= {f"trace_{quantity}": values for quantity, values in trace.items()}
+    with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
         np.savez(file, fingerprint=fingerprint, **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
 
 
 def _read_checkpoint(
-    checkpoints: Checkpoints, start: GibbsState, fingerprint: str, coupling: Coupling, n_sweeps: int
-) -> _History:
-    """The run up to a checkpoint."""
+    path: Path, start: GibbsState, fingerprint: str, coupling: Coupling, n_sweeps: int
+) -> tuple[GibbsState, Trace]:
+    """The state at a checkpoint, and the quantities of the sweeps up to it."""
 
     def refusal(expected: str, found: str) -> InputError:
-        way_out = "Delete it to start anew, or give another name"
-        return InputError(str(checkpoints.path), [Problem(expected, found, way_out=way_out)])
+        return InputError(
+            str(path), [Problem(expected, found, way_out="Delete it to start anew, or give another name")]
+        )
 
     try:
         # The file is opened here, because NumPy would leave a damaged file open.
-        with open(open_own(checkpoints.path, os.O_RDONLY), "rb") as file, np.load(file) as read:
+        with open(open_own(path, os.O_RDONLY), "rb") as file, np.load(file) as read:
             arrays = dict(read)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise refusal("a checkpoint", str(error)) from error
@@ -381,7 +360,6 @@ def _read_checkpoint(
         raise refusal("the checkpoint of this run", "one of other data, settings or seed, or of another version")
     structure = jax.tree.structure(start)
     state = jax.tree.unflatten(structure, [arrays[f"state_{i}"] for i in range(structure.num_leaves)])
-    done = int(state.sweep[0])
-    if done > n_sweeps:
+    if (done := int(state.sweep[0])) > n_sweeps:
         raise refusal(f"a checkpoint of at most {n_sweeps} sweeps", f"one of {done}")
-    return _History(state, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}])
+    return state, {quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}

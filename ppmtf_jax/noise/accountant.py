@@ -6,6 +6,14 @@ sums. Losses under different relations, such as "a user's trace" and "a user's f
 bounds what both mechanisms together reveal about a person with both kinds of data. So an accountant has exactly one
 relation. For a common bound, state one relation that covers both ("a user: her trace and her friendships").
 
+**Zero-concentrated differential privacy** (zCDP, Bun and Steinke 2016) is for Gaussian noise: a mechanism is rho-zCDP
+if, for every order a > 1, the Renyi divergence of order a between its outputs for two neighbours is at most rho a. The
+losses add up too. A rho-zCDP mechanism is also (epsilon, delta)-differentially private with
+
+    delta = min over a > 1 of exp((a - 1) (a rho - epsilon)) / (a - 1) (1 - 1/a)^a
+
+(Canonne, Kamath and Steinke 2020, proposition 7).
+
 **Exact sums.** An amount is the exact number as written: 0.1 is one tenth, and 0.1 + 0.2 uses exactly a budget of 0.3.
 The float 0.1 is slightly more than one tenth. So `Accountant.spend` returns the largest float that is not above the
 amount in the ledger, and a mechanism that uses this float spends no more than the ledger says.
@@ -51,7 +59,7 @@ NO_LOSS = Loss(Fraction(), Fraction())
 
 
 class Rho(NamedTuple):
-    """Exact amount of rho, the loss of zero-concentrated differential privacy, see `zcdp`."""
+    """Exact amount of rho, the loss of zero-concentrated differential privacy."""
 
     rho: Fraction
 
@@ -69,7 +77,21 @@ class Spending(NamedTuple):
 
 
 class Ledger(Generic[Amounts]):
-    """Budget and ledger of one neighbour relation: the base of accountants, which differ in what a loss is."""
+    """Budget and ledger of one neighbour relation: the base of accountants, which differ in what a loss is.
+
+    Raises `InputError`: epsilon or delta is out of range.
+
+    Parameters
+    ----------
+    relation : str
+        The neighbour relation in words, such as "one user's trace is added or removed".
+    epsilon, delta : number
+        What all mechanisms together may cost: epsilon above 0; delta below 1, and above 0 for zCDP.
+    noise : NoiseSource
+        `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
+    record : function of a Spending, optional
+        Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
+    """
 
     def __init__(self, relation: str, budget: Amounts, noise: NoiseSource | None, record: Callable[[Spending], None]):
         self.relation, self.budget = relation, budget
@@ -119,24 +141,10 @@ class Ledger(Generic[Amounts]):
 
 
 class Accountant(Ledger[Loss]):
-    """Budget and ledger of one neighbour relation, and the source of its noise.
-
-    Raises `InputError`: epsilon or delta is out of range.
-
-    Parameters
-    ----------
-    relation : str
-        The neighbour relation in words, such as "one user's trace is added or removed".
-    epsilon, delta : number
-        The budget: epsilon above 0; delta at least 0 and below 1.
-    noise : NoiseSource
-        `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
-    record : function of a Spending, optional
-        Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
+    """Ledger of losses of epsilon and delta, and the source of Laplace noise.
 
     Examples
     --------
-    >>> import numpy as np
     >>> accountant = Accountant("one user's trace", 0.3)
     >>> noisy = accountant.add_laplace(np.zeros(4, int), 1, 0.1, "visits")
     >>> epsilon = accountant.spend("moves", 0.2, sensitivity=3)
@@ -169,7 +177,7 @@ class Accountant(Ledger[Loss]):
         return float_below(loss.epsilon)
 
     def add_laplace(self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str) -> Values:
-        """Spend epsilon, then add Laplace noise as `ppmtf_jax.noise.mechanisms.add_laplace` does.
+        """Spend epsilon, then add Laplace noise as `noise.mechanisms.add_laplace` does.
 
         If that function refuses the values, the epsilon is still spent, because a refusal may depend on the values and
         so reveal something about them.
@@ -219,24 +227,10 @@ Orders = float | np.ndarray
 LOG_ORDERS = np.linspace(-30, 60, 3000)
 # Relative margin, larger than the relative rounding errors of the bounds.
 ROUNDING = 1e-10
-SUBJECT = "zero-concentrated differential privacy"
 
 
 class ZCDPAccountant(Ledger[Rho]):
-    """Budget and ledger of mechanisms with Gaussian noise; the budget is given as epsilon and delta.
-
-    Raises `InputError`: epsilon or delta is out of range.
-
-    Parameters
-    ----------
-    relation : str
-        The neighbour relation in words, such as "one user with all their traces is added or removed".
-    epsilon, delta : number
-        What all mechanisms together may cost. Both are above 0, and delta is below 1.
-    noise : NoiseSource
-        `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
-    record : function of a Spending, optional
-        Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
+    """Ledger of losses of rho, and the source of Gaussian noise; the budget is given as epsilon and delta.
 
     Examples
     --------
@@ -260,11 +254,10 @@ class ZCDPAccountant(Ledger[Rho]):
         super().__init__(relation, Rho(Fraction(rho)), noise, record)
 
     def add_gaussian(self, values: np.ndarray, sensitivity: int, rho: Fraction, mechanism: str) -> np.ndarray:
-        """Spend rho, then add Gaussian noise as `ppmtf_jax.noise.mechanisms.add_gaussian` does.
+        """Spend rho, then add Gaussian noise as `noise.mechanisms.add_gaussian` does.
 
-        If that function refuses the values, rho is still spent, because a refusal may depend on the values and so
-        reveal something about them. Raises `InputError`: rho is not positive, or larger than the remaining budget. In
-        these two cases nothing is spent.
+        If that function refuses the values, rho is still spent, as in `Accountant.add_laplace`. Raises `InputError`:
+        rho is not positive, or larger than the remaining budget. In these two cases nothing is spent.
         """
         if rho <= 0:
             raise InputError(mechanism, [Problem("a positive rho", str(rho))])
@@ -289,14 +282,9 @@ def epsilon_of(rho: float, delta: float) -> float:
     >>> round(epsilon_of(0.5, 1e-6), 4)
     5.2215
     """
-    problems: list[Problem | str] = [] if 0 <= rho < math.inf else [Problem("a finite rho of at least 0", repr(rho))]
-    _check(delta, problems)
-
-    def epsilon_at(log_order: Orders) -> Orders:
-        order, own = _order(log_order, delta)
-        return order * rho - own
-
-    return max(0.0, _minimum(epsilon_at)) * (1 + ROUNDING) if rho else 0.0
+    _check("a finite rho of at least 0", 0 <= rho < math.inf, rho, delta)
+    least = _minimum(lambda order, own: order * rho - own, delta)
+    return max(0.0, least) * (1 + ROUNDING) if rho else 0.0
 
 
 def rho_of(epsilon: float, delta: float) -> float:
@@ -309,38 +297,34 @@ def rho_of(epsilon: float, delta: float) -> float:
     >>> round(rho_of(1.0, 1e-6), 5)
     0.02436
     """
-    problems: list[Problem | str] = []
-    if not 0 < epsilon < math.inf:
-        problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
-    _check(delta, problems)
-
-    def negative_rho_at(log_order: Orders) -> Orders:
-        order, own = _order(log_order, delta)
-        return -(epsilon + own) / order
-
-    rho = -_minimum(negative_rho_at) * (1 - ROUNDING)
+    _check("a positive, finite epsilon", 0 < epsilon < math.inf, epsilon, delta)
+    rho = -_minimum(lambda order, own: -(epsilon + own) / order, delta) * (1 - ROUNDING)
     if rho <= 0:
-        raise InputError(SUBJECT, [Problem("an epsilon that noise can reach", repr(epsilon))])
+        problem = Problem("an epsilon that noise can reach", repr(epsilon))
+        raise InputError("zero-concentrated differential privacy", [problem])
     return rho
 
 
-def _check(delta: float, problems: list[Problem | str]) -> None:
+def _check(expected: str, possible: bool, found: float, delta: float) -> None:
+    problems = [] if possible else [Problem(expected, repr(found))]
     if not 0 < delta < 1:
         problems.append(Problem("a delta above 0 and below 1", repr(delta)))
-    raise_any(SUBJECT, problems)
+    raise_any("zero-concentrated differential privacy", problems)
 
 
-def _order(log_order: Orders, delta: float) -> tuple[Orders, Orders]:
-    """The order a = 1 + exp(log_order), and the value of a rho - epsilon for which the formula gives `delta`."""
-    above_one = np.exp(log_order)
-    return 1 + above_one, (np.log1p(above_one) + math.log(delta)) / above_one + np.log1p(1 / above_one)
+def _minimum(bound: Callable[[Orders, Orders], Orders], delta: float) -> float:
+    """The minimum of a bound over orders a; even if the search misses it, the value at any order is a correct bound.
 
+    `bound`: function of a and of the value of a rho - epsilon for which the formula gives `delta`.
+    """
 
-def _minimum(function: Callable[[Orders], Orders]) -> float:
-    """The minimum over orders; even if the search misses it, the value at any order is a correct bound."""
-    best = LOG_ORDERS[np.argmin(function(LOG_ORDERS))]
-    step = LOG_ORDERS[1] - LOG_ORDERS[0]
-    return float(function(fminbound(function, best - step, best + step, xtol=1e-9)))
+    def at(log_order: Orders) -> Orders:
+        above_one = np.exp(log_order)
+        own = (np.log1p(above_one) + math.log(delta)) / above_one + np.log1p(1 / above_one)
+        return bound(1 + above_one, own)
+
+    best, step = LOG_ORDERS[np.argmin(at(LOG_ORDERS))], LOG_ORDERS[1] - LOG_ORDERS[0]
+    return float(at(fminbound(at, best - step, best + step, xtol=1e-9)))
 
 
 class EarlierRuns(NamedTuple):
@@ -355,9 +339,11 @@ NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)
 
 
 class KeptLedger:
-    """One run's access to the ledger file; all runs that write the same output share this file.
+    """A ledger on disk: every loss is written before its noise is drawn, and stays even if the run fails.
 
-    Raises `InputError`: the file is not a ledger, belongs to another user, or cannot be written.
+    A failed run has already revealed what it drew, and a repeated run draws again. So the losses of all earlier runs
+    count, finished or not: all runs that write the same output append to the same file. The file is secret because it
+    holds the seeds of the runs. Raises `InputError`: it is not a ledger, belongs to another user, or cannot be written.
 
     Parameters
     ----------
@@ -369,7 +355,6 @@ class KeptLedger:
     Examples
     --------
     >>> import tempfile
-    >>> from ppmtf_jax.noise.accountant import Accountant
     >>> path = Path(tempfile.mkdtemp()) / "friends.ledger.jsonl"
     >>> for _ in range(2):
     ...     kept = KeptLedger(path, Seed(0, given=True), bounded=True)

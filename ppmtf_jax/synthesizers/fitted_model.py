@@ -36,14 +36,11 @@ from ppmtf_jax.trace_models.sampling import sample_traces
 
 
 class SyntheticPart(NamedTuple):
-    """Synthetic traces that are not yet drawn: those of some users of a model. It can be pickled for another process.
-
-    `of_user`: number of traces of each user of the model. `users`: the users of the part.
-    """
+    """Synthetic traces that are not yet drawn, of some users of a model; can be pickled for another process."""
 
     model: FittedModel
-    of_user: Int[np.ndarray, " user"]
-    users: slice
+    of_user: Int[np.ndarray, " user"]  # number of traces of each user of the model
+    users: slice  # the users of the part
     time_grid: TimeGrid
     origin: Origin
     batch_users: int
@@ -54,9 +51,8 @@ class SyntheticPart(NamedTuple):
         """Draw the traces."""
         model, of_user, users, grid, origin, batch_users, progress = self
         require_memory_to_sample(int(of_user[users].sum()), grid.n_instants)
-        key = jax_stream(origin.seed, Stage.SYNTHESIS)
-        how = {"batch_users": batch_users, "users": users, "progress": progress}
-        place = sample_traces(key, model.trace_model, of_user, grid.n_instants, **how)
+        key, how = jax_stream(origin.seed, Stage.SYNTHESIS), {"batch_users": batch_users, "progress": progress}
+        place = sample_traces(key, model.trace_model, of_user, grid.n_instants, users=users, **how)
         return model.traces_of(place, of_user, users, grid, origin)
 
 
@@ -65,10 +61,9 @@ class FittedModel:
     """A trace model with the users, places and times of its indices: the result of `fit`, stored in a model folder.
 
     A model is secret like its training data, unless its trace model is of nobody (`TraceModel.of_nobody`) and its noise
-    is private (`claims().is_private`). Then everything in the model is differentially private or public. The parameters
-    come from noisy numbers. Places, settings, and slots are public, and the date is nominal. There are no user ids, no
-    digest of the data, no number of users, and no seed. So the model folder may be published. Its settings may contain
-    names of your files.
+    is private (`claims().is_private`). Then its parameters come from noisy numbers, places, settings and slots are
+    public, the date is nominal, and there are no user ids, no digest of the data, no number of users and no seed. So
+    the model folder may be published. Its settings may contain names of your files.
 
     Parameters
     ----------
@@ -113,11 +108,7 @@ class FittedModel:
     def of(
         cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
     ) -> FittedModel:
-        """Model that was learned from traces.
-
-        A model of nobody keeps only its parameters and public facts: no user ids, no digest or date of the traces, no
-        counts, and no seed.
-        """
+        """Model that was learned from traces; one of nobody keeps only its parameters and public facts."""
         grid = trace_model.grid_of_trace(train.time_grid)
         if trace_model.of_nobody:
             nobody = np.zeros(0, object)
@@ -217,10 +208,8 @@ class FittedModel:
     ) -> Traces:
         """Draw synthetic traces of random training users (with replacement), or a given number of traces of each user.
 
-        If the model is of nobody, each trace is that of a new person. `synthesize` calls this method. A trace depends
-        only on the seed, its user and its number: with the same seed, trace 3 of a user is always the same, for any
-        number of traces. Likewise, person 3 of a model of nobody is always the same. So a larger sample contains the
-        traces of a smaller sample.
+        If the model is of nobody, each trace is that of a new person. A trace depends only on the seed, its user (or
+        person) and its number, so a larger sample contains the traces of a smaller sample.
 
         Raises `InputError`: `n_traces` is 0, the traces do not fit into memory, or the model cannot make traces of
         these days. Raises `NumericalError`: the model made a trace without any event.
@@ -267,10 +256,9 @@ class FittedModel:
         batch_users: int = 4096,
         progress: bool = False,
     ) -> list[SyntheticPart]:
-        """The traces of `sample` in parts, each with the traces of at most `n_users` users, which bounds the memory.
+        """The traces of `sample` in parts of at most `n_users` users, which bounds the memory; draw each by `made`.
 
-        All parts together are the traces of `sample`. New people, whom a model of nobody makes, are in one part. The
-        traces of a part are drawn by its method `made`.
+        New people, whom a model of nobody makes, are in one part.
         """
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
@@ -371,11 +359,7 @@ class FittedModel:
         return replace(traces, origin=Origin(self.checksum, seed, True, self.learned_from))
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a model folder that only its owner may read.
-
-        The folder holds the parameters, which no privacy test covers, and the seed. Keep it secret, unless the model is
-        of nobody and its noise is private: see `FittedModel`.
-        """
+        """Write a model folder that only its owner may read: parameters, which no privacy test covers, and the seed."""
         write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
     @classmethod
@@ -383,10 +367,9 @@ class FittedModel:
     def load(cls, folder: PathLike) -> FittedModel:
         """Read a model folder.
 
-        Raises `InputError`: the folder is not a model folder, or has another format; a file is missing, damaged or
-        changed; the parameters do not match the tables of users and places; or the synthesizer is not registered. In
-        the last case, import the module that the message names before you load the model. The module is not imported
-        automatically, since a folder could then run any code.
+        Raises `InputError`: the folder is not a model folder; a file is missing, damaged or changed; the parameters do
+        not match the tables of users and places; or the synthesizer is not registered. Then first import the module
+        that the message names: it is not imported automatically, since a folder could then run any code.
         """
         return cls(**read_model(Path(folder)))
 
@@ -400,19 +383,15 @@ def ids_of_people(n_people: int, places: Iterable[Int[np.ndarray, " event"]]) ->
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
-    """Index of each trace's user in the model, and the result of `places_of_traces`.
-
-    Raises `InputError` as `places_of_traces` does, and if the model does not know a user.
-    """
+    """Index of each trace's user in the model, and the result of `places_of_traces`; `InputError` as there."""
     places = places_of_traces(model, traces)
     return model.user_index(traces.user_ids)[traces.trace_table()[0]], places
 
 
 def places_of_traces(model: FittedModel, traces: Traces) -> Int[np.ndarray, "trace instant"]:
-    """Places of the traces.
+    """Places of the traces, `ABSENT` at instants without an event if traces of the model may have gaps.
 
-    `ABSENT` stands at instants without an event, if traces of the model may have gaps. Raises `InputError` if the
-    traces have another grid or place table, or missing events.
+    Raises `InputError`: the traces have another grid or place table, or missing events.
     """
     problems = model._grid_problems(traces.time_grid)
     if not np.array_equal(traces.places.ids, model.places.ids):

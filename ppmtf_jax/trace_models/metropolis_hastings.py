@@ -1,9 +1,9 @@
 """Traces from reconstructed count tensors by Metropolis-Hastings (Murakami et al. 2021, section 3.4).
 
-The proposal of user n is the row of reconstructed transitions r_n(a, .), floored and normalized. The target of a slot
-is the reconstructed visits, floored. To draw from the row Q_{n,i}(a, .) of the chain, a place is proposed from Q*_n(a,
-.) and accepted with the probability (5). So a step needs only two rows of the proposal and their sums, not the
-transition matrix.
+The proposal of user n is the row of reconstructed transitions r_n(a, .), floored and normalized: `proposal_matrix`. The
+target of a slot is the reconstructed visits, floored: `visit_distribution`. They define the user's chain in a slot:
+`transition_matrix`. To draw from its row Q_{n,i}(a, .), a place is proposed from Q*_n(a, .) and accepted with the
+probability (5). So a step, `MetropolisHastings.move`, needs only two rows of the proposal and their sums, no matrix.
 """
 
 from __future__ import annotations
@@ -169,8 +169,7 @@ class MetropolisHastings(ScoredTraceModel):
     ) -> Float[Array, " step"]:
         """Log-probabilities of steps, each of one user of the cache; the users are the first axis of the cache.
 
-        A stay takes as long as many moves, because it is a sum over all places. So it is computed only where a step
-        stays.
+        A stay is a sum over all places, so it is computed only where a step stays.
         """
         slots, rows = self.slot_of_instant[instants], cache.transition_row[which]
         stays = places == next_places
@@ -324,3 +323,41 @@ class MetropolisHastings(ScoredTraceModel):
     def _floored_visits(self, visits: Array) -> Array:
         # A target of exactly 0 would exclude the place for ever, so it becomes phi like negative targets.
         return jnp.where(visits > 0, visits, self.floor)
+
+
+# The definition of the chain, matrix by matrix, in O(places^2 rank) for each user. `MetropolisHastings` has faster ways
+# to draw and to score by the same numbers.
+
+
+def proposal_matrix(model: MetropolisHastings, user: int | Int[Array, ""]) -> Float[Array, "place next_place"]:
+    """Q*_n of section 3.4: the probability that each next place is proposed, from each place."""
+    transitions = model.floored((model.place * model.user[user]) @ model.next_place.T)
+    return model.mixed(transitions / transitions.sum(axis=1, keepdims=True), ())
+
+
+def visit_distribution(
+    model: MetropolisHastings, user: int | Int[Array, ""], slot: int | Int[Array, ""]
+) -> Float[Array, " place"]:
+    """pi_{n,i} of section 3.4: the target, where the user is in a slot; in the first slot, her first place."""
+    visits = model.visit_place @ (model.visit_user[user] * model.slot[slot])
+    visits = jnp.where(visits > 0, visits, model.floor)
+    return visits / visits.sum()
+
+
+def transition_matrix(
+    model: MetropolisHastings, user: int | Int[Array, ""], slot: int | Int[Array, ""]
+) -> Float[Array, "place next_place"]:
+    """Q_{n,i} of eq. (5): propose b from a, accept with min(1, pi(b) Q*(b, a) / (pi(a) Q*(a, b))), else stay at a."""
+    proposal, target = proposal_matrix(model, user), visit_distribution(model, user, slot)
+    back = proposal.T * (target / target[:, None])
+    # A sum of refusals keeps the digits that 1 - (sum of moves) would lose.
+    stays = jnp.diagonal(proposal) + jnp.maximum(proposal - back, 0).sum(axis=1)
+    return jnp.where(jnp.eye(len(target), dtype=bool), stays[:, None], jnp.minimum(proposal, back))
+
+
+proposal_matrices = jax.vmap(proposal_matrix, (None, 0))
+"""`proposal_matrix` of several users: (user, place, next place)."""
+visit_distributions = jax.vmap(visit_distribution, (None, 0, 0))
+"""`visit_distribution` of several users, each in a slot: (user, place)."""
+transition_matrices = jax.vmap(transition_matrix, (None, 0, 0))
+"""`transition_matrix` of several users, each in a slot: (user, place, next place)."""

@@ -166,17 +166,6 @@ def test_greedy_takes_what_reading_in_order_takes():
         assert as_set(greedy_colocations(traces, graph, most)) == expected
 
 
-def test_greedy_trimming_is_not_bounded_by_c():
-    """With c = 1, users 0 and 1 meet first and every second pair after them counts; without user 0, all the others."""
-    n = 9
-    traces, graph = path(n)
-    with_first = greedy_colocations(traces, graph, 1).counts().toarray().ravel()
-    without_first = greedy_colocations(without_events(traces, 0), graph, 1).counts().toarray().ravel()
-    assert with_first.tolist() == [(i + 1) % 2 for i in range(n)]
-    assert without_first.tolist() == [0] + [i % 2 for i in range(1, n)]
-    assert np.abs(with_first - without_first).sum() == n > 1
-
-
 @pytest.mark.parametrize("most", [1, 2])
 def test_greedy_trimming_fails_the_brute_force_in_cells_but_not_in_all(most):
     in_cells, in_all = largest_changes(lambda *data: greedy_colocations(*data, most))

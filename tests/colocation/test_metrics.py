@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.metrics import (
     category_counts,
@@ -82,13 +81,6 @@ def test_rates_without_pairs_are_not_numbers():
     rates = colocation_rates(together, NO_FRIENDS)
     assert math.isnan(rates.friends)
     assert rates.strangers == 1
-
-
-def test_nobody_meets():
-    traces = to_traces([(0, 0, 0, 0), (1, 0, 1, 0)], WITH_CATEGORIES, GRID)
-    counts = find_colocations(traces, NO_FRIENDS).counts()
-    assert all(math.isnan(share) for share in meetings_by_category(counts, WITH_CATEGORIES).values())
-    assert np.isnan(meetings_by_hour(counts, GRID)).all()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -116,27 +116,6 @@ def test_weighted_zeros_are_not_stored():
     np.testing.assert_allclose([own.square_sum, own.total_weight], [squares, total], rtol=1e-6)
 
 
-def test_a_user_whose_every_cell_is_positive():
-    dense = np.ones(SHAPE, int)
-    own = observe(CountTensors(sparse(dense), sparse(dense)), "weighted", 7, seed=0)["visits"]
-    assert float(own.total_weight) == dense.size
-    sampled = observe(CountTensors(sparse(dense), sparse(dense)), "sampled", 7, seed=0)["visits"]
-    assert float(sampled.total_weight) == dense.size
-
-
-def test_zeros_are_seeded_and_differ_between_the_tensors():
-    counts = CountTensors(sparse(random_dense(3)), sparse(random_dense(3)))
-
-    def users_of_zeros(seed: int, name: str) -> bytes:
-        return b"".join(
-            np.asarray(leaf).tobytes() for leaf in observe(counts, "sampled", 5, seed=seed)[name].by_mode[0]
-        )
-
-    assert users_of_zeros(1, "transitions") == users_of_zeros(1, "transitions")
-    assert users_of_zeros(1, "transitions") != users_of_zeros(2, "transitions")
-    assert users_of_zeros(1, "transitions") != users_of_zeros(1, "visits")
-
-
 def test_zeros_of_the_two_tensors_and_trimming_are_of_streams_of_their_own():
     """No user's stream is used twice. Of an equal tensor the zeros would else be the same."""
     stages = [*ZERO_STAGES.values(), Stage.TRIMMED_TRANSITIONS, Stage.TRIMMED_VISITS]

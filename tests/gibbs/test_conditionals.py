@@ -112,8 +112,3 @@ def test_dense_gram_is_a_loop_over_all_pairs(weighted):
 def test_hyper_prior_must_be_positive(name, value):
     with pytest.raises(InputError, match=name):
         HyperPrior(**{name: value})
-
-
-def test_all_that_is_wrong_with_a_hyper_prior_is_told():
-    with pytest.raises(InputError, match=r"3 problems(.|\n)*mean as a finite(.|\n)*scale(.|\n)*degrees_of_freedom"):
-        HyperPrior(mean=float("nan"), scale=0.0, degrees_of_freedom=-1.0)

@@ -21,8 +21,6 @@ from ppmtf_jax.gibbs.diagnostics import (
     advise,
     diagnose,
     hold_out,
-    predict_cells,
-    round_up,
     summarize,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
@@ -106,11 +104,6 @@ def test_advice_foretells_sweeps_where_it_is_no_guess(chains):
     said = advice_on(trace)[0]
     n_needed = int(re.search(r"set n_sweeps=(\d+)\.$", said)[1])
     assert factor * 500 <= n_needed < factor * 500 + 100
-
-
-@pytest.mark.parametrize(("number", "rounded"), [(101.0, 110), (110.0, 110), (2301.0, 2400), (7.0, 7), (19.2, 20)])
-def test_rounding_up_to_two_digits(number, rounded):
-    assert round_up(number) == rounded
 
 
 @pytest.mark.parametrize(
@@ -262,17 +255,6 @@ def test_a_diagnosis_hides_from_the_sampler_what_it_holds_out_and_says_what_it_c
             assert float(seen.cells[name].total_weight) == n_cells
     assert ("observes none of these cells" in diagnosis.held_out_note) == (zeros == "sampled")
     assert ("the zeros were not hidden from it" in diagnosis.held_out_note) == (zeros == "weighted")
-
-
-def test_predicted_cells_are_the_products_of_the_rows():
-    rng = np.random.default_rng(0)
-    factors = tuple(rng.normal(size=(2, 3, n, 4)) for n in (5, 6, 7))
-    index = np.array([[0, 1, 2], [4, 5, 6]])
-    expected = [
-        [[float(sum(a[u] * b[i] * c[j])) for u, i, j in index.tolist()] for a, b, c in zip(*chain, strict=True)]
-        for chain in zip(*factors, strict=True)
-    ]
-    np.testing.assert_allclose(predict_cells(factors, index), expected, rtol=1e-12)
 
 
 def diagnosis_of(counts: CountTensors, n_chains: int) -> Diagnosis:

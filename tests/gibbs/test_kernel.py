@@ -13,7 +13,7 @@ from scipy import stats
 
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells, kernel
-from ppmtf_jax.gibbs.cells import ObservedCells, observe, pad_parts
+from ppmtf_jax.gibbs.cells import ObservedCells, observe
 from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, row_conditional
 from ppmtf_jax.gibbs.draws import sample_gaussians
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, init_state
@@ -229,16 +229,6 @@ def test_tiling_and_padding_change_nothing(
         strict=True,
     ):
         np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.usefixtures("float64")
-def test_empty_parts_change_nothing(factors):
-    observed, arguments = make_problem("weighted").cells, (jax.tree.map(jnp.asarray, factors), random_priors())
-    padded = all_conditionals(pad_parts(observed, 7), *arguments)
-    for ours, expected in zip(
-        jax.tree.leaves(padded), jax.tree.leaves(all_conditionals(observed, *arguments)), strict=True
-    ):
-        np.testing.assert_array_equal(ours, expected)
 
 
 def test_the_sweep_never_calls_lapack():

@@ -169,25 +169,6 @@ def test_every_chain_makes_its_own_sweeps(n_chains, options):
 
 
 @pytest.mark.usefixtures("quick")
-def test_parallel_chains_take_turns_where_there_is_one_device():
-    if jax.local_device_count() > 1:
-        pytest.skip("needs a machine with one device")
-    with pytest.warns(UserWarning, match="not enough devices"):
-        mcmc = by_numpyro(3, chain_method="parallel")
-    mcmc.run(keys_of(3), cells())
-    assert_same_draws(mcmc, by_loop(3))
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_key_that_numpyro_splits_gives_different_chains():
-    mcmc = by_numpyro(3, chain_method="vectorized")
-    mcmc.run(KEY, cells())
-    draws = mcmc.get_samples(group_by_chain=True)["user"]
-    assert draws.shape == (3, SAMPLES, ROWS["user"], RANK)
-    assert len(np.unique(np.asarray(draws))) == draws.size
-
-
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("n_chains", [1, 3])
 def test_keys_of_plain_integers_will_do(n_chains):
     mcmc = by_numpyro(n_chains, chain_method="vectorized")
@@ -209,23 +190,6 @@ def test_collected_fields():
     np.testing.assert_allclose(fields["priors.user"].precision, np.swapaxes(user, 2, 3) @ user, rtol=1e-5, atol=1e-5)
     for rmse in fields["rmse"].values():
         np.testing.assert_allclose(rmse, np.abs(user.sum((2, 3))), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.usefixtures("quick")
-def test_every_other_draw():
-    mcmc = by_numpyro(num_samples=SAMPLES - 1, thinning=2)
-    mcmc.run(keys_of(1), cells())
-    assert_same_draws(mcmc, {name: rows[:, 1:4:2] for name, rows in by_loop(1).items()})
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_run_goes_on_where_the_last_one_stopped():
-    mcmc = by_numpyro(num_warmup=0, num_samples=WARMUP)
-    mcmc.run(keys_of(1), cells())
-    mcmc.post_warmup_state = mcmc.last_state
-    mcmc.num_samples = SAMPLES
-    mcmc.run(mcmc.post_warmup_state.rng_key, cells())
-    assert_same_draws(mcmc, by_loop(1))
 
 
 @pytest.mark.usefixtures("quick")
