@@ -128,21 +128,6 @@ def estimate_population(
     guess of the population, such as a density of venues. Its numbers are at least 0, and not all 0 in any slot. The
     model learns how far to trust it. Raises `InputError`: the prior has another shape, a number that is negative or not
     finite, or only zeros in a slot.
-    <<<<<<< HEAD
-    =======
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.noise.accountant import ZCDPAccountant
-    >>> from ppmtf_jax.private.releases import RELATION, release
-    >>> traces = toy_city(n_users=300, n_places=10, n_days=1, seed=0).traces
-    >>> domain = Domain.of(traces.places, traces.time_grid)
-    >>> releases = release(traces, domain, ZCDPAccountant(RELATION, epsilon=4, delta=1e-6))
-    >>> estimate = estimate_population(releases, seed=0)
-    >>> estimate.shape, bool(estimate.min() > 0)
-    ((12, 10), True)
-    >>>>>>> f8c1acca (gibbs, noise, semantics, colocation: what is read together stands together)
     """
     domain = releases.domain
     offset = None if prior is None else _log_prior(prior, domain)

@@ -1,6 +1,5 @@
 """Releases of user-level differential privacy: noisy sums of users' vectors, and a ledger of what they cost.
 
-<<<<<<< HEAD
 A table counts what users did: their events, steps, pairs of moves, windows or anchors. If c are the counts of one user
 and |c| is their Euclidean norm, the user's vector is 1024 c / |c|, rounded down to whole numbers.
 
@@ -11,19 +10,8 @@ most 1024 apart. Discrete Gaussian noise for this sensitivity makes each release
 differentially private), where rho is the budget, and s is the release's share of it. All shares together are at most 1,
 so all releases together are rho-zCDP. The first release may decide whether the domain is anchored, and so which sums
 follow (see `has_dense_users`). The bound still holds, because the losses of adaptively chosen mechanisms add up.
-Rho-zCDP implies the epsilon and delta of the budget (see `noise.zcdp`). Everything else is computed from the releases,
+Rho-zCDP implies the epsilon and delta of the budget (see `noise.accountant`). Everything else is computed from the releases,
 the domain and public inputs. In particular, the number of users is not used.
-=======
-**Proof.** Two sets of traces are neighbours if one of them is the other plus one user, with all her traces. For each
-summary, every user has a vector of whole numbers, and the vectors of all users are added up. A user's vector is a
-function of her own events and of the domain, and its Euclidean norm is at most 1024 (see `summaries`). So the sums of
-neighbours are at most 1024 apart. Discrete Gaussian noise for this sensitivity makes each release (rho s)-zCDP
-(zero-concentrated differentially private), where rho is the budget, and s is the release's share of it. All shares
-together are at most 1, so all releases together are rho-zCDP. The first release may decide whether the domain is
-anchored, and so which sums follow (see `has_dense_users`). The bound still holds, because the losses of adaptively
-chosen mechanisms add up. Rho-zCDP implies the epsilon and delta of the budget (`noise.accountant`). Everything else is
-computed from the releases, the domain and public inputs. In particular, the number of users is not used.
->>>>>>> f8c1acca (gibbs, noise, semantics, colocation: what is read together stands together)
 
 **What the proof does not cover.** A user is an id in the column of users: a person with two ids is two users. Groups of
 people are protected less: rho grows with the square of their number. If several models are fitted to the same people,
@@ -57,18 +45,10 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import GRID_FILE, PLACES_FILE, read_parquet, write_table
 from ppmtf_jax.data.traces import Traces
-<<<<<<< HEAD
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.noise.accountant import ZCDPAccountant
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.runtime.files import PathLike, read_arrays, write_text
-=======
-from ppmtf_jax.noise.accountant import ZCDPAccountant
-from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.summaries import DENSE_WINDOWS, SCALE, density, rows, shapes, vector_sum
-from ppmtf_jax.runtime.arrays import read_arrays
-from ppmtf_jax.runtime.files import PathLike, write_text
->>>>>>> f8c1acca (gibbs, noise, semantics, colocation: what is read together stands together)
 from ppmtf_jax.runtime.folders import marked, output_folder
 
 SCALE = 1024
