@@ -10,7 +10,7 @@ most 1024 apart. Discrete Gaussian noise for this sensitivity makes each release
 differentially private), where rho is the budget, and s is the release's share of it. All shares together are at most 1,
 so all releases together are rho-zCDP. The first release may decide whether the domain is anchored, and so which sums
 follow (see `has_dense_users`). The bound still holds, because the losses of adaptively chosen mechanisms add up.
-Rho-zCDP implies the epsilon and delta of the budget (see `noise.accountant`). Everything else is computed from the releases,
+Rho-zCDP implies epsilon and delta of the budget (`noise.accountant`). Everything else is computed from the releases,
 the domain and public inputs. In particular, the number of users is not used.
 
 **What the proof does not cover.** A user is an id in the column of users: a person with two ids is two users. Groups of
