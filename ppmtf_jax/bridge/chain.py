@@ -119,14 +119,12 @@ class ClusterBridge(StoredAttraction, ScoredTraceModel):
         return drawn_place(drawn, self.n_places, next_place).astype(jnp.int32)
 
     def user_classes(self, n_users: int) -> np.ndarray:
-        """The users' clusters: every trace is equally probable for all users of a cluster."""
         return np.asarray(self.cluster)[:n_users]
 
     def instant_classes(self, n_instants: int) -> np.ndarray:
         return np.asarray(self.pair_of_instant)[:n_instants]
 
     def user_cache(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
-        """The users' clusters."""
         return self.cluster[users]
 
     def log_first(self, cache: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:

@@ -79,12 +79,10 @@ def find_clusters(
 ) -> Int[np.ndarray, " user"]:
     """Find clusters of at least `min_users` users by the places that users visit in each slot.
 
-    EM starts from k-means (see `starting_clusters`) and runs on at most 20,000 random users. Then every user is
-    assigned to their likeliest cluster, and clusters with too few users are dissolved (see `assign`). Three times, the
-    distributions are computed from the assigned users, and users are assigned again.
-
-    `of_users`: gives the visits of some users. `min_users`: if there are fewer than twice as many users, all users are
-    one cluster. `n_sweeps`: sweeps of EM.
+    EM starts from k-means and runs on at most 20,000 random users. Then every user is assigned to their likeliest
+    cluster, and clusters with too few users are dissolved (see `assign`). Three times, the distributions are computed
+    from the assigned users, and users are assigned again. If there are fewer than twice `min_users` users, all are one
+    cluster. `of_users`: gives the visits of some users.
     """
     n_clusters = max(1, min(smoother.smoothing.n_clusters, n_users // min_users, KMEANS_USERS))
 
@@ -136,7 +134,7 @@ def population_and_clusters(
     space: Space,
     time_grid: TimeGrid,
 ) -> tuple[Float[np.ndarray, "slot place"], Clusters]:
-    """From counts of visits to the smoothed population, and to the distributions of given clusters."""
+    """The recipe: from counts of visits to the smoothed population, and to the distributions of given clusters."""
     shares = population(visits, of_population, time_grid)
     return shares, clusters_of_users(visits, ClusterSmoother(shares, space, smoothing, time_grid), of_user)
 
@@ -156,8 +154,7 @@ def cluster_sentences(n_present: Int[np.ndarray, " cluster"]) -> list[str]:
 
 def log_likelihoods(visits: VisitCounts, clusters: Clusters) -> Float[np.ndarray, "user cluster"]:
     """Log-probability of each user's visits in each cluster, given their slots."""
-    log_theta = np.log(clusters.visits).reshape(len(clusters.share), -1).T
-    return _sums_of_users(visits, np.ascontiguousarray(log_theta))
+    return _sums_of_users(visits, np.ascontiguousarray(np.log(clusters.visits).reshape(len(clusters.share), -1).T))
 
 
 def assign(
@@ -166,13 +163,11 @@ def assign(
     n_clusters: int,
     min_users: int,
 ) -> Int[np.ndarray, " user"]:
-    """Best-scoring cluster of each user, such that every cluster has at least `min_users` users.
+    """Best-scoring cluster of each user, such that every cluster has at least `min_users` users; renumbered.
 
     As long as a cluster is too small, the smallest cluster is dissolved, and its users go to their best remaining
-    clusters. Then clusters are renumbered. If there are fewer than twice `min_users` users, all are one cluster.
-
-    `best`: best of all clusters for each user. `scores_of`: scores of some users; only those whose best cluster is too
-    small are needed, because other clusters are never dissolved.
+    clusters. `best`: best of all clusters for each user. `scores_of`: scores of some users; only those whose best
+    cluster is too small are needed, because other clusters are never dissolved.
     """
     size = np.bincount(best, minlength=n_clusters)
     users = np.flatnonzero(size[best] < min_users)
@@ -220,7 +215,6 @@ def _scores(
 def _sums_of_users(
     visits: VisitCounts, value: Float[np.ndarray, "slot_place cluster"]
 ) -> Float[np.ndarray, "user cluster"]:
-    """For each user, the sum over their visits of count times value."""
     return sparse_product(visits.count, visits.cell.astype(np.int32), row_begins(visits.user, visits.n_users), value)
 
 

@@ -73,7 +73,6 @@ def maximize(
 
 @cache
 def _loss_and_gradient(value: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
-    """The negative value and its gradient, by one program for all data of the same shapes."""
     return jax.jit(jax.value_and_grad(lambda parameters, data: -value(parameters, data)))
 
 

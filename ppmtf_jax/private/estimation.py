@@ -129,8 +129,13 @@ def estimate_population(
     model learns how far to trust it. Raises `InputError`: the prior has another shape, a number that is negative or not
     finite, or only zeros in a slot.
     """
-    domain = releases.domain
-    offset = None if prior is None else _log_prior(prior, domain)
+    domain, offset = releases.domain, None
+    if prior is not None:
+        shape = (domain.n_slots, domain.n_places)
+        if prior.shape != shape or not (np.isfinite(prior) & (prior >= 0)).all() or not prior.any(axis=1).all():
+            expected = f"{shape[0]} x {shape[1]} numbers (slots, places) of at least 0, not all 0 in a slot"
+            raise InputError("prior", [Problem(expected, f"an array of shape {prior.shape}, or other numbers")])
+        offset = log_guess(prior)
     tables = tables_of(releases, domain.population_tables())
     return estimate(tables, domain, offset, _smoothing(domain.time_grid), seed)
 
@@ -194,15 +199,6 @@ def _smoothing(time_grid: TimeGrid) -> Float[np.ndarray, "slot slot"]:
     else:
         log_kernel = -((apart / min(width, SMOOTH_SLOTS)) ** 2) / 2
     return np.linalg.cholesky(np.exp(log_kernel) + 1e-2 * np.eye(n_slots))
-
-
-def _log_prior(prior: Float[np.ndarray, "slot place"], domain: Domain) -> Float[np.ndarray, "slot place"]:
-    """Check a prior, and take its logarithm, see `log_guess`."""
-    shape = (domain.n_slots, domain.n_places)
-    if prior.shape != shape or not (np.isfinite(prior) & (prior >= 0)).all() or not prior.any(axis=1).all():
-        expected = f"{shape[0]} x {shape[1]} numbers (slots, places) of at least 0, not all 0 in a slot"
-        raise InputError("prior", [Problem(expected, f"an array of shape {prior.shape}, or other numbers")])
-    return log_guess(prior)
 
 
 def log_guess(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:

@@ -169,14 +169,6 @@ def pairs_in_bins(domain: Domain, population: Float[np.ndarray, " place"]) -> Fl
     return np.where(total > TINY, total, 0)
 
 
-def factors_of_distance(
-    domain: Domain, apart: Float[np.ndarray, " bin"], population: Float[np.ndarray, " place"]
-) -> Float[np.ndarray, "cell cell"]:
-    """For each pair of cells: the share `apart` of its bin of distance, divided by the share of pairs of people."""
-    pairs = pairs_in_bins(domain, population)
-    return np.divide(apart, pairs, out=np.zeros_like(pairs), where=pairs > 0)[domain.distance_bin]
-
-
 def is_small(releases: Releases) -> bool:
     """Whether the noisy sums suggest too few users for a useful model: `SMALL` users, times 1 / epsilon.
 
@@ -214,7 +206,10 @@ def fit_people(
         anchored = anchored.drawn_to(population)
         layers, share, elsewhere = anchored.layers, anchored.share, anchored.elsewhere
         apart = distances(releases, "home to second", population.mean(axis=0))
-        arrays = anchor_arrays(anchored, apart, domain)
+        with_second = share * layers.second_share
+        pairs = couple(anchored.home, anchored.second, with_second, apart, domain.distance_bin, domain.space.cell)
+        arrays = {"home": anchored.home, "second": anchored.second, "anchor_between": pairs.between}
+        arrays |= {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull}
     movements = Movements.of(releases, elsewhere.mean(axis=0))
     arrays |= _start(domain, elsewhere, movements, layers)
     law_arrays = {name: narrow(values) for name, values in arrays.items()}
@@ -270,7 +265,9 @@ def _start(
     slots, space = domain.time_grid.slot_of_instant, domain.space
     n_types = len(layers.second_share)
     times = (len(slots), n_types, n_places)
-    between = factors_of_distance(domain, movements.distances, population.mean(axis=0))
+    pairs = pairs_in_bins(domain, population.mean(axis=0))
+    factor = np.divide(movements.distances, pairs, out=np.zeros_like(pairs), where=pairs > 0)
+    between = factor[domain.distance_bin]
     going = of_others(population.T, between, space.cell).T
     leaving = np.divide(1, going, out=np.zeros_like(going), where=going > TINY)
     no_moves = np.zeros(n_places + 1, int), np.zeros(0, int), np.zeros((n_slots, 0))
@@ -383,13 +380,3 @@ def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
     together = Noisy(noisy.value.sum(axis=1, keepdims=True), noisy.sigma * np.sqrt(n_slots))
     guess = with_guess(together, LAYERS_GUESS[:, None, :, None] * stays, ANCHOR_WEIGHT) * possible
     return shrunk(noisy, np.repeat(guess / n_slots, n_slots, axis=1)) * possible
-
-
-def anchor_arrays(
-    people: AnchoredPeople, distances: Float[np.ndarray, " bin"], domain: Domain
-) -> dict[str, np.ndarray]:
-    """The arrays of `bridge.people.law.PersonLaw` for homes and second places."""
-    share = people.share * people.layers.second_share
-    pairs = couple(people.home, people.second, share, distances, domain.distance_bin, domain.space.cell)
-    pulls = {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull, "anchor_between": pairs.between}
-    return {"home": people.home, "second": people.second, **pulls}
