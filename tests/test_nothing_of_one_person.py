@@ -24,8 +24,7 @@ import pytest
 from scipy.stats import rankdata
 
 from ppmtf_jax import fit, plausible_deniability_test, synthesize
-from ppmtf_jax.bridge import attraction
-from ppmtf_jax.bridge.checkins import when
+from ppmtf_jax.bridge import attraction, event_times
 from ppmtf_jax.bridge.clusters import ClusterSmoothing
 from ppmtf_jax.bridge.selection import POPULATION_START, Selection
 from ppmtf_jax.bridge.user_bounds import shrinkage
@@ -172,7 +171,7 @@ def without_odd() -> list[dict[str, float]]:
 @pytest.mark.slow
 def test_the_net_finds_a_clock_by_the_rule_of_before(monkeypatch):
     """No number of users was needed for the effects of a pace, and users weighed as much as they did."""
-    monkeypatch.setattr(when, "bounded_columns", lambda of_user: (of_user, np.full(of_user.shape[1], 1e9)))
+    monkeypatch.setattr(event_times, "bounded_columns", lambda of_user: (of_user, np.full(of_user.shape[1], 1e9)))
     shown = told(releases("sparse", checkins, "clock"), releases("sparse", checkins, None))
     assert {"at 3", "at 3, most"} <= set(shown)
 

@@ -119,7 +119,7 @@ PEOPLE_RULES = (
     f"range, count only from {STEP_USERS} users on; of u users, the model multiplies them by (u-{STEP_USERS - 1})/u",
     "visits, stays, steps away, moves and distances elsewhere follow the rules for all visits and steps",
 )
-"""Additional rules of the remembering bridge, see `bridge.people`."""
+"""Additional rules of the remembering bridge, see `bridge.process`."""
 NO_RULE = (
     "who is in which cluster, and when somebody was at a place within a stretch of time in which others were there "
     "too. The rules for the model do not cover these, nor which settings were chosen, where the ranges of distances "

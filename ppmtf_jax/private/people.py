@@ -1,6 +1,6 @@
 """Synthetic people from private releases: all parameters of the law of people who remember, from noisy sums.
 
-The people follow the law of `bridge.people`. They differ in how often they move. Moves depend on the distance and the
+The people follow the law of `bridge.process`. They differ in how often they move. Moves depend on the distance and the
 population (gravity), and on the places of the trace so far. Calibration brings the population, stays, distances and
 returns of simulated people near the estimates. No function here sees a real trace.
 
@@ -28,12 +28,11 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
 from ppmtf_jax.bridge.attraction import Attraction
-from ppmtf_jax.bridge.people.anchors import couple, in_bins, of_others
-from ppmtf_jax.bridge.people.calibration import THOROUGH, Targets, calibrate
-from ppmtf_jax.bridge.people.fit import narrow
-from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, MAX_REMEMBERED, SECOND
-from ppmtf_jax.bridge.people.layers import Layers, chains_of_layers
-from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.bridge.bins import DWELL_FROM, ELSEWHERE, HOME, MAX_REMEMBERED, SECOND
+from ppmtf_jax.bridge.calibration import THOROUGH, Targets, calibrate
+from ppmtf_jax.bridge.fit import narrow
+from ppmtf_jax.bridge.model import RememberingBridge
+from ppmtf_jax.bridge.roles import Layers, chains_of_layers, couple, in_bins, of_others
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate, estimate_population, log_guess, tables_of
 from ppmtf_jax.private.releases import MOVES_PERCENT, N_LAYERS, Noisy, Releases, shrunk, with_guess
@@ -193,8 +192,8 @@ def fit_people(
 ) -> dict[str, np.ndarray]:
     """Fit the law of synthetic people to releases and a public prior alone.
 
-    Returns the arrays of `PersonLaw`, and the `share` of people in each cluster (type). `seed`: seed of the fit. It may
-    be known: privacy does not depend on it. `prior`: see `estimation.estimate_population`.
+    Returns the arrays of `PersonProcess`, and the `share` of people in each cluster (type). `seed`: seed of the fit. It
+    may be known: privacy does not depend on it. `prior`: see `estimation.estimate_population`.
     """
     domain = releases.domain
     population = elsewhere = estimate_population(releases, seed, prior)
@@ -208,8 +207,7 @@ def fit_people(
         apart = distances(releases, "home to second", population.mean(axis=0))
         with_second = share * layers.second_share
         pairs = couple(anchored.home, anchored.second, with_second, apart, domain.distance_bin, domain.space.cell)
-        arrays = {"home": anchored.home, "second": anchored.second, "anchor_between": pairs.between}
-        arrays |= {"home_pull": pairs.home_pull, "second_pull": pairs.second_pull}
+        arrays = {"home": anchored.home, "second": anchored.second, **pairs}
     movements = Movements.of(releases, elsewhere.mean(axis=0))
     arrays |= _start(domain, elsewhere, movements, layers)
     law_arrays = {name: narrow(values) for name, values in arrays.items()}

@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ppmtf_jax.bridge.bins import ELSEWHERE, SECOND
 from ppmtf_jax.bridge.counts import VisitCounts
-from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors
-from ppmtf_jax.bridge.people.law import ELSEWHERE, SECOND
+from ppmtf_jax.bridge.roles import NOWHERE, Anchors
 from ppmtf_jax.bridge.user_bounds import Rows
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import run_begins
@@ -192,7 +192,7 @@ def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
 
     If the domain is anchored, "slot x stay or move" and "mobility" count only steps between places elsewhere (neither
     home nor second place), and "distance" counts only moves to places elsewhere. A user's anchors are a function of her
-    own events, see `bridge.people.anchors.Anchors`.
+    own events, see `bridge.roles.Anchors`.
     """
     user, place, cell, bins = traces.user, traces.place, domain.space.cell, domain.distance_bin
     slot = domain.time_grid.slot_of_instant[traces.instant % domain.time_grid.period]

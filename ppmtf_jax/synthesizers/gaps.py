@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from ppmtf_jax.bridge.people.completion import complete_traces
+from ppmtf_jax.bridge.completion import complete_traces
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
@@ -35,7 +35,7 @@ class CompletionSettings(Settings, subject="completion"):
     how : "most-probable" or "random"
         The most probable complete trace, which has too few rare places compared with real traces, or a random one given
         the known events. For people who remember, the most probable one of several random candidates is found; their
-        number is `bridge.people.completion.PARTICLES`.
+        number is `bridge.completion.PARTICLES`.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -90,8 +90,8 @@ def complete(
     `trace_models.completion`).
 
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
-    `bridge.people.completion`. Their home and second place are sought among the 12 known places with the most events
-    (`bridge.people.look_ahead.MAX_ANCHORS`); otherwise they are places that are not known.
+    `bridge.completion`. Their home and second place are sought among the 12 known places with the most events
+    (`bridge.completion.MAX_ANCHORS`); otherwise they are places that are not known.
 
     Examples
     --------

@@ -10,10 +10,10 @@ import pytest
 
 from ppmtf_jax.bridge import selection
 from ppmtf_jax.bridge.attraction import Movement
+from ppmtf_jax.bridge.bins import MAX_REMEMBERED
 from ppmtf_jax.bridge.chain import fit_chains
 from ppmtf_jax.bridge.counts import Transitions, VisitCounts, population
-from ppmtf_jax.bridge.people.law import MAX_REMEMBERED
-from ppmtf_jax.bridge.people.trails import table_of
+from ppmtf_jax.bridge.person import table_of
 from ppmtf_jax.bridge.selection import (
     MEMORIES,
     MIN_USERS,

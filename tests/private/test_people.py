@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.bins import HOME, SECOND
 from ppmtf_jax.bridge.counts import VisitCounts
-from ppmtf_jax.bridge.people.anchors import Anchors
-from ppmtf_jax.bridge.people.law import HOME, SECOND
-from ppmtf_jax.bridge.people.layers import Layers
-from ppmtf_jax.bridge.people.steps import begin
+from ppmtf_jax.bridge.process import sample_life
+from ppmtf_jax.bridge.roles import Anchors, Layers
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -25,7 +24,7 @@ from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate_population
 from ppmtf_jax.private.people import AnchoredPeople, fit_anchors
 from ppmtf_jax.private.releases import RELATION, SCALE, Noisy, Releases, has_dense_users, release, shrunk
-from tests.bridge.people.laws import random_arrays
+from tests.bridge.person_laws import random_arrays
 from tests.private.worlds import city, domain_of, homes_city
 from tests.support import to_traces
 
@@ -114,7 +113,7 @@ def simulated(fit: dict[str, np.ndarray], n_people: int, n_instants: int) -> np.
     law = people.RememberingBridge.from_arrays({name: each for name, each in fit.items() if name != "share"})
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(n_people))
     cluster = np.random.default_rng(0).choice(len(fit["share"]), n_people, p=fit["share"] / fit["share"].sum())
-    draw = jax.jit(jax.vmap(lambda key, cluster: law.sample_person(key, begin(law, key, cluster), n_instants)))
+    draw = jax.jit(jax.vmap(lambda key, cluster: sample_life(law, key, cluster, n_instants)))
     return np.asarray(draw(keys, jnp.asarray(cluster, jnp.int32)))
 
 

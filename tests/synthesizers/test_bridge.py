@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.bridge import chain, selection
-from ppmtf_jax.bridge.checkins import calibration, when
-from ppmtf_jax.bridge.checkins.model import CheckinBridge
-from ppmtf_jax.bridge.people.calibration import QUICK
+from ppmtf_jax.bridge import chain, checkin_calibration, event_times, selection
+from ppmtf_jax.bridge.calibration import QUICK
+from ppmtf_jax.bridge.model import CheckinBridge
 from ppmtf_jax.bridge.selection import Selection
 from ppmtf_jax.bridge.user_bounds import CHECKIN_RULES, MOVE_RULE, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.data.places import PlaceTable
@@ -31,9 +30,9 @@ from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import bridge
 from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, claims, fit_trace_model
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
-from tests.bridge.checkins.test_model import ARRAYS
 from tests.bridge.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
-from tests.bridge.people.laws import random_law
+from tests.bridge.person_laws import random_law
+from tests.bridge.test_checkins import ARRAYS
 
 N_DRAWS = 40_000
 FALSE_ALARM = 1e-6
@@ -194,7 +193,7 @@ def test_a_model_of_a_choice_with_gains_can_be_read_again(tmp_path):
 
 def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch):
     """Both models have nearly the same numbers; they differ only because the chosen settings were rounded."""
-    monkeypatch.setattr(calibration, "N_REPEATS", ())
+    monkeypatch.setattr(checkin_calibration, "N_REPEATS", ())
     days = TimeGrid("2024-01-01T00:00:00", 21600, np.arange(24) % 4, period=4)
     train = traces_of(np.tile(wandering(5), 2), np.tile(np.arange(24) % 3 > 0, (30, 1)), place_table(7), days)
     # Nothing in a model of check-ins uses the smoothing of moves, so nobody searches for it.
@@ -202,7 +201,7 @@ def test_a_fit_of_check_ins_can_take_over_the_choices_of_another_fit(monkeypatch
     first = fit(train, "bridge", gaps="as-observed", min_cluster_users=1, n_clusters=2, seed=0)
     for name in ("select", "choose_population"):
         monkeypatch.setattr(bridge, name, None)
-    monkeypatch.setattr(when, "_choose_number", None)
+    monkeypatch.setattr(event_times, "_choose_number", None)
     again = fit(train, "bridge", first.settings_found(), seed=0)
     assert again.settings_found() == first.settings_found()
     for name, array in first.trace_model.to_arrays().items():

@@ -18,8 +18,8 @@ import numpy as np
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.bridge.people.model import RememberingBridge
-from ppmtf_jax.bridge.people.steps import begin
+from ppmtf_jax.bridge.model import RememberingBridge
+from ppmtf_jax.bridge.process import sample_life
 from ppmtf_jax.bridge.space import require_few_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
@@ -77,7 +77,7 @@ class PrivateSettings(Settings):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class PrivatePeople(RememberingBridge):
-    """The law of synthetic people who stand for nobody; see `PersonLaw` for the arrays.
+    """The law of synthetic people who stand for nobody; see `PersonProcess` for the arrays.
 
     `share`: share of the people in each cluster; a cluster is a type of people.
     `promise`: epsilon, delta, and 1 if the noise was secure (otherwise 0). `losses`: rho of each mechanism in
@@ -93,7 +93,7 @@ class PrivatePeople(RememberingBridge):
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         cluster = sample_index(jax.random.uniform(jax.random.fold_in(key, OF_CLUSTER)), self.share)
-        return self.sample_person(key, begin(self, key, cluster), n_instants)
+        return sample_life(self, key, cluster, n_instants)
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         return np.zeros(n_users, int)
