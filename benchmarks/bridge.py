@@ -16,7 +16,7 @@ import pandas as pd
 from common import Row, command_line, new_york, people_flow, record
 
 from ppmtf_jax import PPMTFSettings, Traces, evaluate, fit, plausible_deniability_test, synthesize, toy_city
-from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.published import read_foursquare
 from ppmtf_jax.datasets.registry import split_users
 
 # Number of synthetic traces of each user.

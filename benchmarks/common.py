@@ -47,7 +47,7 @@ def people_flow(shared: Path) -> tuple[Traces, Traces]:
 def new_york(shared: Path) -> Traces:
     """Foursquare's check-ins in New York, as published: also at places that only one person visits."""
     from ppmtf_jax.datasets.discretize import Discretization
-    from ppmtf_jax.datasets.foursquare import read_foursquare
+    from ppmtf_jax.datasets.published import read_foursquare
 
     every_place = Discretization(min_users_per_place=1)
     return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=every_place)[0]

@@ -33,8 +33,7 @@ from ppmtf_jax import Traces, fit, synthesize
 from ppmtf_jax.attacks.copies import check_copies
 from ppmtf_jax.attacks.inference import infer
 from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.published import read_foursquare, read_gowalla
 from ppmtf_jax.privacy.limits import worst
 from ppmtf_jax.settings import parse_choice
 

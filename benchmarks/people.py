@@ -132,14 +132,14 @@ def in_quarters(traces: Any) -> Any:
 
 
 def new_york(shared: Path, seed: int) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.foursquare import read_foursquare
+    from ppmtf_jax.datasets.published import read_foursquare
 
     traces, _ = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc" / "dataset_TSMC2014_NYC_ge10.txt.gz")
     return replace(traces, friendships=None).split_users(0.5, seed=0)
 
 
 def gowalla(shared: Path, seed: int) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.gowalla import read_gowalla
+    from ppmtf_jax.datasets.published import read_gowalla
 
     file = shared / "data" / "gowalla-nyc" / "loc-gowalla_totalCheckins_NYC.txt.gz"
     traces, _ = read_gowalla(file, time_zone="America/New_York")

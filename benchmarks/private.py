@@ -95,7 +95,7 @@ def _split(read: Callable[..., Any], *files: Path, **options: Any) -> tuple[Any,
 
 
 def gowalla(shared: Path, seed: int) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.gowalla import read_gowalla
+    from ppmtf_jax.datasets.published import read_gowalla
 
     folder = shared / "data" / "gowalla-nyc"
     files = (folder / f"loc-gowalla_{name}_NYC.txt.gz" for name in ("totalCheckins", "edges"))
@@ -103,13 +103,13 @@ def gowalla(shared: Path, seed: int) -> tuple[Any, Any]:
 
 
 def new_york(shared: Path, seed: int) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.foursquare import read_foursquare
+    from ppmtf_jax.datasets.published import read_foursquare
 
     return _split(read_foursquare, shared / "data" / "foursquare-tsmc2014-nyc")
 
 
 def new_york_2019(shared: Path, seed: int) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec_table
+    from ppmtf_jax.datasets.published import read_lbsn2vec_table
 
     folder = shared / "data" / "foursquare-www2019-lbsn2vec"
     files = (folder / f"nyc_{name}.csv.gz" for name in ("checkins", "friendship_new"))
@@ -120,7 +120,7 @@ def hours_of_the_week(city: str, zone: str) -> Callable[[Path, int], tuple[Any, 
     """Check-ins by hour of the week, without coordinates."""
 
     def read(shared: Path, seed: int) -> tuple[Any, Any]:
-        from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec
+        from ppmtf_jax.datasets.published import read_lbsn2vec
 
         folder = shared / "data" / "foursquare-www2019-lbsn2vec"
         names = folder / "nyc_category_names.csv"

@@ -15,24 +15,23 @@ from pandas.api.types import is_numeric_dtype
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
-from ppmtf_jax.datasets.coded_checkins import Findings, code_rows
+from ppmtf_jax.datasets.checks import Findings
 from ppmtf_jax.datasets.columns import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, UNITS_S, plain
-from ppmtf_jax.datasets.database import database
-from ppmtf_jax.datasets.ids import tidy_ids
+from ppmtf_jax.datasets.database import END_ROWS, Rows, database
+from ppmtf_jax.datasets.ids import code_rows, read_columns, tidy_ids
 from ppmtf_jax.datasets.parts import Part
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
-from ppmtf_jax.datasets.read import END_ROWS, Rows, Source, parts_of
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
+from ppmtf_jax.datasets.read import Source, parts_of
+from ppmtf_jax.datasets.registry import FixTableSettings, data_set, reader_settings
 from ppmtf_jax.datasets.stays import StayPoints
 from ppmtf_jax.datasets.summary import ImportReport
-from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.datasets.text_files import paths_of
 from ppmtf_jax.datasets.times import parse_times, read_times, read_walls
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, quoted, raise_any
 
 # One column may give both a place and its category, or both a user and her only trace.
+COUNT = "SELECT count(*) FROM clocked"
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
 # SQL of the id of a row's station: 7.0 of one table is 7 of the other.
 STATION_ID = r"regexp_replace(nfc_normalize(trim(CAST(rows.place AS VARCHAR))), '^(\d+)\.0+$', '\1')"
@@ -71,6 +70,12 @@ class CheckinsSettings(FixTableSettings):
         return super()._own_problems() + ([] if self.times_in is None else zone_problems(self.times_in))
 
 
+@data_set(
+    "checkins",
+    CheckinsSettings,
+    "Any table of check-ins, GPS fixes or trips.",
+    "checkins my.csv --columns user=uid,time=when,latitude=lat,longitude=lon --time-zone Europe/Berlin",
+)
 def read_checkins(
     source: Source,
     columns: Mapping[str, str | int] | None = None,
@@ -188,11 +193,8 @@ def read_checkins(
                 " and ",
                 Setting("slot_s", DAY_S),
             )
-            expected, found = (
-                f"times of day, for instants {resolution_s} s apart",
-                "dates alone, or midnight everywhere",
-            )
-            problems.append(Problem(expected, found, rows.one("SELECT count(*) FROM clocked")[0], way_out=way_out))
+            expected, (n_rows,) = f"times of day, for instants {resolution_s} s apart", rows.one(COUNT)
+            problems.append(Problem(expected, "dates alone, or midnight everywhere", n_rows, way_out=way_out))
         # GPS time looks like counts since 1970 that are ten years too small.
         if times.is_count and settings.time_format is None and re.search("gps", name, re.IGNORECASE):
             gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
@@ -201,17 +203,6 @@ def read_checkins(
             problems.append(Problem("times since 1970", found, way_out=way_out))
         findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
         return to_traces(rows, subject=subject, findings=findings, are_visits=are_visits, **options)
-
-
-DATA_SETS.register(
-    DataSet(
-        "checkins",
-        "Any table of check-ins, GPS fixes or trips.",
-        CheckinsSettings,
-        importer(read_checkins),
-        "checkins my.csv --columns user=uid,time=when,latitude=lat,longitude=lon --time-zone Europe/Berlin",
-    )
-)
 
 
 def _checked_columns(

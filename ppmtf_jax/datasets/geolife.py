@@ -8,39 +8,52 @@ import tarfile
 import zipfile
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow import compute as arrow
-from pyarrow import csv as arrow_csv
 
-from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
-from ppmtf_jax.datasets.clocks import local_times
-from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
+from ppmtf_jax.datasets.checks import Findings
+from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.registry import FixTableSettings, data_set, reader_settings
 from ppmtf_jax.datasets.stays import StayPoints
 from ppmtf_jax.datasets.summary import ImportReport
+from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted, quoted_error, raise_any
 
 TIME_ZONE = "Asia/Shanghai"
 BEIJING = (39.7, 40.2, 116.1, 116.7, 16, 16)
 """South, north, west, east, rows, columns."""
-FIELDS = ("latitude", "longitude", "zero", "altitude", "days", "date", "time")
-FIRST_LINE = b"Geolife trajectory"
-N_HEADER_LINES = 6
-TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
-TIME_LENGTH = len("2008-10-23 02:53:04")
+FIRST_LINE, N_HEADER_LINES = b"Geolife trajectory", 6
 PLT_NAME = re.compile(r"(?:.*/)?[^/]*/Trajectory/[^/.][^/]*\.(?i:plt)", re.DOTALL)
+# Files are small, so that it would be slow to parse each of them alone.
 BYTES_AT_A_TIME = 2**23
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+# The fixes of the table `plt`, which has the lines after the header of each file; `damaged` is a line that is no fix.
+FIXES = f"""
+    WITH numbered AS (SELECT file, string_split(content, chr(10)) AS lines FROM plt),
+    lines AS (SELECT file, generate_subscripts(lines, 1) AS number, unnest(lines) AS line FROM numbered),
+    fields AS (SELECT *, string_split(line, ',') AS f FROM lines WHERE line <> ''),
+    parsed AS (
+        SELECT *, f[6] || ' ' || f[7] AS time, TRY_CAST(f[1] AS DOUBLE) AS latitude,
+            TRY_CAST(f[2] AS DOUBLE) AS longitude
+        FROM fields
+    )
+    SELECT file, number + {N_HEADER_LINES} AS number, latitude, longitude,
+        epoch(TRY_CAST(time AS TIMESTAMP))::BIGINT AS utc_s,
+        CASE WHEN NOT coalesce(
+            len(f) = 7 AND isfinite(latitude) AND isfinite(longitude) AND NOT contains(f[1] || f[2], '_')
+            AND time GLOB '{"-".join(["[0-9]" * 4, "[0-9]" * 2, "[0-9]" * 2])} {":".join(["[0-9]" * 2] * 3)}'
+            AND time[12:13] < '24' AND utc_s IS NOT NULL, false
+        ) THEN line END AS damaged
+    FROM parsed
+"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,12 @@ class GeolifeSettings(FixTableSettings):
         return [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)]
 
 
+@data_set(
+    "geolife",
+    GeolifeSettings,
+    "GPS trajectories of Geolife, mostly in Beijing.",
+    'geolife "Geolife Trajectories 1.3.zip" --step 600',
+)
 def read_geolife(
     folder_or_archive: str | os.PathLike[str],
     settings: GeolifeSettings | None = None,
@@ -118,177 +137,96 @@ def read_geolife(
         GeolifeSettings, folder_or_archive, settings, named, discretization, stay_points
     )
     subject = str(folder_or_archive)
-    fixes, notes = _read_fixes(_plt_files(Path(folder_or_archive)), subject)
-    table = pd.DataFrame(
-        fixes | {"local_time": local_times(pd.DatetimeIndex(fixes["utc_time"]), options["time_zone"])},
-        copy=False,  # there may be tens of millions
-    )
+    fixes, notes = _read_fixes(Path(folder_or_archive), subject)
+    local = local_times(pd.DatetimeIndex(fixes["utc_time"]), options["time_zone"])
+    table = pd.DataFrame(fixes | {"local_time": local}, copy=False)  # there may be tens of millions
     return discretize(table, subject=subject, findings=Findings(notes=notes), **options)
 
 
-DATA_SETS.register(
-    DataSet(
-        "geolife",
-        "GPS trajectories of Geolife, mostly in Beijing.",
-        GeolifeSettings,
-        importer(read_geolife),
-        'geolife "Geolife Trajectories 1.3.zip" --step 600',
-    )
-)
-
-
-class _PltFile(NamedTuple):
-    name: str
-    user: str
-    content: bytes
-
-
-def _plt_files(path: Path) -> Iterator[_PltFile]:
-    """Each PLT file below a folder or in an archive, one at a time."""
+def _plt_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each PLT file below a folder or in an archive, one at a time."""
     if not path.exists():
         raise InputError(str(path), [Problem("a folder or an archive to read", "no such file")])
     try:
-        for name, content in _members(path):
-            user, _, file = name.split("/")[-3:]
-            yield _PltFile(f"{user}/{file}", user, content)
+        if path.is_dir():
+            for file in sorted(path.absolute().rglob("*")):
+                if PLT_NAME.fullmatch(file.as_posix()) and file.is_file():
+                    yield file.as_posix(), file.read_bytes()
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for name in filter(PLT_NAME.fullmatch, archive.namelist()):
+                    yield name, archive.read(name)
+        else:
+            with tarfile.open(path, "r|*") as archive:
+                for member in archive:
+                    stream = archive.extractfile(member) if PLT_NAME.fullmatch(member.name) else None
+                    if stream is not None:
+                        yield member.name, stream.read()
     except UNREADABLE as error:
-        if isinstance(error, InputError):
-            raise
         expected = "a folder with PLT files, or a tar or zip archive of it"
         raise InputError(str(path), [Problem(expected, quoted_error(error))]) from None
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the PLT files; archives made on a Mac have a hidden file beside each."""
-    if path.is_dir():
-        for file in sorted(path.absolute().rglob("*")):
-            if PLT_NAME.fullmatch(file.as_posix()) and file.is_file():
-                yield file.as_posix(), file.read_bytes()
-    elif zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for name in filter(PLT_NAME.fullmatch, archive.namelist()):
-                yield name, archive.read(name)
-    else:
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                stream = archive.extractfile(member) if PLT_NAME.fullmatch(member.name) else None
-                if stream is not None:
-                    yield member.name, stream.read()
-
-
-def _batches(files: Iterable[_PltFile]) -> Iterator[list[_PltFile]]:
-    """Files to parse together: they are small, and parsing each of them alone would be slow."""
-    batch, n_bytes = [], 0
-    for file in files:
-        batch.append(file)
-        n_bytes += len(file.content)
-        if n_bytes > BYTES_AT_A_TIME:
-            yield batch
-            batch, n_bytes = [], 0
-    yield batch
-
-
-def _read_fixes(files: Iterable[_PltFile], subject: str) -> tuple[dict[str, Any], list[str]]:
+def _read_fixes(path: Path, subject: str) -> tuple[dict[str, Any], list[str]]:
     """User, latitude, longitude and utc_time of all fixes on the globe, and a note on those that are not.
 
     An `InputError` tells of files without a header, of lines that are no fixes, and that there are no fixes.
     """
-    names: list[str] = []
-    users: list[str] = []
-    headless: list[str] = []
-    damaged, parts = [], []
-    for batch in _batches(files):
-        contents = []
-        for file in batch:
-            *header, lines = file.content.split(b"\n", N_HEADER_LINES)
+    names, headless, contents, notes = list[str](), list[str](), list[str](), list[str]()
+    n_bytes, n_batches = 0, 1
+    with database() as connection:
+
+        def put() -> None:
+            file = pa.array(range(len(names) - len(contents), len(names)), pa.int32())
+            connection.register("plt", pa.table({"file": file, "content": pa.array(contents, pa.string())}))
+            connection.execute(f"INSERT INTO fixes {FIXES}")
+            contents.clear()
+
+        types = "file INTEGER, number BIGINT, latitude DOUBLE, longitude DOUBLE, utc_s BIGINT, damaged VARCHAR"
+        connection.execute(f"CREATE TABLE fixes ({types})")
+        for name, content in _plt_files(path):
+            *header, lines = content.split(b"\n", N_HEADER_LINES)
+            names.append("/".join(name.split("/")[-3::2]))
             is_headed = len(header) == N_HEADER_LINES and header[0].removeprefix(BOM_UTF8).startswith(FIRST_LINE)
-            if not is_headed:
-                headless.append(file.name)
-            contents.append(lines.rstrip() + b"\n" if is_headed and lines.strip() else b"")
-        content, n_lines = b"".join(contents), [each.count(b"\n") for each in contents]
-        file_of = np.repeat(np.arange(len(names), len(names) + len(batch), dtype=np.int32), n_lines)
-        names += [file.name for file in batch]
-        users += [file.user for file in batch]
-        fixes = _parse(content, len(file_of))
-        if fixes is None:
-            fixes, text = _parse_with_damage(content)
-            is_fix = np.isfinite(fixes[0])
-            number = rank_in_run(file_of) + 1 + N_HEADER_LINES
-            damaged.append(pd.DataFrame({"file": file_of, "number": number, "text": text})[~is_fix & (text != "")])
-            file_of, *fixes = (column[is_fix] for column in (file_of, *fixes))
-        parts.append((file_of, *fixes))
-    file, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*parts, strict=True))
-    problems = _problems(names, headless, pd.concat(damaged) if damaged else None)
-    if not names:
-        problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
-    elif not problems and not len(file):
-        problems = [Problem("at least one fix", f"none in {len(names)} files")]
-    raise_any(subject, problems)
-    nowhere, notes = (np.abs(latitude) > 90) | (np.abs(longitude) > 180), []
-    if nowhere.any():
-        lost, n_lost = np.unique(file[nowhere], return_counts=True)
-        where = ", ".join(f"{n} in {names[k]}" for k, n in list(zip(lost, n_lost, strict=True))[:N_EXAMPLES])
-        more = ", ..." if len(lost) > N_EXAMPLES else ""
-        notes = [f"fixes left out that are nowhere on the globe: {nowhere.sum():,} ({where}{more})"]
-        file, latitude, longitude, seconds = (column[~nowhere] for column in (file, latitude, longitude, seconds))
-    user_of_file, user_ids = pd.factorize(np.array(users, object))
-    user = pd.Categorical.from_codes(user_of_file[file], pd.Index(user_ids))
-    utc = seconds.view("datetime64[s]")
-    return {"user": user, "latitude": latitude, "longitude": longitude, "utc_time": utc}, notes
-
-
-def _problems(names: list[str], headless: list[str], damaged: pd.DataFrame | None) -> list[Problem]:
-    """Files without a header, and lines that are no fixes: text, file and number of each."""
-    problems = []
-    if headless:
-        expected = f"{N_HEADER_LINES} header lines in every PLT file, the first '{FIRST_LINE.decode()}'"
-        others = f"others in {len(headless)} of {len(names)} files"
-        problems.append(Problem(expected, others, examples=tuple(headless[:N_EXAMPLES])))
-    if damaged is not None and len(damaged):
-        by_file = damaged.groupby("file").agg(n=("text", "size"), number=("number", "first"), text=("text", "first"))
-        worst = by_file.sort_values("n", ascending=False, kind="stable")[:N_EXAMPLES].itertuples()
-        examples = tuple(
-            f"{names[k]} has {n} (line {number} {quoted(text, is_position=True)})" for k, n, number, text in worst
-        )
-        expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
-        way_out = "Take these lines out, or get the files again"
-        problems.append(Problem(expected, f"others in {len(by_file)} files", len(damaged), examples, way_out))
-    return problems
-
-
-def _parse(content: bytes, n_lines: int) -> tuple[np.ndarray, ...] | None:
-    """Latitude, longitude and seconds since 1970 of lines of fixes; None if one line is not a fix."""
-    if not n_lines:
-        return np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
-    types = {"latitude": pa.float64(), "longitude": pa.float64(), "date": pa.string(), "time": pa.string()}
-    try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(content),
-            arrow_csv.ReadOptions(column_names=FIELDS, encoding="latin-1", block_size=2 * BYTES_AT_A_TIME),
-            arrow_csv.ParseOptions(quote_char=False),
-            arrow_csv.ConvertOptions(column_types=types, include_columns=list(types)),
-        )
-        time = arrow.call_function("binary_join_element_wise", [table["date"], table["time"], " "])
-        is_whole = (arrow.call_function("binary_length", [time]).to_numpy() == TIME_LENGTH).all()
-        seconds = time.cast(pa.timestamp("s")).to_numpy().astype(np.int64)
-    except pa.ArrowInvalid:
-        return None
-    latitude, longitude = (table[name].to_numpy() for name in ("latitude", "longitude"))
-    good = len(table) == n_lines and is_whole and np.isfinite(latitude).all() and np.isfinite(longitude).all()
-    return (latitude, longitude, seconds) if good else None
-
-
-def _parse_with_damage(content: bytes) -> tuple[tuple[np.ndarray, ...], pd.Series]:
-    """Like `_parse`, for lines of any kind; also returns the lines.
-
-    The latitude of a line that is not a fix is NaN.
-    """
-    line = pd.Series(content.decode("latin-1").split("\n")[:-1], dtype=object).str.strip()
-    whole = (line.str.count(",") == len(FIELDS) - 1).to_numpy(bool)
-    fields = line.where(whole, "," * (len(FIELDS) - 1)).str.split(",", expand=True).set_axis(FIELDS, axis=1)
-    latitude, longitude = (pd.to_numeric(fields[name], errors="coerce").to_numpy(np.float64) for name in FIELDS[:2])
-    time = fields["date"] + " " + fields["time"]
-    parsed = pd.to_datetime(time.where(time.str.len() == TIME_LENGTH), format=TIME_FORMAT, errors="coerce")
-    is_fix = whole & np.isfinite(latitude) & np.isfinite(longitude) & parsed.notna().to_numpy()
-    seconds = parsed.to_numpy("datetime64[s]").astype(np.int64)
-    return (np.where(is_fix, latitude, np.nan), longitude, seconds), line
+            headless += [] if is_headed else [names[-1]]
+            lines = lines.rstrip().replace(b"\r\n", b"\n") if is_headed else b""
+            if b" \n" in lines:
+                lines = re.sub(rb"[ \t\r]+\n", b"\n", lines)
+            contents.append(lines.decode("latin-1"))
+            n_bytes += len(content)
+            if n_bytes > BYTES_AT_A_TIME * n_batches:
+                n_batches += 1
+                put()
+        put()
+        problems = []
+        if headless:
+            expected = f"{N_HEADER_LINES} header lines in every PLT file, the first '{FIRST_LINE.decode()}'"
+            others = f"others in {len(headless)} of {len(names)} files"
+            problems.append(Problem(expected, others, examples=tuple(headless[:N_EXAMPLES])))
+        first = "min(number), arg_min(damaged, number) FROM fixes WHERE damaged IS NOT NULL"
+        query = f"SELECT file, count(*) AS n, {first} GROUP BY file ORDER BY n DESC, file"
+        worst = connection.execute(query).fetchall()
+        if worst:
+            examples = tuple(
+                f"{names[k]} has {n} (line {number} {quoted(text, is_position=True)})"
+                for k, n, number, text in worst[:N_EXAMPLES]
+            )
+            expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
+            found, n_rows = f"others in {len(worst)} files", sum(n for _, n, *_ in worst)
+            way_out = "Take these lines out, or get the files again"
+            problems.append(Problem(expected, found, n_rows, examples, way_out))
+        if not names:
+            problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
+        elif not problems and not connection.execute("SELECT count(*) FROM fixes").fetchall()[0][0]:
+            problems = [Problem("at least one fix", f"none in {len(names)} files")]
+        raise_any(subject, problems)
+        nowhere = "abs(latitude) > 90 OR abs(longitude) > 180"
+        lost = connection.execute(f"SELECT file, count(*) FROM fixes WHERE {nowhere} GROUP BY 1 ORDER BY 1").fetchall()
+        if lost:
+            where = [f"{n} in {names[k]}" for k, n in lost[:N_EXAMPLES]] + ["..."] * (len(lost) > N_EXAMPLES)
+            notes = [f"fixes left out that are nowhere on the globe: {sum(n for _, n in lost):,} ({', '.join(where)})"]
+        query = f"SELECT file, latitude, longitude, utc_s FROM fixes WHERE NOT ({nowhere}) ORDER BY file, number"
+        fixes = connection.sql(query).fetchnumpy()
+    user_of_file, user_ids = pd.factorize(np.array([name.split("/")[0] for name in names], object))
+    fixes["user"] = pd.Categorical.from_codes(user_of_file[fixes.pop("file")], pd.Index(user_ids))
+    return fixes | {"utc_time": fixes.pop("utc_s").view("datetime64[s]")}, notes

@@ -1,17 +1,22 @@
-"""Ids of users, places and the like: one value for all ways to write it, and a code for each value."""
+"""Ids of users, places and the like: one value for all ways to write it, and a code for each value.
+
+Small tables with such ids as DataFrames.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.datasets.database import text
-from ppmtf_jax.datasets.parts import UNKNOWN_WORDS
-from ppmtf_jax.datasets.read import Rows
-from ppmtf_jax.errors import N_EXAMPLES, Finding, Problem, quoted
+from ppmtf_jax.datasets.database import COORDINATES, Rows, database, text
+from ppmtf_jax.datasets.parts import SQL_UNKNOWN
+from ppmtf_jax.datasets.read import Source, parts_of
+from ppmtf_jax.errors import N_EXAMPLES, Finding, Problem, quoted, raise_any
 
+ID_NAMES = ("user", "place", "trace")
 ID_COLUMNS = ("user", "place", "category", "trace", "friend")
 BLANKS = r"^[\s\p{Z}\x{85}]+|[\s\p{Z}\x{85}]+$"
 # Text ids become numbers only up to 18 digits, and only if they are written plainly: "007" remains a text.
@@ -38,6 +43,33 @@ class Ids(NamedTuple):
     problems: list[Problem]
 
 
+class CheckIns(NamedTuple):
+    """Check-ins without bad rows, coded, as the table or view `checkins` of a database.
+
+    It has the columns row, user, place, trace, category, latitude, longitude, local_s (wall-clock time) and utc_s
+    (true time). The times are in seconds since 1970. User, place, trace and category are codes in the order of the
+    values that `ids` has. A code is -1 where the table has no such column, and where a category is missing. `n_bad` of
+    `n_rows` rows were left out, and `n_without` counts others, which lack a position, user, place or time; `notes` has
+    what else was found.
+    """
+
+    rows: Rows
+    ids: dict[str, np.ndarray]
+    n_rows: int
+    n_bad: int
+    n_without: dict[str, int]
+    notes: list[Finding]
+
+
+def code_rows(rows: Rows, ids: Ids, times: str, table: str = "raw") -> None:
+    """Make `clocked` of `raw`, or of a table that begins with it: with codes in place of ids, and columns of times."""
+    joins = "".join(f" LEFT JOIN {name}_ids ON {name}_ids.written = raw.{name}" for name in ids.names)
+    columns = [f"{name}_ids.code AS {name}" for name in ids.names]
+    columns += [name for name in ("latitude", "longitude", "duration_s", "has_no_station") if name in rows.columns]
+    query = f"SELECT {', '.join(('row', *columns, times))} FROM {table}{joins}"
+    rows.connection.execute(f"CREATE OR REPLACE TABLE clocked AS {query}")
+
+
 def tidy_ids(rows: Rows, *, as_read: bool = False) -> Ids:
     """Make the tables of the ids of all columns of ids in `raw`: ids written in several ways become one.
 
@@ -48,8 +80,7 @@ def tidy_ids(rows: Rows, *, as_read: bool = False) -> Ids:
     for name in names:
         is_text = rows.columns[name] == "VARCHAR"
         trimmed = f"regexp_replace(written, {text(BLANKS)}, '', 'g')" if is_text else "written"
-        words = ", ".join(map(text, ("", *UNKNOWN_WORDS)))
-        value = f"CASE WHEN trimmed NOT IN ({words}) THEN nfc_normalize(trimmed) END" if is_text else "trimmed"
+        value = f"CASE WHEN trimmed NOT IN ({SQL_UNKNOWN}) THEN nfc_normalize(trimmed) END" if is_text else "trimmed"
         rows.connection.execute(
             f"CREATE OR REPLACE TABLE {name}_values AS SELECT written, trimmed, {value} AS value FROM (SELECT written, "
             f"{trimmed} AS trimmed FROM (SELECT DISTINCT {name} AS written FROM raw WHERE {name} IS NOT NULL))"
@@ -77,10 +108,8 @@ def tidy_ids(rows: Rows, *, as_read: bool = False) -> Ids:
 
 def values_of(rows: Rows, name: str) -> np.ndarray:
     """The value of each code of a column of ids: whole numbers, or objects."""
-    table = rows.connection.sql(
-        f"SELECT any_value(value) AS value FROM {name}_ids WHERE code IS NOT NULL GROUP BY code ORDER BY code"
-    ).to_arrow_table()
-    found = table["value"].to_pandas()
+    query = f"SELECT any_value(value) AS value FROM {name}_ids WHERE code IS NOT NULL GROUP BY code ORDER BY code"
+    found = rows.connection.sql(query).to_arrow_table()["value"].to_pandas()
     if pd.api.types.is_integer_dtype(found.dtype):
         is_large = bool(len(found)) and found.max() > np.iinfo(np.int64).max
         return found.to_numpy(np.uint64 if is_large else np.int64)
@@ -187,3 +216,80 @@ def _code(rows: Rows, name: str) -> None:
     code = "CASE WHEN value IS NOT NULL THEN CAST(dense_rank() OVER (ORDER BY value) - 1 AS INTEGER) END AS code"
     query = f"SELECT written, value, {code} FROM (SELECT written, {value} AS value FROM {name}_values)"
     rows.connection.execute(f"CREATE OR REPLACE TABLE {name}_ids AS {query}; DROP TABLE {name}_values")
+
+
+class Columns(NamedTuple):
+    """A table, problems of rows that are not in it, notes on it, and the names of its columns in the source.
+
+    The index of the frame is the row number in the file (the header is row 1), or the index of the given table.
+    """
+
+    frame: pd.DataFrame
+    problems: list[Problem]
+    notes: list[str]
+    names: dict[str, str]
+
+
+def read_columns(
+    source: Source,
+    columns: Mapping[str, str | int],
+    *,
+    find: Sequence[str] = (),
+    quote_char: str | bool = '"',
+    subject: str,
+) -> Columns:
+    """Read columns and rename them; ids and columns with numbers only become numbers.
+
+    Raises `InputError`: a file cannot be read, or columns are missing.
+
+    Parameters
+    ----------
+    source : path of a file or folder, list of paths, or table
+        All files of a folder are read.
+    columns : mapping
+        For each new name of a column, its name or position in the source.
+    find : sequence of str
+        Further columns to find by their common names; see `columns`.
+    quote_char : str or False
+        What encloses texts that contain delimiters; False: nothing does.
+    subject : str
+        What errors call the data.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"uid": [7], "fid": [8], "since": [2009]})
+    >>> read_columns(table, {"user": "uid", "friend": "fid"}, subject="friends").frame.to_dict("list")
+    {'user': [7], 'friend': [8]}
+    """
+    parts = parts_of(source, columns, find, quote_char, subject)
+    with database() as connection:
+        rows = Rows(connection, parts)
+        ids = tidy_ids(rows)
+        raise_any(subject, ids.problems)
+        joins = "".join(f" LEFT JOIN {name}_ids ON {name}_ids.written = raw.{name}" for name in ids.names)
+        wanted = [f'{name}_ids.value AS "{name}"' if name in ids.names else f'raw."{name}"' for name in parts[0].types]
+        query = f"SELECT row, {', '.join(wanted)} FROM raw{joins} ORDER BY row"
+        frame = connection.sql(query).to_arrow_table().to_pandas(integer_object_nulls=True)
+        texts = {}
+        for name in [name for name in COORDINATES if name in frame and frame[name].isna().any()]:
+            texts[name] = rows.values(name, frame["row"][frame[name].isna()].tolist())
+    for name, found in texts.items():
+        if (written := pd.Series(found, dtype=object).dropna()).size:
+            # The check of coordinates then lists these texts.
+            frame[name] = frame[name].astype(object).mask(frame["row"].isin(written.index), frame["row"].map(written))
+    labels = [rows.name_of(row).removeprefix("row ") for row in frame["row"]] if len(parts) > 1 else parts[0].labels
+    frame.index = pd.Index(labels if labels is not None else np.arange(1, len(frame) + 1))
+    return Columns(frame.drop(columns="row"), rows.problems, [*rows.notes, *ids.notes], parts[0].names)
+
+
+def whole_numbers(
+    column: pd.Series, expected: str, low: int | float = -np.inf, high: int | float = np.inf, way_out: str = ""
+) -> tuple[np.ndarray, list[Problem]]:
+    """A column as floats, NaN where a value is no whole number from `low` to `high`; and the problem of these rows."""
+    value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
+    bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
+    rows = np.flatnonzero(bad)
+    shown = column.iloc[rows[:N_EXAMPLES]]
+    examples = [f"{'nothing' if pd.isna(each) else quoted(each)} (row {label})" for label, each in shown.items()]
+    problems = [Problem(expected, "others", len(rows), tuple(examples), way_out)] if len(rows) else []
+    return np.where(bad, np.nan, value), problems

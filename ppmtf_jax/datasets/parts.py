@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,73 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from ppmtf_jax.datasets.columns import choose_columns
-from ppmtf_jax.datasets.database import Connection, text
-from ppmtf_jax.datasets.text_files import UNREADABLE
-from ppmtf_jax.errors import InputError, Problem, quoted_error, raise_any
+from ppmtf_jax.datasets.database import COORDINATES, Connection, text
+from ppmtf_jax.datasets.text_files import DELIMITERS, UNREADABLE, UTF_8, lines_of, look_at, utf8_copy
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted_error, raise_any
 
-COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
 # What programs write where a value is not known: R, Python, databases, spreadsheets.
 UNKNOWN_WORDS = ("NULL", "null", "<null>", "(null)", "nan", "NaN", "NAN", "NaT", "None", "\\N", "<NA>", "NA", "N/A")
 UNKNOWN_WORDS += ("n/a", "#N/A", "nil", "undefined", "0000-00-00", "0000-00-00 00:00:00")
-
-
-@dataclass
-class Part:
-    """One file or table, which can be read as often as needed.
-
-    `names` and `types` are those of the columns in the source; `label` has the name of each row: its line in a file,
-    or its label in a DataFrame. `notes` and `problems` are complete when the rows were read.
-    """
-
-    names: dict[str, str]
-    types: dict[str, pa.DataType]
-    table: pa.Table | None = None
-    label: Any = None
-    notes: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    mixed: dict[str, Problem] = field(default_factory=dict)  # of columns with values of several types
-    file: str = ""
-    is_text = False
-
-    def relation(self, connection: Connection) -> str:
-        """SQL of the wanted columns; texts that stand for nothing are missing.
-
-        Its column `position` numbers the rows from 0, or is missing where they come in their order. The database does
-        not keep the order of Arrow tables, which it reads in several threads.
-        """
-        table: Any = self.table
-        connection.register("part", table.append_column("position", pa.array(np.arange(len(table)))))
-        return self._known("part")
-
-    def put(self, connection: Connection) -> None:
-        """Add the rows to the table `source`."""
-        (n_before,) = connection.execute("SELECT count(*) FROM source").fetchall()[0]
-        columns = [f"position + {n_before} AS position"]
-        for name in [name for name in self.types if name in COORDINATES]:
-            columns.append(f'{_number(name, self.types[name], self.is_text)} AS "{name}"')
-        query = f"SELECT * REPLACE ({', '.join(columns)}) FROM ({self.relation(connection)})"
-        connection.execute(f"INSERT INTO source BY NAME {query}")
-
-    @property
-    def labels(self) -> Any:
-        """The name of each row; None where it is its number from 1."""
-        return self.label
-
-    def _known(self, name: str) -> str:
-        words = ", ".join(map(text, ("", *UNKNOWN_WORDS)))
-        columns = []
-        for column, kind in self.types.items():
-            value = f'"{column}"'
-            if is_text(kind):
-                value = f"CASE WHEN {value} NOT IN ({words}) THEN {value} END"
-            elif pa.types.is_floating(kind):
-                value = f"CASE WHEN NOT isnan({value}) THEN {value} END"
-            columns.append(f'{value} AS "{column}"')
-        return f"SELECT position, {', '.join(columns)} FROM {name}"
+SQL_UNKNOWN = ", ".join(map(text, ("", *UNKNOWN_WORDS)))
+DECIMAL_COMMA = r"[+-]?\d+(,\d*)?"
 
 
 class Wanted(NamedTuple):
-    """The columns to read."""
+    """The columns to read; `quote_char` is as of `TextFile`."""
 
     columns: Mapping[str, str | int]
     find: Sequence[str]
@@ -101,19 +48,70 @@ class Wanted(NamedTuple):
         return position, {role: str(names[k]) for role, k in position.items()}, notes
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column has texts."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+@dataclass
+class Part:
+    """One file or table, which can be read as often as needed.
 
+    `names` and `types` are those of the columns in the source; `index` has the name of each row: its line in a file,
+    or its label in a DataFrame; None where it is its number from 1. `rows` gives an Arrow table, or batches, with the
+    columns and `position`. `notes` and `problems` are complete when the rows were read.
+    """
 
-def _number(name: str, kind: pa.DataType, is_text: bool) -> str:
-    """SQL of a column as numbers: missing where there is no value, not-a-number where a value is no number."""
-    if not is_text and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        return f'CAST("{name}" AS DOUBLE)'
-    value = f'"{name}"' if is_text else f'CAST("{name}" AS VARCHAR)'
-    # To the database, 1_0 is 10.
-    cast = f"CASE WHEN NOT contains({value}, '_') THEN TRY_CAST({value} AS DOUBLE) END"
-    return f"coalesce({cast}, CASE WHEN {value} IS NOT NULL THEN 'nan'::DOUBLE END)"
+    names: dict[str, str]
+    types: dict[str, pa.DataType]
+    notes: list[str]
+    rows: Callable[[], Any] = dict
+    index: Any = None
+    problems: list[Problem] = field(default_factory=list)
+    mixed: dict[str, Problem] = field(default_factory=dict)  # of columns with values of several types
+    file: str = ""
+    is_text = False
+
+    @property
+    def labels(self) -> Any:
+        """The name of each row."""
+        return self.index
+
+    def relation(self, connection: Connection) -> str:
+        """SQL of the wanted columns; texts that stand for nothing are missing.
+
+        Its column `position` numbers the rows from 0, or is missing where they come in their order. The database does
+        not keep the order of Arrow tables, which it reads in several threads.
+        """
+        connection.register("part", self.rows())
+        columns = []
+        for name, kind in self.types.items():
+            value = f'"{name}"'
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                value = f"CASE WHEN {value} NOT IN ({SQL_UNKNOWN}) THEN {value} END"
+            elif pa.types.is_floating(kind):
+                value = f"CASE WHEN NOT isnan({value}) THEN {value} END"
+            columns.append(f'{value} AS "{name}"')
+        return f"SELECT position, {', '.join(columns)} FROM part"
+
+    def put(self, connection: Connection, n_before: int) -> None:
+        """Add the rows to the table `source`, which has some already; errors of a file are an `InputError`."""
+        if not self.file:
+            return self.insert(connection, n_before)
+        with readable(Path(self.file)):
+            return self.insert(connection, n_before)
+
+    def insert(self, connection: Connection, n_before: int) -> None:
+        """Add the rows to the table `source`."""
+        columns = [f"position + {n_before} AS position"]
+        columns += [f'{self._number(name)} AS "{name}"' for name in self.types if name in COORDINATES]
+        query = f"SELECT * REPLACE ({', '.join(columns)}) FROM ({self.relation(connection)})"
+        connection.execute(f"INSERT INTO source BY NAME {query}")
+
+    def _number(self, name: str) -> str:
+        """SQL of a column as numbers: missing where there is no value, not-a-number where a value is no number."""
+        kind = self.types[name]
+        if not self.is_text and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            return f'CAST("{name}" AS DOUBLE)'
+        value = f'"{name}"' if self.is_text else f'CAST("{name}" AS VARCHAR)'
+        # To the database, 1_0 is 10.
+        cast = f"CASE WHEN NOT contains({value}, '_') THEN TRY_CAST({value} AS DOUBLE) END"
+        return f"coalesce({cast}, CASE WHEN {value} IS NOT NULL THEN 'nan'::DOUBLE END)"
 
 
 @contextmanager
@@ -136,3 +134,131 @@ def parser_errors() -> tuple[type[Exception], ...]:
     import duckdb  # late, as in `database`
 
     return duckdb.InvalidInputException, duckdb.IOException, duckdb.ConversionException, duckdb.InternalException
+
+
+class TextTable(Part):
+    """A text file: the database reads the rows, Python finds out how they are written.
+
+    Ids and times are read as texts, so that "007" stays a text and errors can list wrong values.
+    """
+
+    is_text = True
+
+    def __init__(self, path: Path, head: bytes, wanted: Wanted):
+        self.content = look_at(path, head, wanted.quote_char)
+        self.positions, names, notes = wanted.positions(self.content.first_fields, str(path))
+        types = {name: pa.float64() if name in COORDINATES else pa.string() for name in self.positions}
+        super().__init__(names, types, notes)
+        self.n_skipped, self.is_rewritten = self.content.n_blank + wanted.has_header, False
+
+    def relation(self, connection: Connection) -> str:
+        """As of `Part`, in the order of the rows; a row without any of the wanted values is left out."""
+        content, n_fields = self.content, len(self.content.first_fields)
+        (folder,) = connection.execute("SELECT getvariable('import_folder')").fetchall()[0]
+        path, compression = utf8_copy(content, Path(folder), is_rewritten=self.is_rewritten)
+        quote = text('"' if content.quote_char else "")
+        options = {
+            "auto_detect": "false",
+            "header": "false",
+            "skip": str(self.n_skipped),
+            "delim": text(content.delimiter),
+            "quote": quote,
+            "escape": quote,
+            "compression": text(compression),
+            "columns": "{" + ", ".join(f"'f{k}': 'VARCHAR'" for k in range(n_fields)) + "}",
+            "nullstr": f"[{SQL_UNKNOWN}]",
+            "store_rejects": "true",
+            # Otherwise a folder named user=9 would give all rows this user.
+            "hive_partitioning": "false",
+        }
+        how = ", ".join(f"{name} = {value}" for name, value in options.items())
+        known = " OR ".join(f"f{position} IS NOT NULL" for position in dict.fromkeys(self.positions.values()))
+        # The database looks for quotes that are not closed in the columns alone that a query names.
+        others = sorted(set(range(n_fields)) - set(self.positions.values()))
+        named = f" AND greatest(0, {', '.join(f'strlen(f{k})' for k in others)}) >= 0" if others else ""
+        columns = ", ".join(f'f{position} AS "{name}"' for name, position in self.positions.items())
+        rows = f"read_csv({text(str(path))}, {how}) WHERE ({known}){named}"
+        return f"SELECT NULL::BIGINT AS position, {columns} FROM {rows}"
+
+    def insert(self, connection: Connection, n_before: int) -> None:
+        """As of `Part`; finds out the encoding, whether quotes are as they should be, and decimal commas."""
+        faults = self._try(connection, n_before)
+        if any(fault.startswith("INVALID") for fault in faults) and self.content.encoding == UTF_8:
+            self.content = self.content._replace(encoding="latin-1")
+            self.__dict__.pop("lines", None)
+            return self.insert(connection, n_before)
+        if not self.is_rewritten and "UNQUOTED VALUE" in faults:
+            _ = self.lines  # an error if a quote is not closed
+            self.is_rewritten = True
+            return self.insert(connection, n_before)
+        file = self.content
+        if faults:
+            begins, bad = self.lines
+            if bad:
+                expected = f"{len(file.first_fields)} fields in every row of {file.path.name}"
+                examples = tuple(f"{n} (row {line})" for line, n in bad[:N_EXAMPLES])
+                self.problems.append(Problem(expected, "others", len(bad), examples))
+            (n_rows,) = connection.execute("SELECT count(*) FROM source").fetchall()[0]
+            if n_rows - n_before != len(begins):
+                raise ValueError("rows that cannot be split into fields")
+        if names := self._read_decimal_commas(connection, n_before):
+            self.notes.append(f"{' and '.join(names)} with decimal commas")
+        if file.delimiter not in "\t,":
+            self.notes.append(f"fields are separated by {DELIMITERS[file.delimiter]}")
+        if file.encoding != UTF_8:
+            is_wide = "16" in file.encoding
+            self.notes.append("the text is UTF-16" if is_wide else "the text is Latin-1, since it is not UTF-8")
+        return None
+
+    @property
+    def labels(self) -> Any:
+        """The line at which each row begins."""
+        return self.lines[0]
+
+    @cached_property
+    def lines(self) -> tuple[np.ndarray, list[tuple[int, int]]]:
+        """See `lines_of`."""
+        return lines_of(self.content, self.n_skipped, list(self.positions.values()), {"", *UNKNOWN_WORDS})
+
+    def _try(self, connection: Connection, n_before: int) -> set[str]:
+        """Add the rows if they can be read so; what is wrong with some of the lines."""
+        connection.execute("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans; BEGIN")
+        try:
+            super().insert(connection, n_before)
+            query = "SELECT DISTINCT upper(CAST(error_type AS VARCHAR)) FROM reject_errors"
+            faults = {fault for (fault,) in connection.execute(query).fetchall()}
+        except parser_errors():
+            connection.execute("ROLLBACK")
+            if self.is_rewritten:
+                raise
+            return {"UNQUOTED VALUE"}  # or lines that end in several ways
+        except UnicodeDecodeError:  # of the copy
+            connection.execute("ROLLBACK")
+            return {"INVALID"}
+        is_final = not any(fault.startswith("INVALID") or fault == "UNQUOTED VALUE" for fault in faults)
+        is_final |= self.is_rewritten and self.content.encoding != UTF_8
+        connection.execute("COMMIT" if is_final else "ROLLBACK")
+        return faults
+
+    def _read_decimal_commas(self, connection: Connection, n_before: int) -> list[str]:
+        """Read columns of coordinates that are no numbers as numbers with commas, if all their values may be that."""
+        names = [name for name in COORDINATES if name in self.positions]
+        is_none = " OR ".join(["false", *(f"isnan({name})" for name in names)])
+        query = f"SELECT count(*) FROM source WHERE rowid >= {n_before} AND ({is_none})"
+        if not connection.execute(query).fetchall()[0][0]:
+            return []
+        checks = [f"bool_or(contains({name}, ','))" for name in names]
+        checks += [f"bool_and(regexp_full_match(trim({name}), {text(DECIMAL_COMMA)}))" for name in names]
+        relation = self.relation(connection)
+        found = connection.execute(f"SELECT {', '.join(checks)} FROM ({relation})").fetchall()[0]
+        pairs = zip(names, found, found[len(names) :], strict=False)
+        with_commas = {name: all_fit for name, has_comma, all_fit in pairs if has_comma}
+        if not with_commas or not all(with_commas.values()):
+            return []
+        numbers = ", ".join(f"CAST(replace(trim({name}), ',', '.') AS DOUBLE) AS {name}" for name in with_commas)
+        changes = ", ".join(f"{name} = new.{name}" for name in with_commas)
+        connection.execute(
+            f"UPDATE source SET {changes} FROM (SELECT {n_before - 1} + row_number() OVER () AS row, {numbers} "
+            f"FROM ({relation})) AS new WHERE source.rowid = new.row"
+        )
+        return list(with_commas)

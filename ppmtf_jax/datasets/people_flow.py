@@ -14,8 +14,9 @@ import pandas as pd
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
-from ppmtf_jax.datasets.tables import whole_numbers
+from ppmtf_jax.datasets.ids import whole_numbers
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
+from ppmtf_jax.datasets.summary import Imported
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, quoted_error, raise_any, row_problems
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Settings

@@ -13,9 +13,8 @@ from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, MIN_USERS_PER_PLACE, PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.coded_checkins import CheckIns
-from ppmtf_jax.datasets.database import Connection, number
-from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.database import Connection, columns_of, number
+from ppmtf_jax.datasets.ids import CheckIns, read_columns
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples, quoted, raise_any
 from ppmtf_jax.settings import Count, Settings
 
@@ -168,10 +167,10 @@ class Assigned(NamedTuple):
 
     The view `placed` of the database has those at places that are kept: row, user, trace, place (index into the table
     of places), local_s, utc_s. The table `goes` has for each code of `coded_places` the `place` that its check-ins go
-    to, -1 where they are left out, and `why`: 0 for a place that is kept, otherwise `OUTSIDE` of the box, of too `FEW`
-    users, or `BEYOND` the most visited or given places. `n_left_out` counts check-ins by `why`. `moved_km` has the
-    lengths of moves, and the number of check-ins of each. `n_for_most` is how many places would keep most of the
-    check-ins at places with enough users; None if the kept places already do so.
+    to, -1 where they are left out, `why`: 0 for a place that is kept, otherwise `OUTSIDE` of the box, of too `FEW`
+    users, or `BEYOND` the most visited or given places; and `moved_km`. `n_left_out` counts check-ins by `why`.
+    `moved_km` has the lengths of moves, and the number of check-ins of each. `n_for_most` is how many places would keep
+    most of the check-ins at places with enough users; None if the kept places already do so.
     """
 
     places: PlaceTable
@@ -184,7 +183,7 @@ def assign_places(
     checkins: CheckIns, choice: PlaceChoice, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
     """Find the place of each check-in; places of fewer than `min_users` users are not kept, unless they are given."""
-    connection = checkins.rows.connection
+    connection, n_for_most = checkins.rows.connection, None
     code = choice.cell() if isinstance(choice, GridPlaces) else "place"
     if isinstance(choice, GivenPlaces) and others == "nearest":
         # Check-ins at other places count by their position.
@@ -195,52 +194,39 @@ def assign_places(
         )
         code = "(SELECT code FROM positions WHERE (own, north, east) = (place, latitude, longitude))"
     connection.execute(f"CREATE OR REPLACE VIEW coded_places AS SELECT * REPLACE ({code} AS place) FROM checkins")
-    codes, n_visits = _columns(connection, "SELECT place, count(*) FROM coded_places GROUP BY place ORDER BY place")
-    codes, n_visits = codes.astype(np.int64), n_visits.astype(np.int64)
+    query = "SELECT place AS code, count(*) AS n_visits FROM coded_places GROUP BY place ORDER BY place"
+    goes = connection.sql(query).df().astype(np.int64)
     if isinstance(choice, GivenPlaces):
-        places, goes = _goes_to_given(checkins, choice.table(), others, codes)
-        n_for_most = None
+        places = choice.table()
+        _go_to_given(checkins, goes, places, others)
     else:
-        places, goes, n_for_most = _goes_to_chosen(checkins, choice, min_users, others, codes, n_visits)
-    connection.register("goes_to", pd.DataFrame({"code": codes} | goes._asdict()).astype({"place": np.int32}))
+        places, n_for_most = _go_to_chosen(checkins, goes, choice, min_users, others)
+    connection.register("goes_to", goes.astype({"place": np.int32}))
     connection.execute("CREATE OR REPLACE TABLE goes AS SELECT * FROM goes_to")
     connection.execute(
         "CREATE OR REPLACE VIEW placed AS SELECT row, user, trace, goes.place, local_s, utc_s "
         "FROM coded_places JOIN goes ON goes.code = coded_places.place WHERE goes.place >= 0"
     )
-    is_out, is_moved = goes.place < 0, goes.moved_km > 0
-    n_left_out = np.bincount(goes.why[is_out], n_visits[is_out], minlength=BEYOND + 1).astype(np.int64)
-    return Assigned(places, n_left_out, (goes.moved_km[is_moved], n_visits[is_moved]), n_for_most)
+    out, moved = goes[goes["place"] < 0], goes[goes["moved_km"] > 0]
+    n_left_out = np.bincount(out["why"], out["n_visits"], minlength=BEYOND + 1).astype(np.int64)
+    return Assigned(places, n_left_out, (moved["moved_km"].to_numpy(), moved["n_visits"].to_numpy()), n_for_most)
 
 
-class _Goes(NamedTuple):
-    """For each code, where its check-ins go, why, and how far; arrays of shape (codes,)."""
-
-    place: np.ndarray
-    why: np.ndarray
-    moved_km: np.ndarray
-
-
-def _goes_to_chosen(
-    checkins: CheckIns,
-    choice: GridPlaces | MostVisited,
-    min_users: int,
-    others: OtherPlaces,
-    codes: np.ndarray,
-    visits: np.ndarray,
-) -> tuple[PlaceTable, _Goes, int | None]:
-    """The cells of a grid or the most visited places that have enough users."""
-    connection, on_grid = checkins.rows.connection, isinstance(choice, GridPlaces)
+def _go_to_chosen(
+    checkins: CheckIns, goes: pd.DataFrame, choice: GridPlaces | MostVisited, min_users: int, others: OtherPlaces
+) -> tuple[PlaceTable, int | None]:
+    """The cells of a grid or the most visited places that have enough users; adds place, why and moved_km to `goes`."""
+    connection, on_grid, codes = checkins.rows.connection, isinstance(choice, GridPlaces), goes["code"].to_numpy()
     if isinstance(choice, GridPlaces):
         own, n_kept = choice.table(), choice.n_rows * choice.n_columns
     else:
         own, n_kept = PlaceTable(checkins.ids["place"], *_middles(connection)), choice.n_places
     inside = codes >= 0
     n_visits, n_users = np.zeros((2, len(own)), np.int64)
-    n_visits[codes[inside]] = visits[inside]
+    n_visits[codes[inside]] = goes["n_visits"].to_numpy()[inside]
     if min_users > 1:
         pairs = "SELECT DISTINCT place, user FROM coded_places WHERE place >= 0"
-        place, n = _columns(connection, f"SELECT place, count(*) FROM ({pairs}) GROUP BY place")
+        place, n = columns_of(connection, f"SELECT place, count(*) FROM ({pairs}) GROUP BY place")
         n_users[place.astype(np.int64)] = n
     enough = n_users >= min_users if min_users > 1 else np.ones(len(own), bool)
     if inside.any() and not enough.any():
@@ -265,15 +251,13 @@ def _goes_to_chosen(
             category = _most_frequent_category(checkins, index[:-1], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
     # The last entry is for check-ins outside of the box, whose code is -1.
-    goes_to, moved_km = np.append(goes_to, -1)[codes], np.append(moved_km, 0.0)[codes]
-    why = np.append(np.where(enough, np.where(kept, 0, BEYOND), FEW), OUTSIDE)[codes]
-    return places, _Goes(goes_to, why, moved_km), n_for_most if n_for_most > len(chosen) else None
+    goes["place"], goes["moved_km"] = np.append(goes_to, -1)[codes], np.append(moved_km, 0.0)[codes]
+    goes["why"] = np.append(np.where(enough, np.where(kept, 0, BEYOND), FEW), OUTSIDE)[codes]
+    return places, n_for_most if n_for_most > len(chosen) else None
 
 
-def _goes_to_given(
-    checkins: CheckIns, table: PlaceTable, others: OtherPlaces, codes: np.ndarray
-) -> tuple[PlaceTable, _Goes]:
-    """The places of a given table: a check-in goes to the one with its id or, if `others` says so, to the nearest one.
+def _go_to_given(checkins: CheckIns, goes: pd.DataFrame, table: PlaceTable, others: OtherPlaces) -> None:
+    """Add place, why and moved_km to `goes`: the given place with the id or, if `others` says so, the nearest one.
 
     For each place of the table, take the distance to its nearest neighbour in the table. A check-in is moved at most as
     far as the largest of these distances.
@@ -281,29 +265,24 @@ def _goes_to_given(
     ids = [str(each) for each in checkins.ids["place"]]
     of_id = pd.Index([str(each) for each in table.ids]).get_indexer(pd.Index(ids, dtype="str"))
     # The last entry is for check-ins without an id, whose code is -1.
-    of_id, moved_km = np.append(of_id, -1), np.zeros(len(codes))
+    of_id, moved_km = np.append(of_id, -1), np.zeros(len(goes))
     if others == "nearest":
-        columns = _columns(checkins.rows.connection, "SELECT own, north, east FROM positions ORDER BY code")
-        place = of_id[columns[0].astype(np.int64)]
+        query = "SELECT own, north, east FROM positions ORDER BY code"
+        code, north, east = columns_of(checkins.rows.connection, query)
+        place = of_id[code.astype(np.int64)]
         unknown = np.flatnonzero(place < 0)
         tree = KDTree(own := _points(table.latitude, table.longitude))
-        chord, found = tree.query(_points(columns[1][unknown], columns[2][unknown]))
+        chord, found = tree.query(_points(north[unknown], east[unknown]))
         apart = tree.query(own, 2)[0][:, 1].max() if len(table) > 1 else np.inf
         place[unknown] = np.where(chord <= apart, found, -1)
         moved_km[unknown] = np.where(chord <= apart, _chord_km(chord), 0)
     else:
-        place = of_id[codes]
+        place = of_id[goes["code"]]
     if (place < 0).all():
         way_out = Message("Or move check-ins to the nearest place: ", Setting("other_places", "nearest"))
-        some = [quoted(each) for each in ids[:5]]
-        problem = Problem("check-ins at the places of the table", "none", 0, first_examples(some), way_out)
-        raise InputError("places", [problem])
-    return table, _Goes(place, np.where(place < 0, BEYOND, 0), moved_km)
-
-
-def _columns(connection: Connection, query: str) -> list[np.ndarray]:
-    """The columns that a query gives."""
-    return [np.asarray(column) for column in connection.sql(query).fetchnumpy().values()]
+        some = first_examples([quoted(each) for each in ids[:5]])
+        raise InputError("places", [Problem("check-ins at the places of the table", "none", 0, some, way_out)])
+    goes["place"], goes["why"], goes["moved_km"] = place, np.where(place < 0, BEYOND, 0), moved_km
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -414,9 +393,10 @@ def _middles(connection: Connection) -> list[np.ndarray]:
     connection.execute(
         "CREATE OR REPLACE TABLE spots AS SELECT place, latitude, longitude, count(*) AS n FROM checkins GROUP BY ALL"
     )
-    middles = []
-    for value in ("latitude", unbroken):
-        query = f"""
+    latitude, longitude = (
+        columns_of(
+            connection,
+            f"""
             WITH middles AS (SELECT place, {mean} AS middle FROM spots GROUP BY place),
             each_value AS (
                 SELECT place, {value} AS value, sum(n) AS n FROM spots JOIN middles USING (place) GROUP BY ALL
@@ -427,17 +407,19 @@ def _middles(connection: Connection) -> list[np.ndarray]:
             )
             SELECT (min(value) + max(value)) / 2 FROM counted
             WHERE 2 * upto >= total AND 2 * (upto - n) <= total GROUP BY place ORDER BY place
-        """
-        middles += _columns(connection, query)
-    return [middles[0], np.asarray(longitude_near(middles[1], 0.0))]
+            """,
+        )[0]
+        for value in ("latitude", unbroken)
+    )
+    return [np.asarray(latitude), np.asarray(longitude_near(longitude, 0.0))]
 
 
 def _most_frequent_category(checkins: CheckIns, index: np.ndarray, n_places: int) -> np.ndarray:
     """Most frequent label of each place (ties: the first in alphabetical order), "" for a place without a label."""
-    query = "SELECT place, category, count(*) FROM checkins WHERE category >= 0 GROUP BY place, category"
-    code, category, n = (column.astype(np.int64) for column in _columns(checkins.rows.connection, query))
-    label = checkins.ids["category"].astype(str)[category]
-    labels = pd.DataFrame({"place": index[code], "label": label, "count": n})
-    counts = labels[(labels["label"] != "") & (labels["place"] >= 0)]
-    best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
+    query = "SELECT place, category, count(*) AS n FROM checkins WHERE category >= 0 GROUP BY ALL"
+    counts = checkins.rows.connection.sql(query).df()
+    labels = checkins.ids["category"].astype(str)
+    counts = counts.assign(place=index[counts["place"]], label=labels[counts["category"]])
+    counts = counts[(counts["label"] != "") & (counts["place"] >= 0)]
+    best = counts.sort_values(["place", "n", "label"], ascending=[True, False, True]).drop_duplicates("place")
     return best.set_index("place")["label"].reindex(range(n_places), fill_value="").to_numpy(object)

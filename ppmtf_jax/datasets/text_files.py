@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,17 +22,15 @@ from ppmtf_jax.errors import InputError, Problem
 
 UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, csv.Error, zlib.error, zipfile.BadZipFile)
 # On a tie the earlier delimiter wins, because a number or a text may contain a comma.
-DELIMITERS = "\t;|,"
-NAMES_OF_DELIMITERS = {"\t": "TABs", ";": "semicolons", "|": "pipes", ",": "commas"}
-HEAD_BYTES = 2**16
-N_SAMPLE_LINES = 50
-ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
-OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
+DELIMITERS = {"\t": "TABs", ";": "semicolons", "|": "pipes", ",": "commas"}
+HEAD_BYTES, N_SAMPLE_LINES = 2**16, 50
+GZIP_START, ZIP_STARTS, OLD_EXCEL_START = b"\x1f\x8b", (b"PK\3\4", b"PK\5\6"), b"\xd0\xcf\x11\xe0"
 # Files that the archives of Excel and of OpenDocument contain.
 SPREADSHEET_MEMBERS = {"[Content_Types].xml", "mimetype"}
+# It leaves out a mark at the beginning.
+UTF_8 = "utf-8-sig"
 # Stands before blanks that belong to a field; see `_reader`. A text file with NUL characters is refused.
 MARK = "\0"
-
 
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -70,42 +67,61 @@ class TextFile(NamedTuple):
     n_blank: int
 
 
+def start_of(path: Path) -> bytes:
+    """The first bytes, which tell how a file is packed."""
+    with path.open("rb") as file:
+        return file.read(4)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Bytes of a plain or gzipped file, of the only file in a zip archive, or of a spreadsheet as it is."""
-    with path.open("rb") as file:
-        start = file.read(4)
-        file.seek(0)
-        if start in ZIP_STARTS and not is_spreadsheet(path):
-            with zipfile.ZipFile(file) as archive, archive.open(_only_member(path, archive)) as member:
+    start = start_of(path)
+    if start in ZIP_STARTS and not is_spreadsheet(path):
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+            if len(names) != 1:
+                found = ", ".join(names[:5]) or "an empty archive"
+                way_out = "Extract the files that you want; a folder of files is read as one table" if names else ""
+                raise InputError(str(path), [Problem("one file in the archive", found, way_out=way_out)])
+            with archive.open(names[0]) as member:
                 yield member
-        else:
-            with pa.input_stream(file, compression="gzip" if start.startswith(b"\x1f\x8b") else None) as stream:
-                yield stream
+    else:
+        compression = "gzip" if start.startswith(GZIP_START) else None
+        with path.open("rb") as file, pa.input_stream(file, compression=compression) as stream:
+            yield stream
 
 
 def is_spreadsheet(path: Path) -> bool:
     """Whether the content of a file, whatever its name, is a spreadsheet of Excel or OpenDocument."""
-    with path.open("rb") as file:
-        start = file.read(4)
-        if start not in ZIP_STARTS:
-            return start == OLD_EXCEL_START
-        with zipfile.ZipFile(file) as archive:
-            return not SPREADSHEET_MEMBERS.isdisjoint(archive.namelist())
+    start = start_of(path)
+    if start not in ZIP_STARTS:
+        return start == OLD_EXCEL_START
+    with zipfile.ZipFile(path) as archive:
+        return not SPREADSHEET_MEMBERS.isdisjoint(archive.namelist())
 
 
 def look_at(path: Path, head: bytes, quote_char: str | bool) -> TextFile:
     """Find encoding, delimiter and first line of a text file from its first bytes."""
     encoding = encoding_of(head)
-    lines = re.split(r"\r\n|\n|\r", head.decode(encoding, "replace").removeprefix("\ufeff"))
+    lines = re.split(r"\r\n|\n|\r", head.decode(encoding, "replace"))
     if len(head) == HEAD_BYTES and len(lines) > 1:
         lines.pop()  # cut off
     n_blank = next((k for k, line in enumerate(lines) if line.strip()), 0)
     sample = [line for line in lines[n_blank:] if line.strip()][:N_SAMPLE_LINES]
     if not sample:
         raise InputError(str(path), [Problem("a table with a header and rows", "an empty file")])
-    delimiter = _delimiter(sample, quote_char)
-    return TextFile(path, encoding, delimiter, quote_char, _fields(sample[0], delimiter, quote_char), n_blank)
+
+    def fields(line: str, mark: str) -> list[str]:
+        return _unmarked(next(_reader([line], mark, quote_char), []))
+
+    # The delimiter that gives the most fields in the first line, if most lines have equally many.
+    best, n_best = next((mark for mark in DELIMITERS if mark in sample[0]), ","), 1
+    for mark in DELIMITERS:
+        counts = [len(fields(line, mark)) for line in sample]
+        if counts[0] > n_best and counts.count(counts[0]) > len(counts) / 2:
+            best, n_best = mark, counts[0]
+    return TextFile(path, encoding, best, quote_char, fields(sample[0], best), n_blank)
 
 
 def encoding_of(head: bytes) -> str:
@@ -120,7 +136,7 @@ def encoding_of(head: bytes) -> str:
             codecs.getincrementaldecoder("utf-8")().decode(head)
         except UnicodeDecodeError:
             return "latin-1"
-        return "utf-8"
+        return UTF_8
     # In UTF-16, digits, punctuation and Latin letters have a NUL byte beside each, and a table is mostly these.
     for n_nul, n_other, encoding in ((n_odd, n_even, "utf-16-le"), (n_even, n_odd, "utf-16-be")):
         if not n_other and n_nul > 0.4 * len(head) / 2:
@@ -133,28 +149,21 @@ def utf8_copy(text: TextFile, folder: Path, *, is_rewritten: bool = False) -> tu
 
     `is_rewritten`: in the copy, all lines end in the same way, and quotes are where they should be.
     """
-    with text.path.open("rb") as file:
-        start = file.read(4)
-    is_plain = text.encoding == "utf-8" and start not in ZIP_STARTS and not set("*?[").intersection(str(text.path))
+    start = start_of(text.path)
+    is_plain = text.encoding == UTF_8 and start not in ZIP_STARTS and not set("*?[").intersection(str(text.path))
     if is_plain and not is_rewritten:
-        return text.path, "gzip" if start.startswith(b"\x1f\x8b") else "none"
+        return text.path, "gzip" if start.startswith(GZIP_START) else "none"
     copy = folder / f"{hashlib.sha256(f'{text.path} {text.encoding} {is_rewritten}'.encode()).hexdigest()}.txt"
-    if copy.exists():
-        return copy, "none"
-    with opened(text.path) as stream, copy.open("wb") as to:
-        if text.encoding == "utf-8" and not is_rewritten:
-            shutil.copyfileobj(stream, to)
-            return copy, "none"
-        lines = io.TextIOWrapper(stream, _codec(text), newline="")
-        if is_rewritten:
-            quotes = (csv.QUOTE_MINIMAL, '"') if text.quote_char else (csv.QUOTE_NONE, None)
-            how: Any = {"delimiter": text.delimiter, "quoting": quotes[0], "quotechar": quotes[1]}
-            with io.TextIOWrapper(to, "utf-8", newline="") as written:
-                rows = _reader(lines, text.delimiter, text.quote_char)
-                csv.writer(written, lineterminator="\n", **how).writerows(map(_unmarked, rows))
-        else:
-            for piece in iter(lambda: lines.read(HEAD_BYTES), ""):
-                to.write(piece.encode())
+    if not copy.exists():
+        with opened(text.path) as stream, copy.open("w", encoding="utf-8", newline="") as to:
+            lines = io.TextIOWrapper(stream, text.encoding, newline="")
+            if is_rewritten:
+                quotes = (csv.QUOTE_MINIMAL, '"') if text.quote_char else (csv.QUOTE_NONE, None)
+                how: Any = {"delimiter": text.delimiter, "quoting": quotes[0], "quotechar": quotes[1]}
+                rows = map(_unmarked, _reader(lines, text.delimiter, text.quote_char))
+                csv.writer(to, lineterminator="\n", **how).writerows(rows)
+            else:
+                to.writelines(iter(lambda: lines.read(HEAD_BYTES), ""))
     return copy, "none"
 
 
@@ -170,7 +179,7 @@ def lines_of(
     for is_strict in (True, False):
         begins, bad, after = [], [], n_skipped + 1
         with opened(text.path) as stream:
-            lines = io.TextIOWrapper(stream, _codec(text), errors="replace", newline="")
+            lines = io.TextIOWrapper(stream, text.encoding, errors="replace", newline="")
             for _ in range(n_skipped):
                 lines.readline()
             reader = _reader(lines, text.delimiter, text.quote_char, is_strict=is_strict)
@@ -192,35 +201,6 @@ def lines_of(
                 if not is_strict:
                     raise
     return np.array(begins, np.int64), bad
-
-
-def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
-    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
-    if len(names) != 1:
-        found = ", ".join(names[:5]) or "an empty archive"
-        way_out = "Extract the files that you want; a folder of files is read as one table" if names else ""
-        raise InputError(str(path), [Problem("one file in the archive", found, way_out=way_out)])
-    return names[0]
-
-
-def _delimiter(lines: Sequence[str], quote_char: str | bool) -> str:
-    """The delimiter that gives the most fields in the first line, if most lines have equally many."""
-    best, n_best = "", 1
-    fallback = next((mark for mark in DELIMITERS if mark in lines[0]), ",")
-    for mark in DELIMITERS:
-        counts = [len(_fields(line, mark, quote_char)) for line in lines]
-        if counts[0] > n_best and counts.count(counts[0]) > len(counts) / 2:
-            best, n_best = mark, counts[0]
-    return best or fallback
-
-
-def _fields(line: str, delimiter: str, quote_char: str | bool) -> list[str]:
-    return _unmarked(next(_reader([line], delimiter, quote_char), []))
-
-
-def _codec(text: TextFile) -> str:
-    """The encoding, which leaves out a mark at the beginning."""
-    return "utf-8-sig" if text.encoding == "utf-8" else text.encoding
 
 
 def _reader(lines: Iterable[str], delimiter: str, quote_char: str | bool, *, is_strict: bool = False) -> Any:

@@ -14,9 +14,8 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.datasets.checks import put_right_rollover, rounded_times
-from ppmtf_jax.datasets.clocks import sql_of_local_times, sql_of_true_times
-from ppmtf_jax.datasets.database import database, text
-from ppmtf_jax.datasets.read import Rows, parts_of
+from ppmtf_jax.datasets.database import Rows, database, text
+from ppmtf_jax.datasets.read import parts_of
 from ppmtf_jax.errors import Message, Problem, Setting
 
 # 1980 and 2100, in seconds since 1970. Years, dates such as 20240131 and times such as 20240131180000 lie outside, and
@@ -29,6 +28,7 @@ MIN_SHARE_OF_UNIT = 0.1
 DAY_ORDERS = {"day-first": True, "month-first": False}
 COUNTS = ("unix", "gps")
 GPS_EPOCH_S = int(np.datetime64("1980-01-06", "s").astype(np.int64))
+NAT = np.datetime64("NaT", "s")
 LEAP_SECONDS = """1981-07 1982-07 1983-07 1985-07 1988-01 1990-01 1991-01 1992-07 1993-07 1994-07 1996-01 1997-07
  1999-01 2006-01 2009-01 2012-07 2015-07 2017-01"""
 
@@ -126,35 +126,40 @@ def parse_times(
         connection.execute(f"CREATE OR REPLACE TABLE clocked AS SELECT row, {walls.columns} FROM {walls.table}")
         times = read_times(rows, walls, time_zone, times_in)
         found = connection.sql("SELECT local_s, utc_s FROM every_row ORDER BY row").fetchnumpy()
-    local, utc = (np.ma.filled(np.ma.asarray(found[name]).astype(float), np.nan) for name in ("local_s", "utc_s"))
-    return times._replace(local=_as_times(local), utc=_as_times(utc))
+    seconds = [np.ma.asarray(found[name]) for name in ("local_s", "utc_s")]
+    times_of = [each.filled(0).astype(np.int64).astype("datetime64[s]") for each in seconds]
+    local, utc = (np.where(np.ma.getmaskarray(each), NAT, time) for each, time in zip(seconds, times_of, strict=True))
+    return times._replace(local=local, utc=utc)
 
 
 class Walls(NamedTuple):
     """How the wall-clock times of `raw` and their offsets are computed, and what was found out about them.
 
-    `columns` is SQL of wall, offset_s (in seconds, missing where the time does not tell it) and no_time (nothing is
-    written), from `table`. `kind` is "text", "format", "count", "gps" or "time".
+    `wall` is SQL of the wall-clock time, `offset_s` of its offset in seconds, missing where the time does not tell it.
     """
 
-    kind: str
-    columns: str
+    wall: str
+    offset_s: str
     table: str = "raw"
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     way_out: str = FORMATS_OF_TIMES
     has_clock: bool = True
+    is_count: bool = False
+
+    @property
+    def columns(self) -> str:
+        """SQL of wall, offset_s and no_time (nothing is written), from `table`."""
+        return f"{self.wall} AS wall, {self.offset_s} AS offset_s, time IS NULL AS no_time"
 
 
 def read_walls(rows: Rows, time_format: str | None) -> Walls:
     """What the column `time` of `raw` means: times of the database, counts since 1970, texts of a format, or texts."""
     kind = rows.columns["time"]
     if kind.startswith("TIMESTAMP"):
-        offset_s = "0" if "TIME ZONE" in kind else "NULL"
         # A time of the database that is infinite is none.
-        return _walls(
-            "time", "CASE WHEN isfinite(time) THEN CAST(floor(epoch_us(time) / 1000000) AS BIGINT) END", offset_s
-        )
+        wall = "CASE WHEN isfinite(time) THEN CAST(floor(epoch_us(time) / 1000000) AS BIGINT) END"
+        return Walls(wall, "0" if "TIME ZONE" in kind else "NULL")
     is_number = re.match("U?(TINY|SMALL|BIG|HUGE)?INT|DOUBLE|FLOAT|DECIMAL", kind) is not None
     if time_format in COUNTS or is_number:
         return _from_counts(rows, "TRY_CAST(trim(CAST(time AS VARCHAR)) AS DOUBLE)", time_format == "gps")
@@ -165,13 +170,8 @@ def read_walls(rows: Rows, time_format: str | None) -> Walls:
     form, has_offset = PLAIN.get(shortest if shortest == longest else 0, ("", False))
     is_plain = f"{value} GLOB {text(form.replace('9', '[0-9]'))} AND substr({value}, 12, 2) < '24'"
     if form and rows.one(f"SELECT bool_and({is_plain}) FROM raw")[0]:
-        parsed = f"epoch_us(TRY_CAST({value} AS TIMESTAMP)) // 1000000"
-        return _walls("text", parsed, "0" if has_offset else "NULL")
+        return Walls(f"epoch_us(TRY_CAST({value} AS TIMESTAMP)) // 1000000", "0" if has_offset else "NULL")
     return _by_shape(rows, value, time_format, n_known)
-
-
-def _walls(kind: str, wall: str, offset_s: str, **more: Any) -> Walls:
-    return Walls(kind, f"{wall} AS wall, {offset_s} AS offset_s, time IS NULL AS no_time", **more)
 
 
 def _by_shape(rows: Rows, value: str, time_format: str | None, n_known: int) -> Walls:
@@ -211,10 +211,8 @@ def _by_shape(rows: Rows, value: str, time_format: str | None, n_known: int) -> 
         if time_format is None:
             first_rows = sorted(row for row in found[1::2] if row is not None)
             problems = _problem_of_order(rows, n_day, n_month, n_either, first_rows)
-    day, month = (
-        f"{number('d')} + {first if day_first else second}",
-        f"{number('m')} + month + {second if day_first else first}",
-    )
+    day = f"{number('d')} + {first if day_first else second}"
+    month = f"{number('m')} + month + {second if day_first else first}"
     hour, minute, second_of = number("H"), number("min"), number("S")
     begin = f"make_date(greatest({number('Y')}, 1), least(greatest({month}, 1), 12), 1)"
     is_good = [
@@ -232,9 +230,7 @@ def _by_shape(rows: Rows, value: str, time_format: str | None, n_known: int) -> 
     order = ["%d", "%m", "%Y"] if day_first else ["%m", "%d", "%Y"]
     notes = [f"dates are read as {layout}" for layout in sorted(mark.join(order) for mark in marks)]
     (has_clock,) = rows.one(f"SELECT coalesce(bool_or(H_n > 0 AND ({wall}) IS NOT NULL), false) FROM {table}")
-    return _walls(
-        "text", wall, offset_s, table=table, problems=tuple(problems), notes=tuple(notes), has_clock=has_clock
-    )
+    return Walls(wall, offset_s, table, tuple(problems), tuple(notes), has_clock=has_clock)
 
 
 def _read_shape(shape: str) -> dict[str, Any] | None:
@@ -276,7 +272,7 @@ def _problem_of_order(rows: Rows, n_day: int, n_month: int, n_either: int, first
 
 def _by_format(rows: Rows, time_format: str) -> Walls:
     """Texts of a format of `datetime.strptime`; pandas reads each different text once."""
-    directives = _directives(time_format)
+    directives = set(re.findall(r"%-?([A-Za-z])", time_format))
     query = "SELECT DISTINCT CAST(time AS VARCHAR) AS written FROM raw WHERE time IS NOT NULL"
     texts = rows.connection.sql(query).df()
     written, has_offset, fault = texts["written"].astype("str").str.strip(), "%z" in time_format, ""
@@ -299,15 +295,10 @@ def _by_format(rows: Rows, time_format: str) -> Walls:
     seconds = pd.arrays.IntegerArray(wall.astype(np.int64), np.isnat(wall))
     rows.connection.register("read_texts", texts.assign(second=seconds))
     rows.connection.execute("CREATE OR REPLACE TABLE times_of_texts AS SELECT * FROM read_texts")
-    return _walls(
-        "format",
-        "second",
-        "0" if has_offset else "NULL",
-        table="raw LEFT JOIN times_of_texts ON CAST(time AS VARCHAR) = written",
-        problems=problems,
-        way_out=Message("They are read as ", Setting("time_format", time_format)),
-        has_clock=bool(directives & set("HIcXTR")),
-    )
+    table = "raw LEFT JOIN times_of_texts ON CAST(time AS VARCHAR) = written"
+    way_out = Message("They are read as ", Setting("time_format", time_format))
+    has_clock = bool(directives & set("HIcXTR"))
+    return Walls("second", "0" if has_offset else "NULL", table, problems, way_out=way_out, has_clock=has_clock)
 
 
 def _from_counts(rows: Rows, number: str, is_gps: bool) -> Walls:
@@ -338,8 +329,8 @@ def _from_counts(rows: Rows, number: str, is_gps: bool) -> Walls:
         notes += rounded_times(rows, f"CASE WHEN {fits[unit]} THEN CAST(floor({number} / {units[unit]}) AS BIGINT) END")
     cases = " ".join(f"WHEN {fits[name]} THEN CAST(floor({number} / {units[name]}) AS BIGINT)" for name in good)
     way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03, and weekdays as dates"
-    kind, found = "gps" if is_gps else "count", {"problems": tuple(problems), "notes": tuple(notes)}
-    return _walls(kind, f"CASE {cases} END", "0", way_out=way_out, **found)
+    found = {"problems": tuple(problems), "notes": tuple(notes)}
+    return Walls(f"CASE {cases} END", "0", way_out=way_out, is_count=not is_gps, **found)
 
 
 def read_times(rows: Rows, walls: Walls, time_zone: str | None, times_in: str | None) -> Times:
@@ -373,30 +364,75 @@ def read_times(rows: Rows, walls: Walls, time_zone: str | None, times_in: str | 
     utc = f"({wall}) - coalesce(offset_s, 0)"
     local, clock = wall, times_in or time_zone or "UTC"
     if not problems and n_naive:
-        utc, more_notes = sql_of_true_times(rows, wall, clock, first, last)
+        utc, more_notes = _true_times(rows, wall, clock, first, last)
         notes += more_notes
     if not problems and first is not None and (not n_naive or time_zone not in (None, clock)):
-        local = sql_of_local_times(f"({utc})", time_zone or "UTC", first, last)
+        local = _local_times_sql(f"({utc})", time_zone or "UTC", first, last)
     # If several different times are all at midnight, dates were stored as times.
     dates_only = first is not None and (not walls.has_clock or (not n_not_midnight and first < last))
-    unparsed = rows.problem(
-        f"NOT ({known}) AND NOT no_time",
-        "times that can be parsed",
-        way_out=walls.way_out,
-        values="time",
-        table="clocked",
-    )
+    where, expected = f"NOT ({known}) AND NOT no_time", "times that can be parsed"
+    unparsed = rows.problem(where, expected, way_out=walls.way_out, values="time", table="clocked")
     columns = f"*, ({local}) AS local_s, CAST({utc} AS BIGINT) AS utc_s"
     rows.connection.execute(f"CREATE OR REPLACE VIEW every_row AS SELECT {columns} FROM clocked")
-    return Times(None, None, tuple(problems), tuple(notes), tuple(unparsed), dates_only, walls.kind == "count")
+    return Times(None, None, tuple(problems), tuple(notes), tuple(unparsed), dates_only, walls.is_count)
 
 
-def _directives(time_format: str | None) -> set[str]:
-    return set(re.findall(r"%-?([A-Za-z])", time_format or ""))
+# The clocks of a time zone
 
 
-def _as_times(seconds: np.ndarray) -> np.ndarray:
-    known = np.isfinite(seconds)
-    return np.where(
-        known, np.where(known, seconds, 0).astype(np.int64).astype("datetime64[s]"), np.datetime64("NaT", "s")
+def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
+    """Wall-clock times in a zone of naive UTC times, datetime64[s] of shape (times,)."""
+    return utc.tz_localize("UTC").tz_convert(time_zone).tz_localize(None).to_numpy("datetime64[s]")
+
+
+def _changes(time_zone: str, first_s: int, last_s: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """Offset of a zone from UTC in seconds at a time, and its changes until another: true time, offset before, after.
+
+    True times are exact; clocks do not change twice on a day.
+    """
+    low, high = (np.datetime64(date, "s").astype(np.int64) for date in ("0001-01-05", "9999-12-25"))
+    day = np.arange(max(first_s - 2 * DAY_S, low), min(last_s + 3 * DAY_S, high), DAY_S)
+
+    def offset_s(utc_s: np.ndarray) -> np.ndarray:
+        utc = pd.DatetimeIndex(utc_s.astype("datetime64[s]"))
+        return local_times(utc, time_zone).astype(np.int64) - utc_s
+
+    offsets = offset_s(day)
+    at = np.flatnonzero(np.diff(offsets))
+    before, after = day[at], day[at + 1]
+    while len(at) and (after - before > 1).any():
+        middle = (before + after) // 2
+        is_before = offset_s(middle) == offsets[at]
+        before, after = np.where(is_before, middle, before), np.where(is_before, after, middle)
+    changes = zip(after.tolist(), offsets[at].tolist(), offsets[at + 1].tolist(), strict=True)
+    return int(offsets[0]), list(changes)
+
+
+def _local_times_sql(utc: str, time_zone: str, first_s: int, last_s: int) -> str:
+    """SQL of wall-clock times in a zone."""
+    first, changes = _changes(time_zone, first_s - DAY_S, last_s + DAY_S)
+    cases = "".join(f"WHEN {utc} < {change} THEN {before} " for change, before, _ in changes)
+    return f"{utc} + CASE {cases}ELSE {changes[-1][2]} END" if changes else f"{utc} + {first}"
+
+
+def _true_times(rows: Rows, wall: str, time_zone: str, first_s: int, last_s: int) -> tuple[str, list[str]]:
+    """SQL of the UTC of wall-clock times, and notes on those that do not exist or exist twice."""
+    first, changes = _changes(time_zone, first_s, last_s)
+    cases, absent, twice = "", ["false"], ["false"]
+    for change, before, after in changes:
+        cases += f"WHEN ({wall}) < {change + before} THEN ({wall}) - {before} "
+        if after > before:
+            cases += f"WHEN ({wall}) < {change + after} THEN {change} "
+        span = f"({wall}) >= {change + min(before, after)} AND ({wall}) < {change + max(before, after)}"
+        (absent if after > before else twice).append(span)
+    if not changes:
+        return f"({wall}) - {first}", []
+    n_absent, n_twice = rows.one(
+        f"SELECT count(*) FILTER ({' OR '.join(absent)}), count(*) FILTER ({' OR '.join(twice)}) FROM clocked"
     )
+    notes = []
+    if n_absent:
+        notes.append(f"times that do not exist (summer time begins), kept as written: {n_absent:,}")
+    if n_twice:
+        notes.append(f"times that exist twice (summer time ends), taken as the first: {n_twice:,}")
+    return f"CASE {cases}ELSE ({wall}) - {changes[-1][2]} END", notes

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins, code_rows
-from ppmtf_jax.datasets.coordinates import suspicions
-from ppmtf_jax.datasets.database import Connection, database
+from ppmtf_jax.datasets.checks import Findings, code_checkins, suspicions
+from ppmtf_jax.datasets.database import Connection, Rows, database
 from ppmtf_jax.datasets.discretize import Discretization, PlacedVisits, SpacedTraces, Visits
-from ppmtf_jax.datasets.ids import tidy_ids
+from ppmtf_jax.datasets.ids import code_rows, tidy_ids
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
-from ppmtf_jax.datasets.read import Rows, parts_of
+from ppmtf_jax.datasets.read import parts_of
 from ppmtf_jax.datasets.stays import StayPoints, stays_as_checkins, visits_as_checkins
 from ppmtf_jax.datasets.summary import ImportReport, counts_of
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, missing_columns
@@ -94,17 +92,8 @@ def discretize(
         raise InputError(subject, [*findings.skipped, *problems])
     with database() as connection:
         rows = rows_of_frame(connection, checkins, subject)
-        return to_traces(
-            rows,
-            discretization,
-            time_zone=time_zone,
-            friendships=friendships,
-            subject=subject,
-            findings=findings,
-            drop_repeated=drop_repeated,
-            drop_bad_rows=drop_bad_rows,
-            stay_points=stay_points,
-        )
+        options = friendships, drop_repeated, drop_bad_rows, stay_points
+        return to_traces(rows, discretization, time_zone, subject, findings, *options)
 
 
 def rows_of_frame(connection: Connection, checkins: pd.DataFrame, subject: str) -> Rows:
@@ -120,11 +109,10 @@ def rows_of_frame(connection: Connection, checkins: pd.DataFrame, subject: str) 
 def to_traces(
     rows: Rows,
     discretization: MakesTraces,
-    *,
     time_zone: str,
-    friendships: pd.DataFrame | None = None,
     subject: str,
     findings: Findings,
+    friendships: pd.DataFrame | None = None,
     drop_repeated: bool = False,
     drop_bad_rows: bool = False,
     stay_points: StayPoints | None = None,
@@ -141,23 +129,21 @@ def to_traces(
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "places with ids", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
-    coded = code_checkins(
-        rows,
-        time_zone,
-        needs_places=needs_places,
-        subject=subject,
-        findings=findings,
-        drop_bad_rows=drop_bad_rows,
-        as_table=stay_points is not None or drop_repeated or are_visits,
-        are_visits=are_visits,
-    )
+    as_table = stay_points is not None or drop_repeated or are_visits
+    how = needs_places, drop_bad_rows, as_table, are_visits
+    coded = code_checkins(rows, time_zone, subject, findings, *how)
     user_ids, notes, connection = coded.ids["user"], [*findings.notes, *coded.notes], rows.connection
     repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
     if are_visits:
         notes.append(visits_as_checkins(connection, time_zone, repeat_s, subject))
     if stay_points is not None:
         notes.append(stays_as_checkins(connection, stay_points, time_zone, repeat_s, subject))
-    n_duplicates = _drop_repeated(rows) if drop_repeated else 0
+    n_duplicates = 0
+    if drop_repeated:  # rows that repeat an earlier row entirely
+        (n_before,) = rows.one("SELECT count(*) FROM checkins")
+        first = "SELECT min(row) AS row, COLUMNS(* EXCLUDE (row)) FROM checkins GROUP BY ALL"
+        connection.execute(f"CREATE OR REPLACE TABLE checkins AS {first}")
+        n_duplicates = n_before - rows.one("SELECT count(*) FROM checkins")[0]
     assigned = assign_places(coded, discretization.places, min_users, others)
     notes += suspicions(coded, discretization.places, assigned, time_zone, subject)
     n_left_out, places = assigned.n_left_out.tolist(), assigned.places
@@ -169,15 +155,13 @@ def to_traces(
         middle, furthest = np.median(np.repeat(km, n_moved)), km.max()
         km_text = f"by {middle:.2g} km in the median, by {furthest:.2g} km at most"
         notes.append(f"check-ins moved to the nearest place: {km_text}")
-    friends = friendships
     if friendships is not None:
-        users = user_ids[np.unique(events.user)]
-        known = friendships["user"].isin(users) & friendships["friend"].isin(users)
-        n_unknown, friends = int((~known).sum()), friendships[known]
-        if n_unknown:
-            notes.append(f"{n_unknown:,} of {len(known):,} friendship rows left out: a user has no event")
+        known = friendships.isin(user_ids[np.unique(events.user)])[["user", "friend"]].all(axis=1)
+        if not known.all():
+            notes.append(f"{(~known).sum():,} of {len(known):,} friendship rows left out: a user has no event")
+        friendships = friendships[known]
     indices = events.user, events.trace, events.instant, events.place
-    traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
+    traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friendships, subject=subject)
     n_before = traces.n_events
     # Only the first of several check-ins at an instant is kept, so a place may now have too few users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others)
@@ -208,53 +192,25 @@ def to_traces(
     return traces, report
 
 
-def _drop_repeated(rows: Rows) -> int:
-    """Leave out rows that repeat an earlier row entirely; their number."""
-    (n_rows,) = rows.one("SELECT count(*) FROM checkins")
-    rows.connection.execute(
-        "CREATE OR REPLACE TABLE checkins AS "
-        "SELECT min(row) AS row, COLUMNS(* EXCLUDE (row)) FROM checkins GROUP BY ALL"
-    )
-    return n_rows - rows.one("SELECT count(*) FROM checkins")[0]
-
-
 def _visits(connection: Connection, has_traces: bool) -> PlacedVisits:
-    """The check-ins at places; a user's traces follow each other in time."""
+    """The check-ins at places; a user's traces follow each other in time, at equal times in the order of the rows."""
     query = "SELECT count(*), min(local_s), max(local_s) FROM placed"
     n_visits, first_s, last_s = connection.execute(query).fetchall()[0]
-    names = [name for name in Visits._fields if has_traces or name != "trace"]
+    source = "placed"
+    if has_traces:
+        number = "row_number() OVER (PARTITION BY user ORDER BY min(utc_s), min(row)) - 1 AS number"
+        query = f"SELECT user AS own, trace AS given, {number} FROM placed GROUP BY user, trace"
+        connection.execute(f"CREATE OR REPLACE TABLE numbered AS {query}")
+        source = "(SELECT * REPLACE (number AS trace) FROM placed JOIN numbered ON (user, trace) = (own, given))"
 
     def blocks() -> Iterator[Visits]:
-        ordered = connection.sql(f"SELECT {', '.join(names)} FROM placed ORDER BY user, row")
-        rest = [np.zeros(0, np.int64)] * len(names)
+        ordered = connection.sql(f"SELECT {', '.join(Visits._fields)} FROM {source} ORDER BY user, row")
+        rest = [np.zeros(0, np.int64)] * len(Visits._fields)
         for batch in ordered.to_arrow_reader(VISITS_AT_A_TIME):
             columns = [np.append(*pair) for pair in zip(rest, (each.to_numpy() for each in batch.columns), strict=True)]
             last_user = np.searchsorted(columns[0], columns[0][-1])
             rest = [column[last_user:] for column in columns]
-            yield visits_of([column[:last_user] for column in columns])
-        yield visits_of(rest)
-
-    def visits_of(columns: list[np.ndarray]) -> Visits:
-        visits = dict(zip(names, columns, strict=True))
-        trace = (
-            _in_time(*(visits[name] for name in ("user", "trace", "utc_s")))
-            if has_traces
-            else np.full(len(columns[0]), -1)
-        )
-        return Visits(**visits | {"trace": trace})
+            yield Visits(*(column[:last_user] for column in columns))
+        yield Visits(*rest)
 
     return PlacedVisits(blocks(), n_visits, first_s, last_s)
-
-
-def _in_time(user: np.ndarray, trace: np.ndarray, utc_s: np.ndarray) -> np.ndarray:
-    """Number the traces of each user in the order of their first times; at equal times, in the order of the rows."""
-    order = stable_order(user, trace, utc_s)
-    begins = run_begins(user[order], trace[order])
-    first = np.flatnonzero(begins)
-    first_row = np.minimum.reduceat(order, first)
-    in_time = stable_order(user[order[first]], utc_s[order[first]], first_row)
-    number = np.empty(len(first), np.int64)
-    number[in_time] = rank_in_run(user[order[first]][in_time])
-    numbered = np.empty(len(trace), np.int64)
-    numbered[order] = number[np.cumsum(begins) - 1]
-    return numbered

@@ -23,7 +23,8 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import BYTES_AN_EVENT
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretize import Period
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, split_users
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, split_users
+from ppmtf_jax.datasets.summary import Imported
 from ppmtf_jax.datasets.toy_people import (
     BUSINESS_PARK,
     CATEGORIES,

@@ -16,7 +16,8 @@ import numpy as np
 from ppmtf_jax.data.stored_traces import PART_USERS, on_places, open_traces
 from ppmtf_jax.data.trace_set import TRACES_FILE, part_file, write_about
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
-from ppmtf_jax.datasets.registry import DATA_SETS, Imported
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.datasets.summary import Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.privacy.own_test import TestSettings, load_verdicts, privacy_test

@@ -40,7 +40,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import SYNTHETIC, TRACE_SET, Traces
-from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.ids import read_columns
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.private.domain import N_CELLS, Domain, Grouping
 from ppmtf_jax.private.releases import Releases

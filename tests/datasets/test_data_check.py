@@ -12,8 +12,8 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import GridPlaces
-from ppmtf_jax.datasets.registry import DATA_SETS, Imported
-from ppmtf_jax.datasets.summary import DataCheck
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.datasets.summary import DataCheck, Imported
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.jobs.steps import import_data
 

@@ -21,8 +21,8 @@ from ppmtf_jax.datasets import database as databases
 from ppmtf_jax.datasets import to_traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.database import database, floored
+from ppmtf_jax.datasets.ids import read_columns
 from ppmtf_jax.datasets.places import MostVisited
-from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.runtime.files import remove_unfinished
 from tests.support import every_place

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.datasets.coded_checkins import Findings
+from ppmtf_jax.datasets.checks import Findings
 from ppmtf_jax.datasets.discretize import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.to_traces import discretize

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.published import read_foursquare
 from ppmtf_jax.errors import InputError
 from tests.support import every_place
 

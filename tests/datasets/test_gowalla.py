@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.places import MostVisited
+from ppmtf_jax.datasets.published import read_gowalla
 from ppmtf_jax.errors import InputError
 from tests.support import every_place
 

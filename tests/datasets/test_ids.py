@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ppmtf_jax.datasets.database import database
-from ppmtf_jax.datasets.ids import tidy_ids, values_of
-from ppmtf_jax.datasets.read import Rows, parts_of
-from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.database import Rows, database
+from ppmtf_jax.datasets.ids import read_columns, tidy_ids, values_of
+from ppmtf_jax.datasets.read import parts_of
 
 RNG = np.random.default_rng(0)
 NUMBERS = RNG.integers(-50, 900, 300)

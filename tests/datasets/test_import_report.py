@@ -12,8 +12,8 @@ from ppmtf_jax.cli.app import app
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.discretize import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
-from ppmtf_jax.datasets.registry import DATA_SETS, Imported, split_users
-from ppmtf_jax.datasets.summary import DataCheck
+from ppmtf_jax.datasets.registry import DATA_SETS, split_users
+from ppmtf_jax.datasets.summary import DataCheck, Imported
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import describe_settings
 

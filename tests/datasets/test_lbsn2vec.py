@@ -13,8 +13,8 @@ from scipy import io
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.published import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.summary import ImportReport
 from ppmtf_jax.errors import InputError

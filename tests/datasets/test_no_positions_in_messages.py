@@ -13,8 +13,7 @@ import pytest
 
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.geolife import read_geolife
-from ppmtf_jax.datasets.gowalla import read_gowalla
-from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec
+from ppmtf_jax.datasets.published import read_gowalla, read_lbsn2vec
 from ppmtf_jax.errors import InputError
 from tests.commands import call
 from tests.support import every_place

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins
+from ppmtf_jax.datasets.checks import Findings, code_checkins
 from ppmtf_jax.datasets.database import database
 from ppmtf_jax.datasets.places import (
     BEYOND,
@@ -24,6 +23,7 @@ from ppmtf_jax.datasets.places import (
     assign_places,
     keep_shared_places,
 )
+from ppmtf_jax.datasets.registry import CheckinTableSettings
 from ppmtf_jax.datasets.to_traces import rows_of_frame
 from ppmtf_jax.errors import InputError
 
@@ -45,8 +45,7 @@ def assign(checkins: pd.DataFrame, *choice, needs_places: bool = True) -> Assign
     table = checkins.assign(local_time=(time := pd.Timestamp("2024-01-01")), utc_time=time)
     with database() as connection:
         rows = rows_of_frame(connection, table, "check-ins")
-        how = {"subject": "", "findings": Findings(), "drop_bad_rows": False, "as_table": False, "are_visits": False}
-        assigned = assign_places(code_checkins(rows, "UTC", needs_places=needs_places, **how), *choice)
+        assigned = assign_places(code_checkins(rows, "UTC", "", Findings(), needs_places), *choice)
         source = "coded_places JOIN goes ON goes.code = coded_places.place"
         found = connection.sql(f"SELECT goes.place, why, moved_km FROM {source} ORDER BY row").df()
         (n_placed,) = rows.one("SELECT count(*) FROM placed")

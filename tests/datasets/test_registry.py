@@ -14,16 +14,13 @@ from ppmtf_jax.cli.options import option_name
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
-from ppmtf_jax.datasets.gowalla import read_gowalla
-from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited, keep_shared_places
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
-from ppmtf_jax.datasets.summary import ImportReport
+from ppmtf_jax.datasets.published import read_foursquare, read_gowalla, read_lbsn2vec_table
+from ppmtf_jax.datasets.registry import DATA_SETS, CheckinTableSettings, DataSet
+from ppmtf_jax.datasets.summary import Imported, ImportReport
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import Settings, build_settings, describe_settings, help_of_fields

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.ids import read_columns
 from ppmtf_jax.errors import InputError
 from tests.support import every_place
 
