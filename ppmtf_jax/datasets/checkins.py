@@ -17,9 +17,9 @@ from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import Findings
 from ppmtf_jax.datasets.columns import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS, UNITS_S, plain
-from ppmtf_jax.datasets.database import END_ROWS, Rows, database
+from ppmtf_jax.datasets.database import END_ROWS, database
 from ppmtf_jax.datasets.ids import code_rows, read_columns, tidy_ids
-from ppmtf_jax.datasets.parts import Part
+from ppmtf_jax.datasets.parts import Part, Rows
 from ppmtf_jax.datasets.places import PLACE_COLUMNS
 from ppmtf_jax.datasets.read import Source, parts_of
 from ppmtf_jax.datasets.registry import FixTableSettings, data_set, reader_settings

@@ -20,8 +20,9 @@ import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
-from ppmtf_jax.datasets.database import IS_BEGINNING, Rows, floored
+from ppmtf_jax.datasets.database import IS_BEGINNING, floored
 from ppmtf_jax.datasets.ids import ID_NAMES, CheckIns, keep_used, values_of
+from ppmtf_jax.datasets.parts import Rows
 from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited, PlaceChoice
 from ppmtf_jax.errors import N_EXAMPLES, Finding, InputError, Message, Problem, Setting, quoted, raise_any
 

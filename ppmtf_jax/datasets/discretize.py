@@ -40,17 +40,13 @@ class Visits(NamedTuple):
     local_s: np.ndarray
     utc_s: np.ndarray
 
-    def take(self, rows: np.ndarray | slice) -> Visits:
+    def take(self, rows: np.ndarray) -> Visits:
         """Some of the rows."""
         return Visits(*(column[rows] for column in self))
 
 
 class PlacedVisits(NamedTuple):
-    """All check-ins at places.
-
-    `blocks` can be read only once. Each block has all check-ins of some users, in the order of the users, and those of
-    a user in the order of the rows.
-    """
+    """All check-ins at places, in blocks of whole users that are read once, those of a user in the order of the rows."""
 
     blocks: Iterator[Visits]
     n_visits: int
@@ -80,11 +76,9 @@ class Discretization(Settings, subject="discretization"):
     """How check-ins become events: at which place, at which instant, in which slot, of which trace.
 
     Times are local wall-clock times rounded down to the step, counted from midnight of the first day; the grid covers
-    whole days. If a user has several check-ins at the same instant (and in the same trace), the first is kept.
-
-    With wall-clock time, the slot "08-10 h" is in the morning all year round. When summer time begins, an hour of
-    instants stays empty, so check-ins before and after this hour form no transition. When summer time ends, two hours
-    of true time fall on the same instants, and the first check-in at each instant is kept.
+    whole days. If a user has several check-ins at the same instant (and in the same trace), the first is kept. When
+    summer time begins, an hour of instants stays empty, so check-ins before and after this hour form no transition.
+    When it ends, two hours of true time fall on the same instants.
 
     Parameters
     ----------
@@ -169,7 +163,7 @@ class Discretization(Settings, subject="discretization"):
 
     @property
     def resolution_s(self) -> int:
-        """Resolution in seconds: the order of check-ins within this time does not matter."""
+        """Seconds within which the order of check-ins does not count."""
         return self.step_s
 
     def time_grid(self, first: np.datetime64, last: np.datetime64, time_zone: str) -> TimeGrid:
@@ -207,11 +201,11 @@ class Discretization(Settings, subject="discretization"):
         grid = self.time_grid(first, last, time_zone)
         start_s = int(np.datetime64(grid.start, "s").astype(np.int64))
         shorter = [step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0]
-        found = [*in_order(partial(self._first, start_s, shorter), visits.blocks, n_cores())]
-        user, trace, instant, place = (
-            np.concatenate(columns) for columns in zip(*(each[0] for each in found), strict=True)
+        events, hours, counts = zip(
+            *in_order(partial(self._first, start_s, shorter), visits.blocks, n_cores()), strict=True
         )
-        n_of_hour, n_instants = (sum(counts) for counts in zip(*(each[1:] for each in found), strict=True))
+        user, trace, instant, place = (np.concatenate(columns) for columns in zip(*events, strict=True))
+        n_of_hour, n_instants = sum(hours), sum(counts)
         n_most, enough = MOST * visits.n_visits, None
         if len(user) < n_most:
             # The longest step that divides a day and the slots, and gives most check-ins their own instant.

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.datasets.database import COORDINATES, Rows, database, text
-from ppmtf_jax.datasets.parts import SQL_UNKNOWN
+from ppmtf_jax.datasets.database import COORDINATES, database, text
+from ppmtf_jax.datasets.parts import SQL_UNKNOWN, Rows
 from ppmtf_jax.datasets.read import Source, parts_of
 from ppmtf_jax.errors import N_EXAMPLES, Finding, Problem, quoted, raise_any
 

@@ -1,7 +1,11 @@
-"""One file or table of an import: which columns are wanted, and how the database reads them."""
+"""The rows of files and tables in the database: which columns are wanted, and how each file is read.
+
+Texts stay texts, so that "007" is an id; coordinates become numbers.
+"""
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,12 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from ppmtf_jax.datasets.columns import choose_columns
-from ppmtf_jax.datasets.database import COORDINATES, Connection, text
+from ppmtf_jax.datasets.database import COORDINATES, END_ROWS, Connection, text
 from ppmtf_jax.datasets.text_files import DELIMITERS, UNREADABLE, UTF_8, lines_of, look_at, utf8_copy
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted_error, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, quoted, quoted_error, raise_any
+from ppmtf_jax.runtime.progress import tell
 
 # What programs write where a value is not known: R, Python, databases, spreadsheets.
 UNKNOWN_WORDS = ("NULL", "null", "<null>", "(null)", "nan", "NaN", "NAN", "NaT", "None", "\\N", "<NA>", "NA", "N/A")
@@ -262,3 +268,84 @@ class TextTable(Part):
             f"FROM ({relation})) AS new WHERE source.rowid = new.row"
         )
         return list(with_commas)
+
+
+class Rows:
+    """The rows of some parts: the table `source` of a database, and the view `raw` of it.
+
+    `raw` has the order of the rows as the column `row`; a reader may replace it by a view with more rows.
+    """
+
+    def __init__(self, connection: Connection, parts: Sequence[Part]):
+        self.connection, self.parts, self.starts = connection, parts, [0]
+        connection.register("part", pa.schema(parts[0].types).empty_table())
+        columns = [f'NULL::DOUBLE AS "{name}"' for name in parts[0].types if name in COORDINATES]
+        replaced = f"* REPLACE ({', '.join(columns)})" if columns else "*"
+        connection.execute(f"CREATE OR REPLACE TABLE source AS SELECT NULL::BIGINT AS position, {replaced} FROM part")
+        for part in parts:
+            part.put(connection, self.starts[-1])
+            self.starts.append(self.one("SELECT count(*) FROM source")[0])
+            tell(f"importing: {self.starts[-1]:,} rows read")
+        connection.unregister("part")
+        self.look("SELECT coalesce(position, rowid) AS row, * EXCLUDE (position) FROM source")
+        # Problems of rows that could not be split into fields; what was found out; whether all files are texts.
+        self.problems = [problem for part in parts for problem in part.problems]
+        self.are_texts = all(part.is_text for part in parts)
+        tell("importing: choosing places and events")
+
+    def look(self, query: str) -> None:
+        """Let the view `raw` be a query of `source`."""
+        self.connection.execute(f"CREATE OR REPLACE VIEW raw AS {query}")
+        self.columns = {name: kind for name, kind, *_ in self.connection.execute("DESCRIBE raw").fetchall()}
+
+    @property
+    def notes(self) -> list[str]:
+        """What was found out about the files."""
+        return list(dict.fromkeys(note for part in self.parts for note in part.notes))
+
+    def one(self, query: str) -> tuple:
+        """The only row that a query gives."""
+        return self.connection.execute(query).fetchall()[0]
+
+    def problem(
+        self, where: str, expected: str, found: str = "others", way_out: str = "", values: str = "", table: str = "raw"
+    ) -> list[Problem]:
+        """A problem with the rows for which a condition holds, if there are any; its examples are as in `examples`."""
+        (n_rows,) = self.one(f"SELECT count(*) FROM {table} WHERE {where}")
+        if not n_rows:
+            return []
+        return [Problem(expected, found, n_rows, self.examples(where, values, table), way_out)]
+
+    def examples(self, where: str, values: str = "", table: str = "raw") -> tuple[str, ...]:
+        """Names of the first rows for which a condition holds, with their `values` in a column of the source."""
+        query = f"SELECT row FROM {table} WHERE {where} ORDER BY row LIMIT {N_EXAMPLES}"
+        rows = [row for (row,) in self.connection.execute(query).fetchall()]
+        names = [self.name_of(row) for row in rows]
+        if not values:
+            return tuple(names)
+        found = self.values(values, rows)
+        shown = [quoted(found[row], is_position=values in COORDINATES) for row in rows]
+        shown = ["nothing" if pd.isna(found[row]) else each for row, each in zip(rows, shown, strict=True)]
+        return tuple(f"{value} ({name})" for value, name in zip(shown, names, strict=True))
+
+    def name_of(self, row: int) -> str:
+        """The line of a row in its file, or its label in a DataFrame."""
+        number = bisect.bisect_right(self.starts, row % END_ROWS) - 1
+        part, position = self.parts[number], row % END_ROWS - self.starts[number]
+        of_file = f" of {part.file.rsplit('/', 1)[-1]}" if len(self.parts) > 1 else ""
+        label = position + 1 if part.labels is None else part.labels[position]
+        return f"row {quoted(str(label))[1:-1]}{of_file}"
+
+    def values(self, name: str, rows: Sequence[int]) -> dict[int, Any]:
+        """Values of a column at some rows, coordinates as they are written."""
+        listed = ", ".join(map(str, (-1, *rows)))
+        if name not in COORDINATES or name not in self.parts[0].types:
+            found = self.connection.sql(f'SELECT row, "{name}" FROM raw WHERE row IN ({listed})').df()
+            return dict(zip(found["row"].tolist(), found[name].tolist(), strict=True))
+        of_source = {}
+        for own in [own for own in (name, f"end_{name}") if own in self.parts[0].types]:
+            for part, start in zip(self.parts, self.starts, strict=False):
+                row = f"{END_ROWS * (own != name) + start} + coalesce(position, row_number() OVER () - 1)"
+                query = f'SELECT {row} AS row, "{own}" FROM ({part.relation(self.connection)})'
+                of_source |= dict(self.connection.execute(f"FROM ({query}) WHERE row IN ({listed})").fetchall())
+        return of_source

@@ -14,7 +14,8 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.datasets.checks import put_right_rollover, rounded_times
-from ppmtf_jax.datasets.database import Rows, database, text
+from ppmtf_jax.datasets.database import database, text
+from ppmtf_jax.datasets.parts import Rows
 from ppmtf_jax.datasets.read import parts_of
 from ppmtf_jax.errors import Message, Problem, Setting
 

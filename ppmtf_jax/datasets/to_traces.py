@@ -10,9 +10,10 @@ import pandas as pd
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import Findings, code_checkins, suspicions
-from ppmtf_jax.datasets.database import Connection, Rows, database
+from ppmtf_jax.datasets.database import Connection, database
 from ppmtf_jax.datasets.discretize import Discretization, PlacedVisits, SpacedTraces, Visits
 from ppmtf_jax.datasets.ids import code_rows, tidy_ids
+from ppmtf_jax.datasets.parts import Rows
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GivenPlaces, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.read import parts_of
 from ppmtf_jax.datasets.stays import StayPoints, stays_as_checkins, visits_as_checkins

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ppmtf_jax.datasets.database import Rows, database
+from ppmtf_jax.datasets.database import database
 from ppmtf_jax.datasets.ids import read_columns, tidy_ids, values_of
+from ppmtf_jax.datasets.parts import Rows
 from ppmtf_jax.datasets.read import parts_of
 
 RNG = np.random.default_rng(0)

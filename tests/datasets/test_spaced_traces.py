@@ -55,12 +55,6 @@ def test_what_is_kept_is_what_a_loop_keeps(rows, gap):
     assert is_spaced(user, time, gap).tolist() == kept_by_loop(user.tolist(), time.tolist(), gap)
 
 
-def test_users_do_not_see_each_other_though_their_times_do():
-    # The later user begins before the earlier one ends.
-    user, time = np.array([0, 0, 1, 1]), np.array([0, 100, 0, 10])
-    assert is_spaced(user, time, 30).tolist() == [True, True, True, False]
-
-
 def test_exactly_the_gap_is_too_soon_and_what_was_left_out_does_not_count():
     frame = checkins((1, 0, "a"), (1, 30, "b"), (1, 30.5, "c"), (1, 60, "d"), (1, 61, "e"))
     traces, report = run(frame, SpacedTraces(PLACES, n_traces=1, trace_length=3))

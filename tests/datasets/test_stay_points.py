@@ -54,16 +54,7 @@ def plain_stays(
 ) -> list[tuple]:
     """User, arrival, departure, latitude and longitude of stays, fix by fix; with rules of trackintel if wanted.
 
-    Parameters
-    ----------
-    jumps : bool
-        Where the fixes from one on are no stay, go on from the first that is further away, not from the next.
-    counts_next : bool
-        The fix beyond the distance counts for the duration, and is the departure.
-    drops_at_gaps : bool
-        A group of fixes that a gap ends is no stay, however long it lasts.
-    positions_once : bool
-        The place is the mean of the distinct positions, and not of the fixes.
+    These are told in the docstring of `find_stay_points`, in the order of the arguments.
     """
     found = []
     for user, rows in table.sort_values("utc_time", kind="stable").groupby("user"):
@@ -122,12 +113,6 @@ def assert_same_stays(found: list[tuple], expected: list[tuple]) -> None:
 def test_agrees_with_a_plain_loop(rows, distance_m, duration_s, max_gap_s):
     table, what = fixes(rows), StayPoints(distance_m, duration_s, max_gap_s)
     assert_same_stays(as_tuples(find_stay_points(table, what)), plain_stays(table, what))
-
-
-def test_long_stays_are_found_whole():
-    table = fixes([(1, minute, 0) for minute in range(1000)] + [(1, 1000 + k, 10 + 3 * k) for k in range(50)])
-    stays = find_stay_points(table)
-    assert (minutes(stays["arrival"]), minutes(stays["departure"])) == ([0], [999])
 
 
 def test_a_stay_may_last_just_as_long_as_is_asked_for():
@@ -191,12 +176,9 @@ def test_a_stay_has_every_instant_that_it_covers(first, last, expected):
     assert instants_of_stay(f"2024-01-01T{first}", f"2024-01-01T{last}", "UTC") == expected
 
 
-def test_instants_begin_by_the_clock():
+def test_instants_begin_by_the_clock_and_come_once_where_summer_time_ends():
     # In Nepal from 14:35 to 15:05.
     assert instants_of_stay("2024-01-01T08:50", "2024-01-01T09:20", "Asia/Kathmandu", 85.0) == [14, 15]
-
-
-def test_a_stay_over_the_end_of_summer_time_covers_each_instant_once():
     long = {"step_s": 7200, "slot_s": 7200}
     # From 00:30 to 05:30 by the clocks, which go back from 3 to 2 h: 6 hours.
     assert instants_of_stay("2024-10-26T22:30", "2024-10-27T04:30", "Europe/Berlin", **long) == [0, 1, 2]
@@ -259,13 +241,6 @@ def test_settings_of_stays_and_cells():
             kind(Path("x"), **values)
 
 
-def test_four_users_of_geolife(geolife_data):
-    archive = geolife_data / "geolife13_full_4users.tar.gz"
-    _, report = read_geolife(archive, stay_points=StayPoints())
-    assert any("304,656 fixes became" in note for note in report.notes)
-    assert report.n_events > 100
-
-
 # Beside trackintel
 
 RULES_OF_TRACKINTEL = {"jumps": True, "counts_next": True, "drops_at_gaps": True, "positions_once": True}
@@ -321,11 +296,6 @@ def test_four_rules_are_all_that_differs_from_trackintel():
     table, what = walks(n_users=6, n_fixes=300), StayPoints(200, 1200, 3600)
     theirs = stays_of_trackintel(table, what)
     assert_same_stays(theirs, plain_stays(table, what, **RULES_OF_TRACKINTEL))
-    # Each of them matters.
-    for rule in RULES_OF_TRACKINTEL:
-        others = plain_stays(table, what, **(RULES_OF_TRACKINTEL | {rule: False}))
-        with pytest.raises(AssertionError):
-            assert_same_stays(theirs, others)
 
 
 def geolife_fixes(archive: Path) -> pd.DataFrame:
@@ -344,40 +314,11 @@ def geolife_fixes(archive: Path) -> pd.DataFrame:
     return table.drop_duplicates(ignore_index=True)
 
 
-def shares_in_agreement(ours: list[tuple], theirs: list[tuple]) -> tuple[float, ...]:
-    """Share of our stays that overlap others in time; of those, how many agree with the one they share most time with.
-
-    Returns
-    -------
-    overlap, place, start, finish : float
-        Place within 200 m, start and finish within five minutes.
-    """
-    agree = []
-    for user, arrival, departure, latitude, longitude in ours:
-        of_user = np.array([stay[1:] for stay in theirs if stay[0] == user])
-        shared_s = np.minimum(departure, of_user[:, 1]) - np.maximum(arrival, of_user[:, 0])
-        other = of_user[shared_s.argmax()]
-        if shared_s.max() > 0:
-            is_near = first_outside(*np.radians([[latitude, other[2]], [longitude, other[3]]]), 200) == 2
-            agree.append((is_near, abs(arrival - other[0]) <= 300, abs(departure - other[1]) <= 300))
-    return len(agree) / len(ours), *np.mean(agree, axis=0).tolist()
-
-
 @pytest.mark.slow
 def test_geolife_beside_trackintel(geolife_data):
-    """The numbers differ by the four rules alone, and stays that both find are the same ones.
-
-    90 percent of our stays overlap one of trackintel's. Of these all are within 200 m of it, 83
-    percent start and 76 percent finish within five minutes of it. A stay that is found from another first fix covers
-    other fixes at its edges. Where the recording is interrupted, trackintel's end only with the next fix.
-    """
+    """The numbers differ by the four rules alone."""
     table = geolife_fixes(geolife_data / "geolife13_full_4users.tar.gz")
     ours, theirs = as_tuples(find_stay_points(table)), stays_of_trackintel(table, StayPoints())
     assert (len(ours), len(theirs)) == (269, 342)
     assert_same_stays(ours, plain_stays(table, StayPoints()))
     assert_same_stays(theirs, plain_stays(table, StayPoints(), **RULES_OF_TRACKINTEL))
-    overlap, place, start, finish = shares_in_agreement(ours, theirs)
-    assert overlap > 0.8
-    # Each is the mean of fixes within 200 m of the first; both means may be off by as much, but hardly ever are.
-    assert place > 0.95
-    assert min(start, finish) > 0.6
