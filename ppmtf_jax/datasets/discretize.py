@@ -46,7 +46,7 @@ class Visits(NamedTuple):
 
 
 class PlacedVisits(NamedTuple):
-    """All check-ins at places, in blocks of whole users that are read once, those of a user in the order of the rows."""
+    """All check-ins at places, in blocks of whole users, each read once; those of a user in the order of the rows."""
 
     blocks: Iterator[Visits]
     n_visits: int
