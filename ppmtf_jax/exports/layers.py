@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta, timezone
 from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -23,7 +25,6 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -238,3 +239,49 @@ def _clock(grid: TimeGrid) -> str:
     form = "%A %H:%M:%S" if grid.period * grid.step_s > DAY_S else "%H:%M:%S"
     start = grid.time_of(0).strftime(form)
     return f"{grid.period} instants of {grid.step_s} s from {start} in {grid.time_zone}"
+
+
+# Calendar times of instants
+
+
+def wall_clock(grid: TimeGrid, instants: np.ndarray) -> np.ndarray:
+    """Local clock times of instants, datetime64[ms] without a zone."""
+    start = np.datetime64(grid.start).astype("datetime64[ms]")
+    return start + 1000 * grid.step_s * np.asarray(instants, np.int64)
+
+
+def zoned_times(local: np.ndarray, time_zone: str) -> pd.DatetimeIndex:
+    """Local clock times (datetime64) as times of a time zone.
+
+    A time that occurs twice when summer time ends is the first of the two. A nominal day may have times that do not
+    exist, because clocks skip them when summer time begins. Then all times get the offset of the first time, so that
+    clock times and their order stay unchanged.
+
+    Examples
+    --------
+    >>> skipped = np.array(["2024-03-10T01", "2024-03-10T02", "2024-03-10T03"], "datetime64[ms]")
+    >>> [str(time) for time in zoned_times(skipped, "America/New_York")]
+    ['2024-03-10 01:00:00-05:00', '2024-03-10 02:00:00-05:00', '2024-03-10 03:00:00-05:00']
+    """
+    distinct, index = np.unique(local, return_inverse=True)
+    zoned, zone = _localized(distinct, time_zone), ZoneInfo(time_zone)
+    if zoned.hasnans:
+        times = pd.DatetimeIndex(distinct)
+        zoned = times.tz_localize(timezone(zone.utcoffset(times[0].to_pydatetime()) or timedelta()))
+    return zoned.take(index)
+
+
+def clocks_skip(local: np.ndarray, time_zone: str) -> bool:
+    """Whether some of these local times do not exist in a zone."""
+    return bool(_localized(np.unique(local), time_zone).hasnans)
+
+
+def _localized(local: np.ndarray, time_zone: str) -> pd.DatetimeIndex:
+    first_of_two = np.ones(len(local), bool)
+    return pd.DatetimeIndex(local).tz_localize(ZoneInfo(time_zone), ambiguous=first_of_two, nonexistent="NaT")
+
+
+def iso_texts(times: pd.Series) -> np.ndarray:
+    """Zoned times as ISO 8601 with their offset, such as 2024-01-01T09:00:00+09:00."""
+    code, distinct = pd.factorize(times)
+    return np.array([time.isoformat() for time in pd.DatetimeIndex(distinct)], object)[code]

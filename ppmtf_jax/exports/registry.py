@@ -1,4 +1,4 @@
-"""The file formats of layers; the module of each format registers it."""
+"""The file formats of layers, and how a layer becomes a file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ class ExportFormat:
 
     Parameters
     ----------
-    name : str
     title : str
         What it is and which programs read it, in one sentence.
     suffixes : tuple of str
         Endings of file names, such as ".geojson".
-    write : function of a Layer and a Path
-        Writes the file.
     of_traces_alone : bool
         Whether the format is for traces only and not for populations.
     mark : bytes
@@ -54,7 +51,7 @@ EXPORT_FORMATS: Registry[ExportFormat] = Registry(
 
 
 def export_format(name: str, title: str, suffixes: tuple[str, ...], **options: Any) -> Callable[[Write], Write]:
-    """Register the decorated function as the `write` of a format; the arguments are those of `ExportFormat`."""
+    """Register the decorated function, which writes a file, as a format; the arguments are those of `ExportFormat`."""
 
     def register(write: Write) -> Write:
         EXPORT_FORMATS.register(ExportFormat(name, title, suffixes, write, **options))
@@ -90,25 +87,19 @@ def write_layer(
 
 def check_export(path: PathLike, format_name: str | None, *, of_traces: bool, overwrite: bool = False) -> ExportFormat:
     """The format of an output file; refuses, before the work, an output that `write_layer` would refuse after it."""
-    entry = _format_of(Path(path), format_name)
+    file = Path(path)
+    fits = [entry for entry in EXPORT_FORMATS.values() if file.name.lower().endswith(entry.suffixes)]
+    if format_name is None and not fits:
+        known = dict.fromkeys(suffix for entry in EXPORT_FORMATS.values() for suffix in entry.suffixes)
+        raise InputError(str(file), [Problem(f"a name that ends in {', '.join(known)}", file.suffix or "none of them")])
+    entry = fits[0] if format_name is None else EXPORT_FORMATS[format_name]
+    if entry not in fits:
+        # Other programs recognize the format by the ending.
+        expected = f"a name that ends in {' or '.join(entry.suffixes)} for {entry.name}"
+        raise InputError(str(file), [Problem(expected, file.suffix or "another")])
     if entry.of_traces_alone and not of_traces:
         others = ", ".join(name for name, other in EXPORT_FORMATS.items() if not other.of_traces_alone)
         raise InputError(entry.name, [Problem("traces", "a population", way_out=f"Choose one of {others}")])
     is_ours = partial(has_mark, mark=entry.mark)
     check_output_file(path, overwrite=overwrite, is_ours=is_ours, what=f"an earlier {entry.name} export")
-    return entry
-
-
-def _format_of(path: Path, name: str | None) -> ExportFormat:
-    fits = [entry for entry in EXPORT_FORMATS.values() if path.name.lower().endswith(entry.suffixes)]
-    if name is None and fits:
-        return fits[0]
-    if name is None:
-        known = dict.fromkeys(suffix for entry in EXPORT_FORMATS.values() for suffix in entry.suffixes)
-        raise InputError(str(path), [Problem(f"a name that ends in {', '.join(known)}", path.suffix or "none of them")])
-    entry = EXPORT_FORMATS[name]
-    if entry not in fits:
-        # Other programs recognize the format by the ending.
-        expected = f"a name that ends in {' or '.join(entry.suffixes)} for {name}"
-        raise InputError(str(path), [Problem(expected, path.suffix or "another")])
     return entry

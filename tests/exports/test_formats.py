@@ -66,19 +66,13 @@ def test_geojson_of_traces(tmp_path):
         for (user, trace, _, place), time in zip(ROWS, TIMES, strict=True)
     ]
     assert content["features"] == expected
-
-
-def test_geojson_of_a_population(tmp_path):
     layer = layer_of("population")
-    features = as_json(written(tmp_path, "geojson", layer))["features"]
+    features = as_json(written(tmp_path, "geojson", layer, overwrite=True))["features"]
     assert len(features) == len(layer.rows)
-    assert features[0]["properties"]["synthetic_share"] == 0.5
-    assert features[0]["properties"]["difference"] == 0
-
-
-def test_numbers_that_are_missing_are_null(tmp_path):
+    assert (features[0]["properties"]["synthetic_share"], features[0]["properties"]["difference"]) == (0.5, 0)
+    # Missing numbers are null.
     layer = with_columns(trace_layer(by_hand()), share=[np.nan, 1e-9, 0.1, 2, 3, 4, 1e22])
-    features = as_json(written(tmp_path, "geojson", layer))["features"]
+    features = as_json(written(tmp_path, "geojson", layer, overwrite=True))["features"]
     assert [each["properties"]["share"] for each in features] == [None, 1e-9, 0.1, 2, 3, 4, 1e22]
 
 
@@ -88,6 +82,9 @@ def test_csv(tmp_path):
     assert table["time"].tolist() == TIMES
     assert table["category"].tolist() == [PLACES.category[place] or "" for *_, place in ROWS]
     assert table["longitude"].tolist() == [PLACES.longitude[place] for *_, place in ROWS]
+    # Names of columns are not run by a spreadsheet, either.
+    path = written(tmp_path, "csv", population_layer({"=1+1": by_hand()}), overwrite=True)
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("'=1+1_events,'=1+1_share")
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d"])
@@ -104,11 +101,6 @@ def test_no_text_of_a_csv_is_run_by_a_spreadsheet(tmp_path, begin):
     # Numbers are no texts.
     assert [float(row["latitude"]) for row in table] == [PLACES.latitude[place] for *_, place in ROWS]
     assert min(float(row["latitude"]) for row in table) < 0
-
-
-def test_names_of_columns_are_not_run_either(tmp_path):
-    path = written(tmp_path, "csv", population_layer({"=1+1": by_hand()}))
-    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("'=1+1_events,'=1+1_share")
 
 
 def test_geoparquet_is_what_its_specification_says(tmp_path):
@@ -252,14 +244,22 @@ def test_a_file_is_secret_unless_public_and_only_our_own_is_replaced(tmp_path, n
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_nothing_is_left_of_a_write_that_failed(tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+def test_a_format_is_added_by_registering_it_and_leaves_nothing_when_it_fails(tmp_path):
+    def write(layer: Layer, path: Path) -> None:
+        path.write_text(f"{layer.n_rows} rows")
+        if layer.n_rows < 7:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(EXPORT_FORMATS._entries, "csv", ExportFormat("csv", "", (".csv",), fail))
-    with pytest.raises(InputError, match="No space left"):
-        written(tmp_path, "csv")
-    assert list(tmp_path.iterdir()) == []
+    EXPORT_FORMATS.register(ExportFormat("count", "How many.", (".count",), write, mark=b" rows"))
+    try:
+        for _ in range(2):
+            assert written(tmp_path, "count", overwrite=True).read_text() == "7 rows"
+        (tmp_path / "made.count").unlink()
+        with pytest.raises(InputError, match="No space left"):
+            written(tmp_path, "count", trace_layer(by_hand(), 1))
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        EXPORT_FORMATS.remove("count")
 
 
 def test_names_tell_the_format(tmp_path):
@@ -280,18 +280,6 @@ def test_a_population_does_not_move(tmp_path):
     for name in ("mf-json", "kepler-trips"):
         with pytest.raises(InputError, match=r"expected traces; found a population\. Choose one of geojson, geop"):
             written(tmp_path, name, layer_of("population"))
-
-
-def test_a_format_is_added_by_registering_it(tmp_path):
-    def write(layer: Layer, path: Path) -> None:
-        path.write_text(f"{layer.n_rows} rows")
-
-    EXPORT_FORMATS.register(ExportFormat("count", "How many.", (".count",), write, mark=b" rows"))
-    try:
-        assert written(tmp_path, "count").read_text() == "7 rows"
-        written(tmp_path, "count", overwrite=True)
-    finally:
-        EXPORT_FORMATS.remove("count")
 
 
 @pytest.mark.parametrize("ids", [np.array([2**64 - 1], np.uint64), ["日本"], ['"a"\\'], [True], [-7]], ids=str)

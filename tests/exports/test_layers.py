@@ -14,7 +14,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.exports import layers
-from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
+from ppmtf_jax.exports.layers import Layer, clocks_skip, population_layer, trace_layer, zoned_times
 from tests.exports.examples import GRID, PLACES, ROWS, by_hand
 from tests.support import places_in_line, random_traces, to_traces
 
@@ -48,6 +48,10 @@ def test_a_sample_is_of_whole_traces_and_its_seed_decides():
     # In the order of the traces, not of the draw.
     assert chosen.index.is_monotonic_increasing
     assert one.about["traces_in_all"] == 60
+    # A sample larger than all is all.
+    assert trace_layer(by_hand(), 99).rows.equals(trace_layer(by_hand()).rows)
+    with pytest.raises(InputError, match="a number of traces of at least 1; found 0"):
+        trace_layer(by_hand(), 0)
 
 
 def test_every_trace_is_as_likely_to_be_drawn():
@@ -55,12 +59,6 @@ def test_every_trace_is_as_likely_to_be_drawn():
     traces = random_traces(0, range(4), places_in_line(2), GRID)
     drawn = Counter(user for seed in range(100) for user in trace_layer(traces, 2, seed=seed).rows["user"].unique())
     assert all(25 < drawn[user] < 75 for user in range(4))
-
-
-def test_a_sample_larger_than_all_is_all():
-    assert trace_layer(by_hand(), 99).rows.equals(trace_layer(by_hand()).rows)
-    with pytest.raises(InputError, match="a number of traces of at least 1; found 0"):
-        trace_layer(by_hand(), 0)
 
 
 @pytest.mark.parametrize("rows_at_a_time", [1, 3, 4, 100])
@@ -111,6 +109,11 @@ def test_population_is_that_of_a_plain_count():
     # All on the first day of the first set, by its clocks.
     assert rows["time"].iloc[0].isoformat() == "2024-01-01T00:00:00+09:00"
     assert rows["time"].is_monotonic_increasing
+    # A release of another date is compared by the clock.
+    nominal = replace(synthetic, time_grid=replace(synthetic.time_grid, start="2001-01-02T00:00:00"))
+    again = population_layer({"synthetic": nominal, "real": real}).rows
+    assert again["time"].min().isoformat() == "2001-01-02T00:00:00+09:00"
+    assert again.drop(columns="time").equals(rows.drop(columns="time"))
 
 
 def test_an_hour_without_events_has_no_share():
@@ -129,14 +132,6 @@ def test_one_slot_a_day_has_one_row_a_place():
     assert "difference" not in layer.rows
 
 
-def test_a_release_of_another_date_is_compared_by_the_clock():
-    places = places_in_line(3)
-    real = random_traces(1, range(5), places, DAY)
-    nominal = replace(DAY.one_period(), start="2001-01-02T00:00:00")
-    rows = population_layer({"synthetic": random_traces(2, range(5), places, nominal), "real": real}).rows
-    assert (rows["time"].min().isoformat(), len(rows)) == ("2001-01-02T00:00:00+09:00", 24 * 3)
-
-
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
@@ -152,20 +147,8 @@ def test_other_clocks_are_refused(changed, found):
     sets = {"synthetic": random_traces(0, [1], places, DAY), "real": random_traces(0, [1], places, other)}
     with pytest.raises(InputError, match=f"periods of the same clocks; .*real: .*{found}"):
         population_layer(sets)
-
-
-def test_other_places_are_refused():
-    sets = {name: random_traces(0, [1], places_in_line(n), GRID) for name, n in (("synthetic", 2), ("real", 3))}
     with pytest.raises(InputError, match="different numbers of places"):
-        population_layer(sets)
-
-
-def test_users_without_events_have_no_row():
-    traces = by_hand()
-    one, other = (traces.select_users(np.array([user])) for user in (0, 1))
-    one = replace(one, user_ids=traces.user_ids)
-    assert (one.n_users, trace_layer(one).rows["user"].unique().tolist()) == (2, [1])
-    assert population_layer({"one": one, "other": other}).rows["one_events"].sum() == 4
+        population_layer(sets | {"real": random_traces(0, [1], places_in_line(3), DAY)})
 
 
 def make(kind: str, traces: Traces) -> Layer:
@@ -183,8 +166,20 @@ def test_places_without_coordinates_are_refused_with_a_way_out(kind):
     assert len(make(kind, traces.select_events(eval(mask))).rows) == 1
 
 
-def test_skipped_times_are_told():
-    grid = TimeGrid.each_instant("2024-03-10T00:00:00", 3600, 24, "America/New_York")
-    layer = trace_layer(random_traces(0, [1], places_in_line(2), grid))
+def test_the_first_of_two_hours_when_summer_time_ends():
+    (time,) = zoned_times(np.array(["2024-11-03T01:30"], "datetime64[ms]"), "America/New_York")
+    assert time.isoformat() == "2024-11-03T01:30:00-04:00"
+
+
+@pytest.mark.parametrize(("zone", "day"), [("America/New_York", "2024-03-10"), ("Europe/London", "2024-03-31")])
+def test_a_day_with_a_skipped_hour_keeps_its_hours_and_their_order(zone, day):
+    local = np.datetime64(day, "ms") + 3_600_000 * np.arange(24)
+    zoned = zoned_times(local, zone)
+    assert clocks_skip(local, zone)
+    layer = trace_layer(
+        random_traces(0, [1], places_in_line(2), TimeGrid.each_instant(f"{day}T00:00:00", 3600, 24, zone))
+    )
     assert "offset of the first" in layer.about["time"]
     assert "offset" not in trace_layer(by_hand()).about["time"]
+    assert (zoned.tz_localize(None).to_numpy() == local).all()
+    assert (np.diff(zoned.as_unit("s").asi8) == 3600).all()
