@@ -86,19 +86,13 @@ def reidentify(
     if released is None and key is not None:
         raise InputError("key", [Problem("a release beside its key", "none")])
     _check_outputs(json_file, plot, overwrite)
-    progress = not quiet
-    opened = {TRAINING: open_traces(traces, progress=progress)}
-    if released is not None:
-        how = {"key_needed": KEY_NEEDED, "progress": progress}
-        opened[SYNTHETIC] = open_released(released, opened[TRAINING], key, **how)
-    loaded, sampled = _in_memory(opened)
+    loaded, sampled = _load({TRAINING: traces}, released, key, not quiet, key_needed=KEY_NEEDED)
     if released is None:
         sets = rehearse(loaded[TRAINING], rehearsal, seed=seed)
     else:
         sets = targets_of(loaded[TRAINING], loaded[SYNTHETIC], rehearsal.n_targets, seed=seed)
-    attacks = reidentification_attacks(
-        sets.known, sets.anonymized, estimator or None, settings, seed=seed, progress=progress, say=_say(quiet)
-    )
+    how = {"seed": seed, "progress": not quiet, "say": _say(quiet)}
+    attacks = reidentification_attacks(sets.known, sets.anonymized, estimator or None, settings, **how)
     n_attacked_targets = len(set(sets.known.user_ids.tolist()) & set(sets.anonymized.user_ids.tolist()))
     n_strangers = sets.anonymized.n_users - n_attacked_targets
     _show("Re-identification", identity_table(attacks))
@@ -107,23 +101,15 @@ def reidentify(
     if sets.n_left_out:
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     _tell_worst([each for attack in attacks for of in (attack.each, attack.combined) for each in of.judgements()])
-    content = {
-        "n_targets": sets.known.n_users,
-        "n_strangers": n_strangers,
-        "n_left_out": sets.n_left_out,
-        "settings": asdict(settings) | asdict(rehearsal) | {"seed": seed},
-        **sampled,
-        "made_by": REPORT,
-        "attacks": [each.numbers() for each in attacks],
-    }
-    _write(json_file, content)
-    if plot is not None:
-        curves = {}
-        for each in attacks:
-            name, *given = each.estimator.split()
-            name = " ".join([name.upper(), *given])
-            curves |= {name: each.each.roc, f"{name}*": each.combined.roc}
-        _draw(curves, "Re-identification (*: all traces of a user together)", plot)
+    content = {"n_targets": sets.known.n_users, "n_strangers": n_strangers, "n_left_out": sets.n_left_out}
+    content |= {"settings": asdict(settings) | asdict(rehearsal) | {"seed": seed}, **sampled, "made_by": REPORT}
+    _write(json_file, content | {"attacks": [each.numbers() for each in attacks]})
+    curves = {}
+    for each in attacks:
+        name, *given = each.estimator.split()
+        name = " ".join([name.upper(), *given])
+        curves |= {name: each.each.roc, f"{name}*": each.combined.roc}
+    _draw(curves, "Re-identification (*: all traces of a user together)", plot)
 
 
 @attack.command(
@@ -168,9 +154,9 @@ def membership(
     Of a set of more than 250,000 users, a random sample of 250,000 is attacked.
     """
     _check_outputs(json_file, plot, overwrite)
-    progress, say = not quiet, _say(quiet)
-    loaded, sampled = _in_memory(_opened(synthetic, train, test, key, progress))
-    training, testing, released = (loaded[name] for name in (TRAINING, TEST, SYNTHETIC))
+    say, how = _say(quiet), {"seed": seed, "progress": not quiet}
+    loaded, sampled = _load({TRAINING: train, TEST: test}, synthetic, key, not quiet)
+    released, training, testing = (loaded[name] for name in (SYNTHETIC, TRAINING, TEST))
     chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attack or MEMBERSHIP_DEFAULTS)}
     how_made = None
     # Where attacks are named, shadow models take part only if a model is named too.
@@ -186,21 +172,19 @@ def membership(
     found = {}
     for name, (entry, settings) in chosen.items():
         say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")
-        found[name] = infer_membership(released, training, testing, entry.name, settings, seed=seed, progress=progress)
+        found[name] = infer_membership(released, training, testing, entry.name, settings, **how)
     # Finished shadow models lie in these files until all is done, and the same command continues from them.
-    checkpoints = []
-    for people in PEOPLE_OF_SHADOWS:
-        if how_made is None:
-            break
+    checkpoints: list[Path] = []
+    for made in [] if how_made is None else [replace(how_made, people=each) for each in PEOPLE_OF_SHADOWS]:
         if json_file is not None:
-            checkpoints.append(json_file.with_name(f".{json_file.name}.shadows.{people}.npz"))
-        how = {"seed": seed, "checkpoint": (checkpoints or [None])[-1], "progress": progress, "say": say}
+            checkpoints.append(json_file.with_name(f".{json_file.name}.shadows.{made.people}.npz"))
+        kept = checkpoints[-1] if checkpoints else None
         try:
-            scores = infer_by_shadow_models(released, training, testing, replace(how_made, people=people), **how)
-            found[f"shadow_models system={how_made.system} people={people}"] = scores
+            scores = infer_by_shadow_models(released, training, testing, made, checkpoint=kept, say=say, **how)
+            found[f"shadow_models system={made.system} people={made.people}"] = scores
         except InputError as error:
             # Keep the results of the other attacks.
-            say(f"shadow models of {people} people, the strongest attack, are left out: {error}")
+            say(f"shadow models of {made.people} people, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {name: scores.summary(seed=seed, n_attacks=len(ordered)) for name, scores in ordered.items()}
     _show("Membership inference", membership_table(summaries))
@@ -210,8 +194,7 @@ def membership(
     _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, **sampled, "attacks": attacks})
     for checkpoint in checkpoints:
         remove(checkpoint)
-    if plot is not None:
-        _draw({name: scores.roc for name, scores in ordered.items()}, "Membership inference", plot, logarithmic=True)
+    _draw({name: scores.roc for name, scores in ordered.items()}, "Membership inference", plot, logarithmic=True)
 
 
 @attack.command("unicity", epilog=example("ppmtf attack unicity city/train"))
@@ -241,12 +224,12 @@ def few_points(
         raise InputError("unicity", [Problem("training and test traces beside a key", "none")])
     _check_outputs(json_file, None, overwrite)
     if train is None or test is None:
-        loaded, sampled = _in_memory({TRAINING: open_traces(traces, progress=not quiet)})
+        loaded, sampled = _load({TRAINING: traces}, None, None, not quiet)
         shares = unicity(loaded[TRAINING], seed=seed)
         found: dict[str, Any] = {"unicity": shares.tolist()}
         _show(POINTS, unicity_table({"These": shares}))
     else:
-        loaded, sampled = _in_memory(_opened(traces, train, test, key, not quiet))
+        loaded, sampled = _load({TRAINING: train, TEST: test}, traces, key, not quiet)
         copies = check_copies(loaded[SYNTHETIC], loaded[TRAINING], loaded[TEST], seed=seed)
         found = copies.to_dict()
         _show(POINTS, unicity_table({"Synthetic": copies.unicity, "Training": copies.training_unicity}, copies.crowd))
@@ -255,14 +238,17 @@ def few_points(
     _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
 
 
-def _opened(synthetic: Path, train: Path, test: Path, key: Path | None, progress: bool) -> dict[str, Traces]:
-    """Training, test and synthetic traces, all on the same places; they are not loaded yet."""
-    training, testing = (open_traces(folder, progress=progress) for folder in (train, test))
-    return {TRAINING: training, TEST: testing, SYNTHETIC: open_released(synthetic, training, key, progress=progress)}
+def _load(
+    real: Mapping[str, Path], synthetic: Path | None, key: Path | None, progress: bool, key_needed: str | None = None
+) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
+    """The sets in memory, all on the same places: of large sets, the sample that `evaluate` takes.
 
-
-def _in_memory(opened: Mapping[str, Traces]) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
-    """The sets in memory: of large sets, the sample that `evaluate` takes; also what a report says of samples."""
+    Also what a report says of samples.
+    """
+    opened = {name: open_traces(folder, progress=progress) for name, folder in real.items()}
+    if synthetic is not None:
+        how = {"key_needed": key_needed, "progress": progress}
+        opened[SYNTHETIC] = open_released(synthetic, opened[TRAINING], key, **how)
     loaded, sampled = sample_of_users(opened)
     if not sampled:
         return loaded, {}
@@ -286,10 +272,11 @@ def _write(json_file: Path | None, content: dict[str, Any]) -> None:
         write_text(json_file, json.dumps(content, indent=1, default=str) + "\n")
 
 
-def _draw(curves: dict[str, Roc], title: str, plot: Path, *, logarithmic: bool = False) -> None:
-    from ppmtf_jax.evaluation.plots import roc_curves, save_figure
+def _draw(curves: dict[str, Roc], title: str, plot: Path | None, *, logarithmic: bool = False) -> None:
+    if plot is not None:
+        from ppmtf_jax.evaluation.plots import roc_curves, save_figure
 
-    save_figure(roc_curves(curves, title=title, logarithmic=logarithmic), plot)
+        save_figure(roc_curves(curves, title=title, logarithmic=logarithmic), plot)
 
 
 def _show(title: str, table: Table) -> None:

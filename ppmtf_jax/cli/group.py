@@ -1,4 +1,4 @@
-"""A group of commands that shows an error message, not a traceback, for what a user can cause."""
+"""The list of commands, and groups of commands that show an error message, not a traceback, for a user's mistake."""
 
 from __future__ import annotations
 
@@ -21,41 +21,11 @@ STEPS, WHOLE = "Step by step", "All steps at once"
 
 
 class Listed(NamedTuple):
-    """A command in the list.
-
-    The list is shown without loading the commands and JAX, because loading takes long.
-    """
+    """A command in the list, which is shown without loading the commands and JAX, because loading takes long."""
 
     place: str  # module of `ppmtf_jax.cli`, and name of the function or group of commands there
     panel: str
     help: str  # the first sentence of the help
-
-
-def example(command: str) -> str:
-    """The last line of a command's help."""
-    return f"Example: `{command}`"
-
-
-def with_example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command of the list an example, the last line of its help."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        command.__dict__["epilog"] = example(text)
-        return command
-
-    return decorate
-
-
-def group_of_commands(name: str, epilog: str, kind: type[TyperGroup] | None = None) -> typer.Typer:
-    """A command of the list that has subcommands."""
-    return typer.Typer(
-        cls=kind or FriendlyGroup,
-        no_args_is_help=True,
-        rich_markup_mode="markdown",
-        callback=lambda: None,
-        help=COMMANDS[name].help,
-        epilog=epilog,
-    )
 
 
 # In the order in which they are used.
@@ -91,7 +61,7 @@ COMMANDS = {
         "modelling.synthesize", STEPS, "Synthesize traces from every user of a model, or from users drawn at random."
     ),
     "colocate": Listed(
-        "colocating.colocate", STEPS, "Synthesize traces of friends who meet, under differential privacy."
+        "modelling.colocate", STEPS, "Synthesize traces of friends who meet, under differential privacy."
     ),
     "test": Listed(
         "releasing.check_deniability",
@@ -110,6 +80,27 @@ COMMANDS = {
 
 # Help that depends on what is registered is made when it is shown.
 LATE_HELP: dict[str, Callable[[], str]] = {}
+
+
+def example(command: str) -> str:
+    """The last line of a command's help."""
+    return f"Example: `{command}`"
+
+
+def with_example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command of the list an example, the last line of its help."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        command.__dict__["epilog"] = example(text)
+        return command
+
+    return decorate
+
+
+def group_of_commands(name: str, epilog: str, kind: type[TyperGroup] | None = None) -> typer.Typer:
+    """A command of the list that has subcommands."""
+    about = {"help": COMMANDS[name].help, "epilog": epilog, "rich_markup_mode": "markdown"}
+    return typer.Typer(cls=kind or FriendlyGroup, no_args_is_help=True, callback=lambda: None, **about)
 
 
 class FriendlyGroup(TyperGroup):
@@ -186,7 +177,6 @@ class ListedGroup(FriendlyGroup):
         listed = COMMANDS[cmd_name]
         if self._only_lists:
             return TyperCommand(cmd_name, help=listed.help, rich_help_panel=listed.panel)
-        # Imported here, because the list of commands is shown without JAX, which takes long to load.
         from ppmtf_jax.runtime.devices import use_all_cores
 
         with suppress(InputError):  # if the calling program has already used JAX

@@ -11,20 +11,19 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.runtime.files import check_output_file
 from ppmtf_jax.settings import accepted_types, build_settings, help_of_fields, split_assignments, types_of
 from ppmtf_jax.streams import check_seed
 
 # Longer lists of choices leave no room for the help in a narrow terminal; then the sentence of the help names them.
 MAX_WORDS = 8
+Command = Callable[..., None]
 
 
 def option(name: str, text: str, **more: Any) -> Any:
@@ -40,8 +39,6 @@ def argument(name: str, text: str) -> Any:
 
 Out = Annotated[Path, option("--out FOLDER", "Where to write; the name must be free.")]
 Overwrite = Annotated[bool, option("--overwrite", "Replace an earlier output of this command.")]
-
-
 Seed = Annotated[
     int | None,
     option(
@@ -52,6 +49,13 @@ Seed = Annotated[
     ),
 ]
 Quiet = Annotated[bool, option("--quiet", "Show no progress.")]
+Engine = Annotated[
+    str,
+    option(
+        "--engine NAME",
+        "Where to work on parts of the users: threads, processes:4, dask:tcp://HOST:8786, ray or spark.",
+    ),
+]
 Train = Annotated[Path, argument("TRAIN", "Trace set of the training users.")]
 TrainOption = Annotated[Path, option("--train TRAIN", "Trace set of the training users.")]
 TestOption = Annotated[Path, option("--test TEST", "Trace set of the test users, whose data the model never saw.")]
@@ -68,34 +72,9 @@ def check_picture(file: Path | None, *, overwrite: bool) -> None:
         check_output_file(file, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
 
 
-Engine = Annotated[
-    str,
-    option(
-        "--engine NAME",
-        "Where to work on parts of the users: threads, processes:4, dask:tcp://HOST:8786, ray or spark.",
-    ),
-]
-
-
-def _shared_work(quiet: Quiet = False, engine: Engine = "threads") -> tuple[bool, str]:
-    return not quiet, engine
-
-
-def shares_work(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter `progress` by the options of work on parts of the users."""
-
-    @wraps(command)
-    def with_engine(*, progress: tuple[bool, str], **values: Any) -> None:
-        shown, engine = progress
-        with use_engine(engine):
-            command(progress=shown, **values)
-
-    return _in_place_of("progress", with_engine, [*_parameters_of(_shared_work).values()], _shared_work)
-
-
 def with_settings(
     kind: type, *others: type, without: tuple[str, ...] = (), into: str = "settings"
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Command], Command]:
     """Replace a command's parameter `into` by the options of settings; the fields `without` get no option.
 
     With several kinds of settings, the parameter becomes a dict of the options that differ from their defaults: the
@@ -105,50 +84,31 @@ def with_settings(
     for each in (kind, *others):
         hints, texts = accepted_types(each) | hints, help_of_fields(each) | texts
         chosen |= {field.name: field for field in fields(each) if field.name not in {*without, *chosen}}
-    parameters = [_parameter(field, hints[name], texts.get(name, "")) for name, field in chosen.items()]
+    options = [_parameter(field, hints[name], texts.get(name, "")) for name, field in chosen.items()]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def build(**values: Any) -> Any:
-            given = {name: _parsed(value, hints[name], chosen[name]) for name, value in values.items()}
+    def decorate(command: Command) -> Command:
+        def call(**values: Any) -> None:
+            given = {name: _parsed(values.pop(name), hints[name], name) for name in chosen}
             given = {name: value for name, value in given.items() if value is not None}
             if others:
-                return {name: value for name, value in given.items() if value != chosen[name].default}
-            return build_settings(kind, given, command.__name__.replace("_", " "))
+                settings: Any = {name: value for name, value in given.items() if value != chosen[name].default}
+            else:
+                settings = build_settings(kind, given, command.__name__.replace("_", " "))
+            command(**{into: settings}, **values)
 
-        return _in_place_of(into, command, parameters, build, first=True)
+        annotations = typing.get_type_hints(command, include_extras=True)
+        own = [
+            each.replace(annotation=annotations[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, each in inspect.signature(command).parameters.items()
+            if name != into
+        ]
+        parameters = sorted([*options, *own], key=lambda each: each.default is not inspect.Parameter.empty)
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        return call
 
     return decorate
-
-
-def _parameters_of(command: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a command by name, with their `Annotated` hints."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    found = inspect.signature(command).parameters.items()
-    return {name: parameter.replace(annotation=hints[name]) for name, parameter in found}
-
-
-def _in_place_of(
-    into: str,
-    command: Callable[..., None],
-    parameters: list[inspect.Parameter],
-    build: Callable[..., Any],
-    *,
-    first: bool = False,
-) -> Callable[..., None]:
-    """Replace a command's parameter `into` by `parameters`; `build` makes the value of `into` from their values."""
-
-    def call(**values: Any) -> None:
-        values[into] = build(**{each.name: values.pop(each.name) for each in parameters})
-        command(**values)
-
-    own = [each for name, each in _parameters_of(command).items() if name != into]
-    both = parameters + own if first else own + parameters
-    both = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in both]
-    both.sort(key=lambda each: each.default is not inspect.Parameter.empty)
-    call.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in both}
-    call.__name__, call.__doc__ = command.__name__, command.__doc__
-    return call
 
 
 def option_name(field_name: str) -> str:
@@ -164,29 +124,35 @@ def option_name(field_name: str) -> str:
 
 def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
     """The parameter of a command that becomes the field's option, or argument."""
-    required = field.default is MISSING and field.default_factory is MISSING
-    kind, optional = _kind_of(hint), type(None) in types_of(hint)
+    name, kind = field.name, _kind_of(hint)
+    is_required = field.default is MISSING and field.default_factory is MISSING
     # Only the first sentence, because help should be short.
-    help_text = text.split(". ")[0].rstrip(".") + "." if text else ""
+    text = text.split(". ")[0].rstrip(".") + "." if text else ""
+    annotation, default = kind, inspect.Parameter.empty if is_required else field.default
+    if kind is Path and is_required:
+        about = argument(name.upper(), text)
+    else:
+        flag = option_name(name)
+        if kind is bool and field.default is True:
+            flag = f"{flag}/--no-{flag.removeprefix('--')}"
+        about = typer.Option(flag, metavar=_metavar(name, kind), help=text)
+        if _is_structured(kind):
+            annotation, default = str | None, inspect.Parameter.empty if is_required else None
+        elif type(None) in types_of(hint):
+            annotation = kind | None
     keyword = inspect.Parameter.KEYWORD_ONLY
-    if kind is Path and required:
-        annotation = Annotated[Path, typer.Argument(metavar=field.name.upper(), help=help_text)]
-        return inspect.Parameter(field.name, keyword, annotation=annotation)
-    name = option_name(field.name)
-    if kind is bool and field.default is True:
-        name = f"{name}/--no-{name.removeprefix('--')}"
-    structured = typing.get_origin(kind) is tuple or kind is dict
-    option = typer.Option(name, metavar=_metavar(field.name, kind), help=help_text)
-    annotation = str if structured else kind
-    annotation = annotation | None if optional or structured else annotation
-    default = inspect.Parameter.empty if required else None if structured else field.default
-    return inspect.Parameter(field.name, keyword, annotation=Annotated[annotation, option], default=default)
+    return inspect.Parameter(name, keyword, annotation=Annotated[annotation, about], default=default)
 
 
 def _kind_of(hint: Any) -> Any:
     """The type that a hint allows: float if it is one of several, otherwise the first."""
     kinds = [kind for kind in types_of(hint) if kind is not type(None)]
     return float if float in kinds else kinds[0]
+
+
+def _is_structured(kind: Any) -> bool:
+    """Whether an option has several values with commas between them."""
+    return typing.get_origin(kind) is tuple or kind is dict
 
 
 def _metavar(name: str, kind: Any) -> str | None:
@@ -197,25 +163,19 @@ def _metavar(name: str, kind: Any) -> str | None:
         return "WORD"
     if typing.get_origin(kind) is tuple:
         return "NUMBERS"
-    if name.endswith("_s"):
-        return "SECONDS"
-    if name.endswith("_m"):
-        return "METRES"
-    return {int: "N", float: "X", Path: "FILE", dict: "NAME=COLUMN,..."}.get(kind, "TEXT")
+    units = {"_s": "SECONDS", "_m": "METRES"}
+    return units.get(name[-2:]) or {int: "N", float: "X", Path: "FILE", dict: "NAME=COLUMN,..."}.get(kind, "TEXT")
 
 
-def _parsed(value: Any, hint: Any, field: Field[Any]) -> Any:
+def _parsed(value: Any, hint: Any, name: str) -> Any:
     """Parse the text of an option into a tuple of numbers or a table."""
     kind = _kind_of(hint)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _is_structured(kind):
         return value
-    if typing.get_origin(kind) is tuple:
-        try:
-            return tuple(float(part) if "." in part else int(part) for part in value.split(","))
-        except ValueError:
-            problem = Problem("numbers with commas between them", repr(value))
-            raise InputError(option_name(field.name), [problem]) from None
     if kind is dict:
-        pairs = split_assignments(value.split(","), option_name(field.name))
-        return {name: int(column) if column.isdecimal() else column for name, column in pairs}
-    return value
+        pairs = split_assignments(value.split(","), option_name(name))
+        return {key: int(column) if column.isdecimal() else column for key, column in pairs}
+    try:
+        return tuple(float(part) if "." in part else int(part) for part in value.split(","))
+    except ValueError:
+        raise InputError(option_name(name), [Problem("numbers with commas between them", repr(value))]) from None

@@ -11,6 +11,7 @@ import numpy as np
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import (
+    Engine,
     Json,
     Model,
     Out,
@@ -22,7 +23,6 @@ from ppmtf_jax.cli.options import (
     argument,
     check_picture,
     option,
-    shares_work,
     with_settings,
 )
 from ppmtf_jax.data.description import counted
@@ -39,6 +39,7 @@ from ppmtf_jax.privacy.release import RELEASE, is_release, lineage_of_key
 from ppmtf_jax.privacy.release_plan import ReleaseSettings
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
 from ppmtf_jax.privacy.words_of_tests import by_construction
+from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
 from ppmtf_jax.runtime.folders import TRAINING_TRACES, Lineage, check_belong_together, read_marker
 from ppmtf_jax.settings import parse_assignments
@@ -51,7 +52,6 @@ Synthetic = Annotated[Path, argument("SYNTHETIC", "Traces made by `ppmtf synthes
 
 @with_example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
 @with_settings(PrivacyTestSettings, SemanticTestSettings)
-@shares_work
 def check_deniability(
     model: Model,
     synthetic: Synthetic,
@@ -66,7 +66,8 @@ def check_deniability(
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    progress: bool = True,
+    quiet: Quiet = False,
+    engine: Engine = "threads",
 ) -> None:
     """Test synthetic traces for plausible deniability, or those of sglt for semantic similarity.
 
@@ -79,15 +80,15 @@ def check_deniability(
         way_out = "Add --count-all: counting stops at another k for each trace"
         raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
     check_picture(plot, overwrite=overwrite)
-    verdicts = run_privacy_test(model, synthetic, out, settings, seed=seed, overwrite=overwrite, progress=progress)
-    n_traces, n_passed = verdicts.n_traces, verdicts.n_passed
-    test = verdicts.settings
-    k = np.arange(1, int(min(max(MAX_PLOTTED_K, test.k), verdicts.counted_to)) + 1)
-    rates = None if plot is None else verdicts.pass_rates(k)
+    with use_engine(engine):
+        verdicts = run_privacy_test(model, synthetic, out, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    n_traces, n_passed, test = verdicts.n_traces, verdicts.n_passed, verdicts.settings
     if plot is not None:
         from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
 
-        save_figure(pass_rate_curves({", ".join([f"{n_traces} traces", *verdicts.facts().values()]): rates}), plot)
+        k = np.arange(1, int(min(max(MAX_PLOTTED_K, test.k), verdicts.counted_to)) + 1)
+        name = ", ".join([f"{n_traces} traces", *verdicts.facts().values()])
+        save_figure(pass_rate_curves({name: verdicts.pass_rates(k)}), plot)
     if test.k == 1:
         tell(
             "Warning: with k = 1 a trace needs no other user, so the test protects nobody. Use a larger --k, such as "
@@ -116,7 +117,6 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
 
 @with_example("ppmtf release synthetic verdicts --out released --key released-key")
 @with_settings(ReleaseSettings)
-@shares_work
 def release(
     synthetic: Synthetic,
     out: Out,
@@ -133,7 +133,8 @@ def release(
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    progress: bool = True,
+    quiet: Quiet = False,
+    engine: Engine = "threads",
 ) -> None:
     """Write the traces that passed the test into a folder that can be handed to anyone.
 
@@ -149,14 +150,14 @@ def release(
     if (key is None) != (verdicts is None):
         expected = "--key FOLDER beside VERDICTS" if key is None else "no --key: nobody stands behind these traces"
         raise InputError("release", [Problem(expected, "none" if key is None else str(key))])
-    made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=progress)
+    with use_engine(engine):
+        made = release_traces(synthetic, by, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
     if key is None:
         tell(f"{made.n_traces} traces of nobody in {out}; read {out / 'PRIVACY.txt'} first")
         tell(made.statement["guarantee"])
         return
     tell(f"{made.n_traces} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
-    parameters = made.statement["parameters"]
-    least = parameters["min_users_per_place"]
+    least = made.statement["parameters"]["min_users_per_place"]
     if least is not None:
         tell(f"Each visited place was visited by at least {counted(least, 'training user')}.")
     tell(f"The key stays with you: {key}")

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP, with_example
-from ppmtf_jax.cli.options import Quiet, Train, argument, option, shares_work, with_settings
+from ppmtf_jax.cli.options import Engine, Quiet, Train, argument, option, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
@@ -17,6 +17,7 @@ from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.runner import run as run_job
 from ppmtf_jax.privacy.model_statement import NOT_PRIVATE
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
+from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -45,10 +46,12 @@ LATE_HELP["run"] = _run_help
 
 
 @with_example("ppmtf run job.toml")
-@shares_work
-def run(config: Annotated[Path, argument("JOB.TOML", "The job file.")], progress: bool = True) -> None:
+def run(
+    config: Annotated[Path, argument("JOB.TOML", "The job file.")], quiet: Quiet = False, engine: Engine = "threads"
+) -> None:
     """Run all steps of a job file."""
-    _run_and_show(JobConfig.load(config), progress)
+    with use_engine(engine):
+        _run_and_show(JobConfig.load(config), not quiet)
 
 
 @with_example("ppmtf demo --out demo")

@@ -90,15 +90,13 @@ def test_help_fits_a_terminal_and_has_an_example(words):
         assert group.COMMANDS[words[0]].help in " ".join(text.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("words", [[], ["import"]], ids=" ".join)
-def test_without_a_command_there_is_help(words):
-    result = call(*words)
-    assert result.exit_code == 2
-    assert "Usage:" in result.output
-
-
-def test_commands_are_listed_in_the_order_of_their_use():
+def test_the_program_itself():
     assert re.findall(r"│ (\w+) ", works("--help")) == COMMANDS
+    assert re.fullmatch(r"ppmtf_jax \d+\.\d+\.\d+\n", works("--version"))
+    for words in ([], ["import"]):
+        result = call(*words)
+        assert result.exit_code == 2
+        assert "Usage:" in result.output
 
 
 def test_the_package_is_the_command_line_and_its_list_of_commands_needs_no_jax():
@@ -126,10 +124,6 @@ def test_a_mistyped_command_is_guessed(words, meant):
     result = call(*words)
     assert result.exit_code == 2
     assert f"Did you mean '{meant}'?" in result.output
-
-
-def test_version():
-    assert re.fullmatch(r"ppmtf_jax \d+\.\d+\.\d+\n", works("--version"))
 
 
 def test_help_of_fit_lists_every_setting_of_every_system():
@@ -189,15 +183,6 @@ def test_test_writes_verdicts_and_release_what_passed(here):
     key = pd.read_parquet("key/key.parquet")
     assert set(key[["user", "synthetic_trace"]].itertuples(index=False, name=None)) == passed
     assert Traces.load("released").n_users == len(passed)
-
-
-@pytest.mark.usefixtures("copied")
-def test_a_release_keeps_users_together_on_request():
-    line = "release synthetic verdicts --out r --key k --keep-users-together --min-users-per-place 1"
-    text = works(*line.split())
-    assert "64 traces in r, which can be handed to anyone; read r/PRIVACY.txt first" in text
-    assert Traces.load("r").n_users == 32
-    assert "share a number" in " ".join(Path("r/PRIVACY_DETAILS.txt").read_text().split())
 
 
 @pytest.mark.usefixtures("copied")
@@ -399,6 +384,10 @@ def test_settings_of_metrics_can_be_given():
     a, b = (Evaluation.from_json(Path(name).read_text()) for name in ("a.json", "b.json"))
     assert b["tm_emd_y"] < a["tm_emd_y"]
     assert b["tp_tv"] == a["tp_tv"]
+    # An earlier file is replaced on request.
+    again = ["evaluate", "synthetic", *REAL, "--no-attacks", "--json", "a.json"]
+    assert "a name that is free" in refused(*again)
+    works(*again, "--overwrite")
     assert "METRIC.NAME=VALUE; found 'n_bins'" in refused("evaluate", "synthetic", *REAL, "--set", "n_bins=5")
     assert "among tp_tv, tm_emd, vf_tv, " in refused("evaluate", "synthetic", *REAL, "--set", "tm_emds.n_bins=5")
 
@@ -413,25 +402,6 @@ def test_a_file_of_somebody_else_is_never_replaced(name):
         assert "Nothing was changed" in said
         said = refused("test", "model", "synthetic", "--out", "x", "--plot", name, *overwrite)
         assert re.search(r"Nothing was changed|\.png, \.svg", said)
-    assert files(Path()) == before
-
-
-@pytest.mark.usefixtures("copied")
-def test_earlier_numbers_and_pictures_are_replaced_on_request():
-    evaluate = ["evaluate", "synthetic", *REAL, "--no-attacks", "--json", "m.json"]
-    works(*evaluate)
-    assert "a name that is free" in refused(*evaluate)
-    works(*evaluate, "--overwrite")
-    test = ["test", "model", "synthetic", "--k", 2, "--out", "v", "--plot", "k.png"]
-    works(*test)
-    works(*test, "--overwrite")
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("name", ["k.gif", "k", "k.parquet", "deep/k.jpeg"])
-def test_unknown_picture_formats_are_refused_before_the_work(name):
-    before = files(Path())
-    assert ".png" in refused("test", "model", "synthetic", "--out", "x", "--plot", name)
     assert files(Path()) == before
 
 
@@ -459,13 +429,6 @@ def test_people_days_and_dates(copied):
         assert re.search(message, found)
 
 
-def test_weeks_are_imported(copied):
-    works("import", "toy-city", "--users", 20, "--places", 12, "--days", 14, "--period", "week", "--out", "weeks")
-    grid = Traces.load("weeks/train").time_grid
-    assert (grid.period, grid.n_slots) == (168, 24)
-    assert "week" in refused("import", "toy-city", "--period", "month", "--out", "months")
-
-
 @pytest.mark.slow
 def test_weeks_with_other_weekends_from_the_table_to_the_numbers(copied, monkeypatch):
     """People are at one of two places on Fridays and Saturdays, and at others on all other days, by synthesis too."""
@@ -488,8 +451,10 @@ def test_weeks_with_other_weekends_from_the_table_to_the_numbers(copied, monkeyp
     assert "7 letters" in refused("import", "checkins", "rows.csv", *weeks[:-1], "we", "--out", "no")
 
 
-def test_settings_reach_the_system(copied):
-    works("fit", "city/train", "--system", "sgd", "--set", "n-copied=3", "--seed", 5, "--out", "sgd")
+def test_settings_reach_the_system_and_there_are_no_bars_without_a_terminal(copied):
+    words = ("--system", "sgd", "--set", "n-copied=3", "--seed", 5, "--out", "sgd")
+    result = call("fit", "city/train", *words)
+    assert (result.stdout.splitlines()[-1], result.stderr) == ("sgd model of 32 users in sgd", "")
     model = FittedModel.load("sgd")
     assert (model.system, model.settings, model.seed) == ("sgd", {"n_copied": 3}, 5)
 
@@ -500,15 +465,11 @@ def test_settings_reach_the_system(copied):
 )
 def test_import_of_a_table(tmp_path, monkeypatch, columns, header):
     monkeypatch.chdir(tmp_path)
-    table = pd.DataFrame(
-        {"who": np.arange(40) % 10, "when": 1_700_000_000 + np.arange(40) * 3600, "y": 52.05, "x": 5.05, "p": "a"}
-    )
+    times = 1_700_000_000 + np.arange(40) * 3600
+    table = pd.DataFrame({"who": np.arange(40) % 10, "when": times, "y": 52.05, "x": 5.05, "p": "a"})
     table.to_csv("my.csv", index=False, header=header)
-    grid = [] if header else ["--grid", "52,52.1,5,5.1,2,2"]
-    text = works(
-        "import", "checkins", "my.csv", "--columns", columns, "--out", "mine", "--time-zone", "Europe/Berlin", *grid
-    )
-    assert "mine/train: 8 users" in text
+    more = ["--time-zone", "Europe/Berlin", *([] if header else ["--grid", "52,52.1,5,5.1,2,2"])]
+    assert "mine/train: 8 users" in works("import", "checkins", "my.csv", "--columns", columns, "--out", "mine", *more)
     train = Traces.load("mine/train")
     assert (train.n_users, train.n_places) == (8, 1)
 
@@ -668,6 +629,9 @@ BAD = [
     ("run city", "Is a directory"),
     ("run note.txt", "expected a readable TOML file"),
     ("teleport", "No such command 'teleport'"),
+    ("import toy-city --period month --out x", "week"),
+    ("fit [bold]no --out x", r"\[bold\]no: expected"),
+    *((f"test model synthetic --out x --plot {name}", r"\.png") for name in ("k.gif", "k", "k.parquet", "deep/k.jpeg")),
 ]  # fmt: skip
 
 
@@ -687,26 +651,22 @@ def test_what_is_refused_after_noise_was_drawn_leaves_what_it_spent():
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("traces.parquet", b"damaged"), ("places.parquet", b""), ("time_grid.json", b"{}")]
-)
-def test_damaged_trace_sets_are_refused(copied, name, content):
-    Path("city/train", name).write_bytes(content)
-    assert "Error:" in refused("fit", "city/train", "--system", "uniform", "--out", "x")
-    assert not Path("x").exists()
-
-
-@pytest.mark.parametrize(
     ("name", "content"),
-    [("model.json", b"{}"), ("parameters.npz", b""), ("users.parquet", b"damaged"), ("time_grid.json", b"damaged")],
+    [
+        ("city/train/traces.parquet", b"damaged"),
+        ("city/train/places.parquet", b""),
+        ("city/train/time_grid.json", b"{}"),
+        ("model/model.json", b"{}"),
+        ("model/parameters.npz", b""),
+        ("model/users.parquet", b"damaged"),
+        ("model/time_grid.json", b"damaged"),
+    ],
 )
-def test_damaged_models_are_refused(copied, name, content):
-    Path("model", name).write_bytes(content)
-    assert "Error:" in refused("synthesize", "model", "--out", "x")
+def test_damaged_inputs_are_refused(copied, name, content):
+    Path(name).write_bytes(content)
+    line = "synthesize model --out x" if name.startswith("model") else "fit city/train --system uniform --out x"
+    assert "Error:" in refused(*line.split())
     assert not Path("x").exists()
-
-
-def test_brackets_of_names_are_shown_as_they_are(here):
-    assert "[bold]no: expected" in refused("fit", "[bold]no", "--out", "x")
 
 
 def test_nothing_passed(copied):
@@ -865,11 +825,6 @@ def test_a_table_is_shown_though_its_json_cannot_be_written(here, monkeypatch):
     assert "m.json: No space left on device" in result.stderr
 
 
-def test_no_bars_where_there_is_no_terminal(copied):
-    result = call("fit", "city/train", "--system", "uniform", "--out", "y")
-    assert (result.stdout, result.stderr) == ("uniform model of 32 users in y\n", "")
-
-
 def test_few_traces_that_passed_are_no_fair_sample(capsys):
     for n_passed, warned in ((0, False), (5, True), (36, False), (144, False)):
         warn_of_few(n_passed, 144)
@@ -903,4 +858,4 @@ def test_sglt_is_tested_and_released_by_the_same_commands(tmp_path, monkeypatch)
     assert "found 'eta'" in call("test", "model", "synthetic", "--eta", 2, "--out", "x").stderr
     other = call("test", "whole", "synthetic", "--max-intersection", 0.3, "--out", "x")
     assert "found 'max_intersection'" in other.stderr
-    works("evaluate", "released", "--key", "key", "--train", "train", "--test", "gaps/test")
+    works("evaluate", "released", "--key", "key", "--train", "train", "--test", "gaps/test", "--no-attacks")

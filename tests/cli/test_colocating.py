@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ppmtf_jax.cli import colocating
+from ppmtf_jax.cli import modelling
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
@@ -76,7 +76,7 @@ def test_what_does_not_hold_is_not_claimed(made, tmp_path, monkeypatch):
 
 
 def test_a_folder_made_with_seeded_noise_says_that_it_is_not_private(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(colocating, "SecureNoise", lambda: SeededNoise(1))
+    monkeypatch.setattr(modelling, "SecureNoise", lambda: SeededNoise(1))
     for name in ("first", "again"):
         _, statement, text = colocate(made, tmp_path / name, "--seed", "0")
     assert (statement["private"], statement["protected"]) == (False, [])
@@ -146,7 +146,7 @@ def test_every_loss_is_written_down_before_its_noise_is_drawn(made, tmp_path, mo
             return super().add_laplace(values, sensitivity, epsilon)
 
     seen: list[int] = []
-    monkeypatch.setattr(colocating, "SecureNoise", LooksIntoTheLedger)
+    monkeypatch.setattr(modelling, "SecureNoise", LooksIntoTheLedger)
     colocate(made, tmp_path / "friends", "--mechanism", "laplace", "--seed", "0")
     assert seen == [1, 2, 3]
 

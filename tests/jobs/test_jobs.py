@@ -29,7 +29,6 @@ from ppmtf_jax.jobs import runner, steps
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import JobResult, run
 from ppmtf_jax.jobs.steps import fit_model, kept_seed
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
@@ -229,6 +228,7 @@ def test_what_was_withheld_is_measured_too(tmp_path, no_drawing):
     assert 0 < result.n_released < result.n_traces
     assert result.evaluation.columns == ["released", "all", "training", "uniform"]
     assert not {"reid_rate", "mia_advantage"} & set(result.evaluation.metrics)
+    assert "the seed must stay secret" in (tmp_path / "job" / "release" / "PRIVACY_DETAILS.txt").read_text()
 
 
 def test_of_many_users_a_sample_is_measured_and_drawn(done, monkeypatch):
@@ -257,21 +257,6 @@ def test_systems_are_compared_on_the_same_data_and_test(tmp_path, no_drawing):
     assert without.evaluation.columns == ["released", "training", "uniform"]
     assert without.skipped == STEPS[:5]
     assert not (tmp_path / "job" / "private" / "compared" / "sgd").exists()
-
-
-@pytest.mark.parametrize(
-    ("compare", "message"),
-    [
-        ("[compare]\nsystem = 'sgd'", "with a system in each"),
-        ("[[compare]]\nn_copied = 1", "with a system in each"),
-        ("[[compare]]\nsystem = 'uniform'", "of another system each; found 'uniform'"),
-        ("[[compare]]\nsystem = 'sgd'\nrank = 2", "rank"),
-        ("[[compare]]\nsystem = 'sdg'", "sdg"),
-    ],
-)
-def test_comparisons_that_cannot_be_are_refused(tmp_path, compare, message):
-    with pytest.raises(InputError, match=message):
-        configured(tmp_path, f"{UNIFORM}\n{compare}\n")
 
 
 # What is done again
@@ -351,13 +336,6 @@ def test_what_was_removed_or_damaged_is_made_again(done, name, step):
     assert contents(done) == before
 
 
-def test_what_somebody_keeps_among_the_pictures_is_not_lost(done):
-    (done / "job" / "private" / "pictures" / "mine.png").write_text("a drawing")
-    with pytest.raises(InputError, match=r"pictures: .*also mine\.png.*move away what you keep there"):
-        run(configured(done))
-    assert (done / "job" / "private" / "pictures" / "mine.png").read_text() == "a drawing"
-
-
 # What goes wrong
 
 
@@ -414,23 +392,18 @@ def test_a_second_run_of_the_same_job_is_refused(done):
     assert contents(done) == before
 
 
-def test_the_lock_of_a_killed_run_holds_nobody_up(done):
-    lock = done / "job" / "private" / ".steps" / "lock"
-    code = """
-import os, signal, sys
-from ppmtf_jax.runtime.files import exclusive_use
-with exclusive_use(sys.argv[1]):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", code, str(lock)], capture_output=True, check=False)
-    assert "process" in lock.read_text()
-    assert run(configured(done)).skipped == STEPS
-    assert not lock.exists()
-
-
 def test_leftovers_of_a_killed_run_vanish(done):
     out = done / "job"
     before = contents(done)
+    lock, code = (
+        out / "private" / ".steps" / "lock",
+        (
+            "import os, signal, sys; from ppmtf_jax.runtime.files import exclusive_use\n"
+            "with exclusive_use(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"
+        ),
+    )
+    subprocess.run([sys.executable, "-c", code, str(lock)], capture_output=True, check=False)
+    assert "process" in lock.read_text()
     for folder in ("private/.model.partial-0a1b2c3d", "private/.data.old-0a1b2c3d", ".release.partial-0a1b2c3d"):
         (out / folder).mkdir()
         (out / folder / "half").touch()
@@ -444,6 +417,13 @@ def test_leftovers_of_a_killed_run_vanish(done):
     after = contents(done)
     assert {name.removeprefix("job/") for name in after.keys() - before.keys()} == kept
     assert {name: after[name] for name in before} == before
+
+
+def test_what_somebody_keeps_among_the_pictures_is_not_lost(done):
+    (done / "job" / "private" / "pictures" / "mine.png").write_text("a drawing")
+    with pytest.raises(InputError, match=r"pictures: .*also mine\.png.*move away what you keep there"):
+        run(configured(done))
+    assert (done / "job" / "private" / "pictures" / "mine.png").read_text() == "a drawing"
 
 
 def test_a_folder_of_others_is_not_touched(tmp_path, no_drawing):
@@ -522,10 +502,6 @@ def test_a_job_draws_its_seed_once_and_goes_on_with_it(unseeded, tmp_path, monke
     assert "drawn from the operating system's secure source" in statement
     release = "job/release/traces.parquet"
     assert (tmp_path / release).read_bytes() != (unseeded / release).read_bytes()
-
-
-def test_a_release_of_a_given_seed_says_so(finished):
-    assert "the seed must stay secret" in (finished / "job" / "release" / "PRIVACY_DETAILS.txt").read_text()
 
 
 def test_others_can_read_only_the_release_and_it_does_not_tell_the_seed(unseeded):
@@ -706,45 +682,63 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
     assert len(error.problems) == len(found)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", r"\[import\] expected source as 'checkins' or .*found nothing"),
-        ("seed = ", "readable TOML file; found Invalid value"),
-        ('[import]\nsource = "foursquare"', "path as a file or folder; found nothing"),
-        ('[import]\nsource = "checkins"\npath = "x"\ngrid = [1, 2]', "found 2 values"),
-        ('[import]\nsource = "checkins"\npath = "x"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
-        ('[import]\nsource = "checkins"\npath = "x"\nn_places = 0', "n_places as a whole number of at least 1"),
-        (
-            '[import]\nsource = "toy-city"\n[fit]\nsystem = "ppmtf"\nrank = 0',
-            r"\[fit\] expected rank as a whole number of at least 1; found 0",
-        ),
-        (
-            '[import]\nsource = "toy-city"\n[synthesize]\ntraces_per_user = 0',
-            "traces_per_user as a whole number of at least 1",
-        ),
-    ],
-)
+TOY = '[import]\nsource = "toy-city"\n'
+CHECKINS = '[import]\nsource = "checkins"\npath = "x"\n'
+NOBODY = '\n[fit]\nsystem = "nobody"\n'
+NOT_PUBLIC = r"onto public places; found.*place_table.*min_users_per_place=1"
+MISTAKES = [
+    ("", r"\[import\] expected source as 'checkins' or .*found nothing"),
+    ("seed = ", "readable TOML file; found Invalid value"),
+    ('[import]\nsource = "foursquare"', "path as a file or folder; found nothing"),
+    (f"{CHECKINS}grid = [1, 2]", "found 2 values"),
+    (f"{CHECKINS}grid = [1, 2, 3, 4, 5.5, 0]", r"whole numbers; found 5\.5 and 0"),
+    (f"{CHECKINS}n_places = 0", "n_places as a whole number of at least 1"),
+    (f'{TOY}[fit]\nsystem = "ppmtf"\nrank = 0', r"\[fit\] expected rank as a whole number of at least 1; found 0"),
+    (f"{TOY}[synthesize]\ntraces_per_user = 0", "traces_per_user as a whole number of at least 1"),
+    (f"{TOY}[compare]\nsystem = 'sgd'", "with a system in each"),
+    (f"{TOY}[[compare]]\nn_copied = 1", "with a system in each"),
+    (f"{TOY}[[compare]]\nsystem = 'bridge'", "of another system each; found 'bridge'"),
+    (f"{TOY}[[compare]]\nsystem = 'sgd'\nrank = 2", "rank"),
+    (f"{TOY}[[compare]]\nsystem = 'sdg'", "sdg"),
+    # Places, and events at them, that depend on people are refused before the fit.
+    (f"{CHECKINS}{NOBODY}", NOT_PUBLIC),
+    (f"{CHECKINS}n_places = 5\nmin_users_per_place = 1{NOBODY}", NOT_PUBLIC),
+    (f"{CHECKINS}grid = [1, 2, 1, 2, 3, 3]{NOBODY}", NOT_PUBLIC),
+    (f"{TOY}{NOBODY}", "onto public places"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
 def test_one_mistake(tmp_path, text, message):
-    assert refusal(tmp_path, text).args[0].count("\n") == 0
-    with pytest.raises(InputError, match=message):
-        JobConfig.load(tmp_path / "job.toml")
+    with registered_nobody():
+        assert refusal(tmp_path, text).args[0].count("\n") == 0
+        with pytest.raises(InputError, match=message):
+            JobConfig.load(tmp_path / "job.toml")
 
 
-def test_files_that_are_none(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        JobConfig.load(tmp_path / "nowhere.toml")
-    with pytest.raises(InputError, match="Is a directory"):
-        JobConfig.load(tmp_path)
+def test_settings_for_users_are_refused_before_the_fit(tmp_path):
+    more = "[synthesize]\ntraces_per_user = 2\n[release]\nmin_users_per_place = 1\nkeep_users_together = true"
+    with registered_nobody(), pytest.raises(InputError) as error:
+        configured(tmp_path, f'system = "nobody"\n{more}')
+    assert len(error.value.problems) == 4
+    assert "no traces_per_user in [synthesize]: nobody knows no users" in str(error.value)
+
+
+def test_files_that_are_none_and_others(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="readable TOML file"):
-        JobConfig.load(tmp_path / "binary")
-
-
-def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path):
-    """Some editors write one."""
-    (tmp_path / "job.toml").write_text('[import]\nsource = "toy-city"\n', encoding="utf-8-sig")
-    assert JobConfig.load(tmp_path / "job.toml").source == "toy-city"
+    for name, message in (("nowhere.toml", "no such file"), ("", "Is a directory"), ("binary", "readable TOML file")):
+        with pytest.raises(InputError, match=message):
+            JobConfig.load(tmp_path / name)
+    # Some editors write a byte-order mark. Paths are relative to the file.
+    text = '[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"\ntime_zone = "Asia/Tokyo"'
+    (tmp_path / "a job.toml").write_text(text, encoding="utf-8-sig")
+    config = JobConfig.load(tmp_path / "a job.toml")
+    assert config.out == tmp_path / "a job"
+    assert (config.importing.path, config.importing.edges) == (tmp_path / "x.txt", Path("/y.txt"))
+    for how in ('place_table = "b.csv"\n', "grid = [1, 2, 1, 2, 3, 3]\nmin_users_per_place = 1\n"):
+        (tmp_path / "job.toml").write_text(f"{CHECKINS}{how}{NOBODY}")
+        with registered_nobody():
+            assert JobConfig.load(tmp_path / "job.toml").system == "nobody"
 
 
 def test_files_of_the_fit_are_relative_to_the_file_and_decide_whether_it_is_done(tmp_path, no_drawing):
@@ -768,22 +762,6 @@ def test_files_of_the_fit_are_relative_to_the_file_and_decide_whether_it_is_done
         assert not any(str(tmp_path).encode() in content for content in contents(job.out / "release").values())
         (tmp_path / "known.csv").write_text("2")
         assert "fit" not in run(job).skipped
-
-
-def test_paths_are_relative_to_the_file(tmp_path):
-    (tmp_path / "a job.toml").write_text(
-        '[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"\ntime_zone = "Asia/Tokyo"'
-    )
-    config = JobConfig.load(tmp_path / "a job.toml")
-    assert config.out == tmp_path / "a job"
-    assert (config.importing.path, config.importing.edges) == (tmp_path / "x.txt", Path("/y.txt"))
-
-
-def test_settings_list_their_problems():
-    with pytest.raises(InputError) as caught:
-        PrivacyTestSettings(k=0, eta=float("nan"), n_verifiers=0)
-    assert len(caught.value.problems) == 3
-    assert all(isinstance(problem, Problem) for problem in caught.value.problems)
 
 
 # Persons
@@ -820,22 +798,6 @@ def configured_for_nobody(folder: Path, fit: str = 'system = "nobody"', k: int =
     return JobConfig.load(folder / "job.toml")
 
 
-def test_places_that_depend_on_people_are_refused_before_the_fit(tmp_path):
-    checkins = '[import]\nsource = "checkins"\npath = "a.csv"\n{}\n[fit]\nsystem = "nobody"\n'
-    dependent = ["", "n_places = 5\nmin_users_per_place = 1", "grid = [1, 2, 1, 2, 3, 3]"]
-    public = ['place_table = "b.csv"', "grid = [1, 2, 1, 2, 3, 3]\nmin_users_per_place = 1"]
-    with registered_nobody():
-        for how in dependent:
-            (tmp_path / "job.toml").write_text(checkins.format(how))
-            with pytest.raises(InputError, match=r"onto public places; found.*place_table.*min_users_per_place=1"):
-                JobConfig.load(tmp_path / "job.toml")
-        for how in public:
-            (tmp_path / "job.toml").write_text(checkins.format(how))
-            assert JobConfig.load(tmp_path / "job.toml").system == "nobody"
-        with pytest.raises(InputError, match="onto public places"):
-            configured(tmp_path, 'system = "nobody"')
-
-
 def test_a_model_of_nobody_needs_no_test_and_no_key(tmp_path, no_drawing):
     """In the folder of a job whose users have both."""
     nobody = 'system = "nobody"\n[synthesize]\npeople = 60'
@@ -859,14 +821,6 @@ def test_a_model_of_nobody_needs_no_test_and_no_key(tmp_path, no_drawing):
         run(configured(tmp_path))
         assert (private / "key").is_dir()
         assert not Traces.load(tmp_path / "job" / "release").of_nobody
-
-
-def test_settings_for_users_are_refused_before_the_fit(tmp_path):
-    more = "[synthesize]\ntraces_per_user = 2\n[release]\nmin_users_per_place = 1\nkeep_users_together = true"
-    with registered_nobody(), pytest.raises(InputError) as error:
-        configured(tmp_path, f'system = "nobody"\n{more}')
-    assert len(error.value.problems) == 4
-    assert "no traces_per_user in [synthesize]: nobody knows no users" in str(error.value)
 
 
 def test_nobody_is_compared_in_as_many_people_as_there_are_traces(tmp_path, no_drawing):
