@@ -262,7 +262,7 @@ def _done(path: Path | None) -> set[tuple[str, int, str]]:
 def register_window_radius() -> None:
     """Add a metric: the radius of gyration in whole windows. The metric of the library measures one period."""
     from ppmtf_jax.evaluation.distributions import wasserstein
-    from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
+    from ppmtf_jax.evaluation.metrics.moves import radius_of_gyration_km
     from ppmtf_jax.evaluation.metrics.windows import window_metric
 
     window_metric(

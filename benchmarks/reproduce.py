@@ -31,8 +31,8 @@ from common import Clock, Row, command_line, machine, measured, new_york, peak_m
 from ppmtf_jax import FittedModel, PPMTFSettings, SGDSettings, Traces, evaluate, fit, synthesize
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.evaluation import Evaluation
+from ppmtf_jax.evaluation.metrics.moves import transition_counts
 from ppmtf_jax.evaluation.metrics.population import N_TOP, population_by_slot, tp_tv
-from ppmtf_jax.evaluation.metrics.transitions import transition_counts
 from ppmtf_jax.gibbs.tensors import Trimming, count_tensors
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import complete_places

@@ -29,8 +29,8 @@ import pandas as pd
 
 from ppmtf_jax import TimeGrid, evaluate, fit, plausible_deniability_test, synthesize, toy_city
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.days import daily_motifs
-from ppmtf_jax.evaluation.metrics.memory import distinct, night_homes
+from ppmtf_jax.evaluation.metrics.persons import distinct
+from ppmtf_jax.evaluation.metrics.times import daily_motifs, night_homes
 
 # %% [markdown]
 # ## 1. The data

@@ -31,7 +31,7 @@ from ppmtf_jax.attacks.membership import infer_membership
 from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse
 from ppmtf_jax.datasets import read_geolife
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.plots.attacks import draw_auc
+from ppmtf_jax.evaluation.plots.numbers import draw_auc
 
 # %% [markdown]
 # ## 1. The data

@@ -23,9 +23,15 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, plots
 from ppmtf_jax.evaluation.evaluation import Evaluation
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
-from ppmtf_jax.evaluation.plots.clusters import cluster_strength, oriented_factors, top_users
-from ppmtf_jax.evaluation.plots.flows import flows_between_cells
-from ppmtf_jax.evaluation.plots.maps import grid_of_places, round_ticks, share_scale
+from ppmtf_jax.evaluation.plots.maps import (
+    cluster_strength,
+    flows_between_cells,
+    grid_of_places,
+    oriented_factors,
+    round_ticks,
+    share_scale,
+    top_users,
+)
 from ppmtf_jax.evaluation.plots.matrices import MAX_MATRIX_GROUPS, group_transitions, moved_apart, neighbour_groups
 from tests.support import evaluation_of, random_traces
 
@@ -96,20 +102,16 @@ def test_a_slot_without_events_is_left_empty() -> None:
     assert first.sum() == pytest.approx(100)
 
 
-def test_transitions_count_consecutive_instants_only() -> None:
-    places = grid_places(3, 3)
-    grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 5)
-    frame = pd.DataFrame({"user": [0, 0, 0, 0, 1], "instant": [0, 1, 2, 4, 0], "place": [0, 0, 1, 2, 3]})
-    matrix = group_transitions(Traces.from_frame(frame, places, grid), np.arange(9))
-    assert matrix[0, :2].tolist() == [1 / 2, 1 / 2]
-    assert np.isnan(matrix[1:]).all()
-
-
 def test_grids_are_drawn_as_cells_and_scattered_places_as_dots(city: ToyCity) -> None:
     traces = traces_in(grid_places(4, 5), 6)
     cells = plots.population_maps(traces, traces, slots=[3]).axes[0].collections[0]
     expected = 100 * population_by_slot(traces)[3].reshape(4, 5)
     np.testing.assert_allclose(np.ma.getdata(cells.get_array()).reshape(4, 5), expected)
+
+    # A grid with holes leaves them empty.
+    traces = traces_in(PlaceTable.from_frame(grid_places(4, 5).to_frame().drop(index=[7, 11])), 3)
+    cells = plots.population_maps(traces, traces, slots=[0]).axes[0].collections[0].get_array()
+    assert np.flatnonzero(np.ma.getmaskarray(cells).ravel()).tolist() == [7, 11]
 
     dots = plots.population_maps(city.traces, city.traces, slots=[5]).axes[0].collections[-1]
     shares = 100 * population_by_slot(city.traces)[5]
@@ -117,14 +119,6 @@ def test_grids_are_drawn_as_cells_and_scattered_places_as_dots(city: ToyCity) ->
     largest = dots.get_offsets()[np.argmax(dots.get_array())]
     places = city.traces.places
     np.testing.assert_allclose(largest, [places.longitude[shares.argmax()], places.latitude[shares.argmax()]])
-
-
-def test_a_grid_with_holes_leaves_them_empty() -> None:
-    whole = grid_places(4, 5)
-    kept = PlaceTable.from_frame(whole.to_frame().drop(index=[7, 11]))
-    traces = traces_in(kept, 3)
-    cells = plots.population_maps(traces, traces, slots=[0]).axes[0].collections[0].get_array()
-    assert np.flatnonzero(np.ma.getmaskarray(cells).ravel()).tolist() == [7, 11]
 
 
 def test_population_maps_share_one_scale_and_correct_longitude(halves) -> None:
@@ -171,12 +165,6 @@ def test_population_maps_have_a_row_for_each_synthetic_set(halves) -> None:
         for ax, like in zip(rows[row], rows[same], strict=True):
             np.testing.assert_array_equal(ax.collections[-1].get_array(), like.collections[-1].get_array())
             assert ax.collections[-1].norm is like.collections[-1].norm
-
-
-@pytest.mark.parametrize("name", ["training", "test"])
-def test_a_synthetic_set_does_not_take_the_row_of_a_real_one(halves, name: str) -> None:
-    with pytest.raises(InputError, match=f"other than training, test.*{name}"):
-        plots.population_maps({name: halves[0]}, *halves)
 
 
 def walk(path: list[int], places: PlaceTable, n_users: int = 1) -> Traces:
@@ -255,21 +243,6 @@ def test_the_largest_flows_are_arrows_of_one_scale() -> None:
     assert widths["50 %"] == pytest.approx(first.get_arrowstyle().tail_width)
 
 
-def test_there_are_rows_of_four_panels(halves) -> None:
-    figure = plots.flow_maps({str(number): halves[0] for number in range(5)}, n_flows=3)
-    columns = [ax.get_subplotspec().colspan.start for ax in figure.axes]
-    assert columns == [0, 1, 2, 3, 0]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "expected"),
-    [({"n_cells": 0}, "n_cells as a whole number of at least 1"), ({"n_flows": 0}, "n_flows of at least one")],
-)
-def test_flows_that_cannot_be_drawn_are_refused(halves, wrong: dict, expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        plots.flow_maps({"a": halves[0]}, **wrong)
-
-
 def test_sets_of_other_places_are_not_drawn_as_one(halves) -> None:
     sets = {"a": halves[0], "b": walk([0, 1], row_of_places(0, 1))}
     for draw in (plots.jump_length_curves, plots.flow_maps):
@@ -281,11 +254,14 @@ def test_sets_of_other_places_are_not_drawn_as_one(halves) -> None:
         plots.jump_length_curves({})
     with pytest.raises(InputError, match="bin_km as a finite number above 0"):
         plots.jump_length_curves(sets, bin_km=0.0)
-
-
-def test_fewer_slots_than_columns() -> None:
-    traces = traces_in(grid_places(3, 3), 2)
-    assert len(plots.population_maps(traces, traces).axes) == 2 * 2 + 1
+    with pytest.raises(InputError, match="n_cells as a whole number of at least 1"):
+        plots.flow_maps({"a": halves[0]}, n_cells=0)
+    with pytest.raises(InputError, match="n_flows of at least one"):
+        plots.flow_maps({"a": halves[0]}, n_flows=0)
+    with pytest.raises(InputError, match="place"):
+        plots.population_maps(traces_in(grid_places(3, 3), 12), halves[0])
+    with pytest.raises(InputError, match=r"other than training, test.*test"):
+        plots.population_maps({"test": halves[0]}, *halves)
 
 
 def test_matrices_are_ordered_by_category(city: ToyCity, halves) -> None:
@@ -312,25 +288,19 @@ def test_many_places_become_groups_of_neighbours(n_rows: int, n_columns: int) ->
     groups = neighbour_groups(places)
     sizes = np.bincount(groups.of_place)
     assert len(sizes) == min(len(places), MAX_MATRIX_GROUPS)
-    assert sizes.min() >= 1
-    assert sizes.max() - sizes.min() <= 1
+    assert sizes.max() - 1 <= sizes.min() >= 1
     longitude = [places.longitude[groups.of_place == group].round(6) for group in range(len(sizes))]
     assert all(west.max() <= east.min() for west, east in pairwise(longitude))
 
 
-def test_groups_do_not_mix_categories() -> None:
-    city = toy_city(5, n_places=730, n_days=1)
-    groups = neighbour_groups(city.traces.places)
-    category = city.traces.places.category
-    assert all(len(set(category[groups.of_place == group])) == 1 for group in range(groups.of_place.max() + 1))
-    assert len(groups.category_of_group) <= MAX_MATRIX_GROUPS
-    assert str(len(groups.category_of_group)) in groups.title
-
-
-def test_too_many_categories_are_not_used() -> None:
-    places = grid_places(5, 5)
-    frame = places.to_frame().assign(category=[f"kind {i}" for i in range(25)])
-    assert neighbour_groups(PlaceTable.from_frame(frame)).categories == []
+def test_groups_do_not_mix_categories_unless_there_are_too_many() -> None:
+    places = toy_city(5, n_places=730, n_days=1).traces.places
+    groups = neighbour_groups(places)
+    n_groups = groups.of_place.max() + 1
+    assert all(len(set(places.category[groups.of_place == group])) == 1 for group in range(n_groups))
+    assert n_groups == len(groups.category_of_group) <= MAX_MATRIX_GROUPS
+    many = grid_places(5, 5).to_frame().assign(category=[f"kind {i}" for i in range(25)])
+    assert neighbour_groups(PlaceTable.from_frame(many)).categories == []
 
 
 def test_labels_are_kept_apart() -> None:
@@ -395,9 +365,7 @@ def test_bars_go_below_0_and_counts_have_none() -> None:
     assert figure.legends
     assert not any(ax.get_title() for ax in rest)
     figure.draw_without_rendering()
-
-
-def test_numbers_too_long_for_their_bars_are_rounded() -> None:
+    # Numbers too long for their bars are rounded.
     numbers = [(QUANTITIES["tp_tv"], [-0.0129, -0.00181, 0.0181])]
     figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers))
     assert written_numbers(figure.axes[0]) == [-0.013, -0.002, 0.0181]
@@ -422,17 +390,12 @@ def test_references_are_lines_and_caveats_are_told_below() -> None:
     figure.draw_without_rendering()
 
 
-def test_top_users_are_a_tenth_and_at_least_one() -> None:
-    loading = np.linspace(0, 1, 40)
-    assert top_users(loading).tolist() == [36, 37, 38, 39]
-    assert top_users(np.array([0.1, 0.5, 0.2])).tolist() == [1]
-
-
-def test_strength_is_the_distance_from_everybody() -> None:
-    places = grid_places(3, 3)
+def test_strength_of_clusters_is_the_distance_from_everybody() -> None:
+    """A cluster is a tenth of the users, at least one."""
+    assert top_users(np.linspace(0, 1, 40)).tolist() == [36, 37, 38, 39]
     grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 1)
     frame = pd.DataFrame({"user": np.arange(10), "instant": 0, "place": [8] + [0] * 9})
-    traces = Traces.from_frame(frame, places, grid)
+    traces = Traces.from_frame(frame, grid_places(3, 3), grid)
     odd, common = np.eye(10)[0], np.eye(10)[1]
     np.testing.assert_allclose(cluster_strength([top_users(odd), top_users(common)], traces), [9 / 10, 1 / 10])
 
@@ -455,16 +418,11 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
         assert sum(bar.get_height() ** 2 for bar in row[3].patches) == pytest.approx(1)
         assert f"cluster {cluster + 1}," in row[0].get_ylabel()
     figure.draw_without_rendering()
-
-
-def test_clusters_without_a_synthetic_trace_stay_empty(city: ToyCity) -> None:
-    factors = true_factors(city)
-    strongest = cluster_strength([top_users(column) for column in factors.user.T], city.traces).argmax()
-    others = np.setdiff1d(np.arange(city.traces.n_users), top_users(factors.user[:, strongest]))
-    figure = plots.user_clusters(factors, city.traces.select_users(others), city.traces, n_clusters=1)
+    # A map of a cluster without a synthetic trace stays empty.
+    others = np.setdiff1d(np.arange(traces.n_users), top_users(factors.user[:, np.argsort(-strength)[0]]))
+    figure = plots.user_clusters(factors, traces.select_users(others), traces, n_clusters=1)
     figure.draw_without_rendering()
-    assert len(figure.axes[0].collections[-1].get_offsets()) == city.traces.n_places
-    assert len(figure.axes[1].collections[-1].get_offsets()) == 0
+    assert [len(ax.collections[-1].get_offsets()) for ax in figure.axes[:2]] == [traces.n_places, 0]
 
 
 @pytest.mark.parametrize("flipped", [("user", "place"), ("user", "slot"), ("place", "slot")])
@@ -476,16 +434,6 @@ def test_signs_of_factors_do_not_matter(city: ToyCity, flipped: tuple[str, str])
         oriented_factors(turned.user, turned.place, turned.slot, city.traces), expected, strict=True
     ):
         np.testing.assert_allclose(got, wanted)
-
-
-def test_factors_of_other_data_are_refused(city: ToyCity, halves) -> None:
-    with pytest.raises(InputError, match="factors of 100 users"):
-        plots.user_clusters(true_factors(city), halves[0], halves[0])
-
-
-def test_trace_sets_of_other_places_are_refused(halves) -> None:
-    with pytest.raises(InputError, match="place"):
-        plots.population_maps(traces_in(grid_places(3, 3), 12), halves[0])
 
 
 def test_ticks_are_round_and_apart() -> None:
@@ -514,6 +462,10 @@ def test_all_pictures_are_written(city: ToyCity, halves, tmp_path: Path, monkeyp
     names = ["population", "transitions", "utility", "clusters"]
     assert [path.name for path in paths] == [f"{name}.png" for name in names]
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == sorted(path.name for path in paths)
+    # Nothing is written if one of them cannot be drawn.
+    with pytest.raises(InputError, match="factors of 100 users"):
+        plots.save_pictures(tmp_path / "none", **arguments, factors=true_factors(city))
+    assert not (tmp_path / "none").exists()
 
 
 def test_attacks_have_a_picture_of_their_own() -> None:
@@ -551,19 +503,15 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     assert not plots.is_own_picture(first.rename(first.with_suffix(".png" if suffix == "pdf" else ".pdf")))
 
 
-def test_what_is_no_picture_is_not_ours(tmp_path: Path) -> None:
-    text = tmp_path / "text.svg"
-    text.write_text("<dc:title>ppmtf_jax</dc:title>")
-    assert not plots.is_own_picture(text)
-    assert not plots.is_own_picture(tmp_path / "absent.png")
-
-
 @pytest.mark.parametrize("name", ["picture.jpg", "picture", ".png", "picture.png.gz"])
 def test_unknown_formats_are_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
     for refuse in (plots.check_picture_name, plots.is_own_picture, lambda path: plots.save_figure(curve(), path)):
         with pytest.raises(InputError, match=r"a name that ends in \.png, \.svg, \.pdf"):
             refuse(tmp_path / name)
     assert not list(tmp_path.iterdir())
+    (tmp_path / "text.svg").write_text("<dc:title>ppmtf_jax</dc:title>")
+    assert not plots.is_own_picture(tmp_path / "text.svg")
+    assert not plots.is_own_picture(tmp_path / "absent.png")
 
 
 def test_chains_are_drawn_under_their_titles() -> None:
@@ -573,17 +521,6 @@ def test_chains_are_drawn_under_their_titles() -> None:
     assert titles == ["log joint density", "error at visits"]
     for ax, sign in zip(figure.axes, (1, -1), strict=False):
         np.testing.assert_array_equal([line.get_ydata() for line in ax.lines], sign * chains)
-
-
-def test_nothing_is_written_when_a_picture_cannot_be_drawn(
-    city: ToyCity, halves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).touch())
-    train, test = halves
-    arguments = {"synthetic": train, "train": train, "test": test, "evaluation": EVALUATION}
-    with pytest.raises(InputError):
-        plots.save_pictures(tmp_path / "pictures", **arguments, factors=true_factors(city))
-    assert not (tmp_path / "pictures").exists()
 
 
 def test_matplotlib_is_imported_only_for_pictures_and_pyplot_never() -> None:
@@ -631,16 +568,3 @@ def test_trade_offs_have_a_line_for_each_system_in_each_panel():
     np.testing.assert_array_equal(lower.lines[3].get_xydata(), [[0.7, 0.2]])
     # Re-identification spans two decades; an advantage may be 0 or less.
     assert (upper.get_xscale(), lower.get_xscale()) == ("log", "linear")
-
-
-@pytest.mark.parametrize("logarithmic", [False, True])
-def test_roc_curves_are_steps_beside_a_guess(logarithmic):
-    roc = Roc.of(np.array([3.0, 2.0, 1.0]), np.array([2.5, 0.0]))
-    ax = plots.roc_curves({"ML": roc, "TF": roc}, title="Who?", logarithmic=logarithmic).axes[0]
-    ml, tf, guess = ax.lines
-    least = 0.01 if logarithmic else 0.0
-    assert ml.get_xdata().tolist() == [least, least, 50, 50, 50, 100]
-    assert ml.get_ydata() == pytest.approx(np.array([0, 1 / 3, 1 / 3, 2 / 3, 1, 1]) * 100)
-    assert ml.get_color() != tf.get_color()
-    assert guess.get_label() == "a guess"
-    assert ax.get_xscale() == ("log" if logarithmic else "linear")

@@ -36,7 +36,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, chance, evaluate
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.evaluation.judgement import Chance, Fitness
-from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
+from ppmtf_jax.evaluation.metrics.moves import radius_of_gyration_km
 from ppmtf_jax.evaluation.report import (
     SECTIONS,
     Report,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -75,19 +76,14 @@ class Encounters(NamedTuple):
         pair, instant = np.divmod(code, grid.n_instants)
         number, phase = np.divmod(instant, grid.period)
         of_pair, window = np.unique(pair * grid.n_instants + number, return_inverse=True)
-        friends = Windows(
-            window.astype(np.int32),
-            phase.astype(np.int32),
-            place,
-            (of_pair // grid.n_instants).astype(np.int32),
-            traces.places,
-            grid.one_period(),
-        )
+        user = (of_pair // grid.n_instants).astype(np.int32)
+        columns = window.astype(np.int32), phase.astype(np.int32), place, user
         phase_of_instant = np.arange(grid.n_instants) % grid.period
         strangers = (
             np.bincount(phase_of_instant, pairs_together(all_) - np.bincount(part.instant, minlength=grid.n_instants))
             for all_, part in ((anywhere, seen), (traces, met))
         )
+        friends = Windows(*columns, traces.places, grid.one_period())
         return cls(friends, *(each.astype(np.int64) for each in strangers))
 
     def friends_seen(self) -> np.ndarray:
@@ -104,15 +100,9 @@ class Encounters(NamedTuple):
         """Number of meetings of the two friends of each window, shape (windows,)."""
         return np.bincount(self.friends.window, self.friends.place != APART, self.friends.n_windows).astype(np.int64)
 
-    def thinned(self, real: Encounters) -> Encounters:
-        """Thin each window of two friends to the instants of a random window of real friends."""
-        size = self.friends.n_windows
-        drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(real.friends.n_windows, size=size)
-        return self._replace(friends=self.friends.thinned(real.friends, drawn))
-
 
 class _Meetings(NamedTuple):
-    """Rates of meetings of friends and of strangers, their ratio, and meetings of friends by slot and by place."""
+    """Rates of meetings (of friends, of strangers, log2 of the ratio), and friends' meetings by slot and by place."""
 
     rates: np.ndarray
     by_slot: np.ndarray
@@ -124,44 +114,32 @@ class _Meetings(NamedTuple):
         seen, strangers_seen = encounters.friends_seen(), encounters.strangers_seen
         weight = strangers_weight = np.ones(len(seen))
         if like is not None:
-            weight = _over(like.friends_seen(), seen)
-            strangers_weight = _over(like.strangers_seen, strangers_seen)
+            weight, strangers_weight = (
+                np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
+                for part, whole in ((like.friends_seen(), seen), (like.strangers_seen, strangers_seen))
+            )
         met = encounters.friends_met() * weight[:, None]
-        return cls(
-            _rates(
-                _ratio(met.sum(), weight @ seen),
-                _ratio(strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
-            ),
-            np.bincount(encounters.friends.time_grid.slot_of_instant, met.sum(axis=1)),
-            met.sum(axis=0),
+        rates = _rates(
+            (met.sum(), weight @ seen),
+            (strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
         )
+        by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, met.sum(axis=1))
+        return cls(rates, by_slot, met.sum(axis=0))
 
     def distances(self, test: _Meetings, places: PlaceTable, of_pairs: float) -> list[float]:
         """Rates minus those of the test users, and total variations between slots, `of_pairs`, and categories."""
-        category = _categories(places)
+        known = np.full(len(places), "") if places.category is None else places.category.astype(str)
+        category = np.unique(known, return_inverse=True)[1]
         by_category = (np.bincount(category, each.by_place) for each in (self, test))
         kinds = variation_of_counts(*by_category) if category.any() else math.nan
         by_slot = variation_of_counts(self.by_slot, test.by_slot)
         return [*(self.rates - test.rates).tolist(), by_slot, of_pairs, kinds]
 
 
-def _rates(friends: float, strangers: float) -> np.ndarray:
+def _rates(*met_and_seen: tuple[float, float]) -> np.ndarray:
     """Rates of meetings of friends and of strangers, and the log2 of their ratio."""
+    friends, strangers = (float(met / seen) if seen > 0 else math.nan for met, seen in met_and_seen)
     return np.array([friends, strangers, math.log2(friends / strangers) if min(friends, strangers) > 0 else math.nan])
-
-
-def _categories(places: PlaceTable) -> np.ndarray:
-    """Category number of each place, shape (places,); all 0 if categories are not known."""
-    known = np.full(len(places), "") if places.category is None else places.category.astype(str)
-    return np.unique(known, return_inverse=True)[1]
-
-
-def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
-
-
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole > 0 else math.nan
 
 
 # Measured
@@ -193,7 +171,12 @@ def _encounters(comparison: Comparison) -> tuple[Encounters, Encounters]:
 def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
     made, test = _encounters(comparison)
     like = None if comparison.pool_traces else test
-    compared = made if like is None else made.thinned(like)
+    compared = made
+    if like is not None:
+        # Each window of two friends is thinned to the instants of a random window of real friends.
+        size, n_windows = made.friends.n_windows, test.friends.n_windows
+        drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(n_windows, size=size)
+        compared = made._replace(friends=made.friends.thinned(test.friends, drawn))
     of_pairs = variation_of_samples(compared.meetings_per_window(), test.meetings_per_window())
     return _Meetings.of(made, like).distances(_Meetings.of(test), test.friends.places, of_pairs)
 
@@ -220,7 +203,7 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
         raise Undefined
     chance = 1 / len(places)
     by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
-    everywhere = _Meetings(_rates(chance, chance), by_slot, np.ones(len(places)))
+    everywhere = _Meetings(_rates((chance, 1), (chance, 1)), by_slot, np.ones(len(places)))
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
     probability = (
         scipy.stats.binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
@@ -253,72 +236,66 @@ def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Interpreta
 
 # Registered
 
+_difference = partial(difference_quantity, uses=("friends",))
+_variation = partial(variation_quantity, uses=("friends",))
 MEETINGS = (
-    difference_quantity(
+    _difference(
         "friend_rate",
         "Friends meet",
         "How often two friends are at the same place, as a share of the instants at which both are seen: synthetic "
         "friends minus test friends.",
         "share of instants, -1 to 1",
         NEVER_SEEN,
-        uses=("friends",),
     ),
-    difference_quantity(
+    _difference(
         "stranger_rate",
         "Strangers meet",
         "How often two strangers are at the same place when both are seen: synthetic users minus test users.",
         "share of instants, -1 to 1",
         NEVER_SEEN,
-        uses=("friends",),
     ),
-    difference_quantity(
+    _difference(
         "friend_lift",
         "Friends over strangers",
         "Log2 of the ratio between how often friends and how often strangers meet: synthetic users minus test users.",
         "log2 of a ratio",
         NEVER_MET,
         "bits",
-        uses=("friends",),
     ),
-    variation_quantity(
+    _variation(
         "meeting_slot_tv",
         "Meeting slots",
         "Total variation between the distributions over slots of synthetic and of test friends' meetings.",
         NEVER_MET,
-        uses=("friends",),
     ),
-    variation_quantity(
+    _variation(
         "pair_meetings_tv",
         "Meetings of a pair",
         "Total variation between the distributions of the number of meetings of two friends in one period, at instants "
         "at which both are seen: synthetic and test friends.",
         NEVER_SEEN,
-        uses=("friends",),
     ),
-    variation_quantity(
+    _variation(
         "meeting_category_tv",
         "Meeting places",
         "Total variation between the distributions over place categories of synthetic and of test friends' meetings.",
         f"{NEVER_MET}, or no categories",
-        uses=("friends",),
     ),
 )
 GRAPH = (
-    variation_quantity(
+    _variation(
         "friends_tv",
         "Friends of a user",
         "Total variation between the distributions of the number of friends of synthetic and of test users, as "
         "expected among equally many users.",
         NO_FRIENDS,
-        uses=("friends",),
     ),
-    difference_quantity(
+    _difference(
         "clustering",
         "Clustering",
         "How often two friends of a user are friends of each other: synthetic users minus test users.",
         "share of pairs, -1 to 1",
         f"{NO_FRIENDS}, or nobody with two friends",
-        uses=("friends",),
     ),
 )
 register_utility(

@@ -4,8 +4,8 @@ A window has the events of a user within one period, such as a day, or within th
 be several periods (see `data.windows`). Windows with fewer than two events do not count. Real traces have gaps; most
 synthetic traces are complete. Each window of complete synthetic traces is first thinned to the instants of a random
 window of the test users (fixed seed). Then both sets have the same hours and the same gaps. Synthetic traces with gaps
-of their own, such as check-ins, are compared as they are. A step is from one instant to the next within a window; a
-move is a step to another place. If a set has more than 100,000 windows, 100,000 random ones (fixed seed) are measured.
+of their own, such as check-ins, are compared as they are. If a set has more than 100,000 windows, 100,000 random ones
+(fixed seed) are measured.
 
 Each sample says which user a value belongs to. So a metric has a floor: the mean distance between two random groups of
 the real users, which are as large as the training and the test users. This distance is due to chance alone.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
 
 SEED = 0
-# Random-stream numbers; thinning uses the stream without a number, groups.py 1 and 2, friends.py 3, entropy.py 4.
+# Random-stream numbers; thinning uses the stream without a number, Group-TV 1 and 2, friends 3, entropy 4.
 SPLITS, MEASURED = 3, 5
 N_SPLITS = 10
 MAX_WINDOWS = 100_000
@@ -37,6 +37,7 @@ NO_VALUE = (
     "periods"
 )
 ONE_POINT = "All places are at one point, so this number says nothing"
+BETWEEN = "between the distributions of synthetic and of test users'"
 Distance = Callable[[np.ndarray, np.ndarray], float]
 
 
@@ -61,34 +62,31 @@ def window_metric(
     meaning: str,
     distance: Distance,
     *,
+    shown: tuple[str, ...] = ("", ""),
     unit: str = "total variation, 0 to 1",
     scale: Scale = "share",
-    plain: str = "",
-    section: str = "",
-    uses: tuple[str, ...] = (),
     **options: Any,
 ) -> Callable[[Sampler], Sampler]:
     """Register a metric of the values that the decorated function finds in windows.
 
     `distance` compares the values of synthetic users with those of test users. A number with the distance
-    `mean_difference` is best at 0. The options are fields of `WindowMetric`, the others those of `MetricInfo`.
+    `mean_difference` is best at 0. `shown`: where and how the report shows it (the fields `section`, `plain` and `uses`
+    of `MetricInfo`, in this order). The options are fields of `WindowMetric`.
     """
-    is_signed = distance is mean_difference
-    best = {"direction": "zero", "good_value": "near 0"} if is_signed else {}
-    quantity = MetricInfo(name, title, meaning, unit, scale=scale, plain=plain, section=section, uses=uses, **best)
+    best = {"direction": "zero", "good_value": "near 0"} if distance is mean_difference else {}
 
     def register(sample: Sampler) -> Sampler:
         metric = WindowMetric(sample, distance, **options)
-        undefined, of_uniform = NO_VALUE, {}
-        if metric.of_times:
-            undefined, of_uniform = f"complete synthetic traces, {NO_VALUE}", {"uniform": _undefined}
+        undefined = f"complete synthetic traces, {NO_VALUE}" if metric.of_times else NO_VALUE
+        section, plain, *uses = shown
+        about = {"scale": scale, "plain": plain, "section": section, "uses": tuple(uses)}
         register_utility(
-            replace(quantity, undefined=undefined),
+            MetricInfo(name, title, meaning, unit, undefined=undefined, **about, **best),
             measure=metric.measure,
             reading=metric.reading,
             applies=metric.applies_to,
             settings=metric.settings,
-            **of_uniform,
+            **({"uniform": _undefined} if metric.of_times else {}),
         )
         return sample
 
@@ -153,13 +151,11 @@ class WindowMetric:
 
     def _floor(self, comparison: Comparison, settings: Any) -> float:
         """Mean distance between two random groups of the real users, as large as the training and the test users."""
-        n_train, values, users = comparison.train.n_users, [], []
-        for traces, first_user in ((comparison.train, 0), (comparison.test, n_train)):
-            sample = self.sample(self._real(comparison, traces), **vars(settings))
-            values.append(sample.value)
-            users.append(first_user + sample.user)
-        value, user = np.concatenate(values), np.concatenate(users)
-        distances = []
+        real = [(comparison.train, 0), (comparison.test, comparison.train.n_users)]
+        samples = [(self.sample(self._real(comparison, each), **vars(settings)), first) for each, first in real]
+        value = np.concatenate([sample.value for sample, _ in samples])
+        user = np.concatenate([first + sample.user for sample, first in samples])
+        n_train, distances = comparison.train.n_users, []
         for number in range(N_SPLITS):
             shuffled = numpy_stream(SEED, Stage.METRICS, SPLITS, number).permutation(n_train + comparison.test.n_users)
             is_first = shuffled[user] < n_train
@@ -220,6 +216,26 @@ def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
     return float(values.mean() - others.mean()) if len(values) and len(others) else math.nan
 
 
+def hour_bins(windows: Windows, n_instants: np.ndarray, first_hours: np.ndarray) -> np.ndarray:
+    """Bin of each span of time; `first_hours` has the first hour of each bin."""
+    return np.searchsorted(first_hours * 3600, n_instants.astype(np.int64) * windows.time_grid.step_s, side="right") - 1
+
+
+def distance_km(windows: Windows, place: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Distances between pairs of places, given by index; NaN where coordinates are not known."""
+    position_km = windows.places.position_km()
+    return np.linalg.norm(position_km[other] - position_km[place], axis=1)
+
+
+def random_windows(windows: Windows, n: int, number: int) -> Windows:
+    """At most `n` of the windows, drawn from the random stream of this number."""
+    if windows.n_windows <= n:
+        return windows
+    chosen = np.zeros(windows.n_windows, bool)
+    chosen[numpy_stream(SEED, Stage.METRICS, number).permutation(windows.n_windows)[:n]] = True
+    return windows.select(chosen)
+
+
 def _windows(traces: Traces, n_instants: int, min_events: int) -> Windows:
     return Windows.of(traces, n_instants).with_events(min_events)
 
@@ -231,11 +247,7 @@ def _thinned(traces: Traces, n_instants: int, test: Windows, min_events: int) ->
 
 
 def _measured_windows(traces: Traces, windows: Windows) -> Windows:
-    if windows.n_windows <= MAX_WINDOWS:
-        return windows
-    chosen = np.zeros(windows.n_windows, bool)
-    chosen[numpy_stream(SEED, Stage.METRICS, MEASURED).permutation(windows.n_windows)[:MAX_WINDOWS]] = True
-    return windows.select(chosen)
+    return random_windows(windows, MAX_WINDOWS, MEASURED)
 
 
 def _undefined(comparison: Comparison, settings: Any) -> list[float]:

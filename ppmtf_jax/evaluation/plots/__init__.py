@@ -5,17 +5,25 @@ Every function returns a `matplotlib.figure.Figure` that does not depend on wind
 imports Matplotlib, which takes half a second: import it only where a picture is made.
 """
 
-from ppmtf_jax.evaluation.plots.attacks import roc_curves
-from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
-from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
-from ppmtf_jax.evaluation.plots.curves import jump_length_curves, pass_rate_curves, trace_plots, visit_fraction_panels
-from ppmtf_jax.evaluation.plots.flows import flow_maps
-from ppmtf_jax.evaluation.plots.friends import friend_panels
-from ppmtf_jax.evaluation.plots.maps import population_maps
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.plots.curves import (
+    friend_panels,
+    jump_length_curves,
+    pass_rate_curves,
+    trace_plots,
+    visit_fraction_panels,
+)
+from ppmtf_jax.evaluation.plots.maps import Factors, flow_maps, population_maps, user_clusters
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
+from ppmtf_jax.evaluation.plots.numbers import privacy_bars, roc_curves, trade_offs, utility_bars
 from ppmtf_jax.evaluation.plots.persons import person_maps, person_timelines
-from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
-from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
+from ppmtf_jax.evaluation.plots.style import check_picture_name, is_own_picture, save_figure
+from ppmtf_jax.evaluation.results import Evaluation
 
 __all__ = [
     "Factors",
@@ -39,3 +47,32 @@ __all__ = [
     "utility_bars",
     "visit_fraction_panels",
 ]
+
+
+def save_pictures(
+    folder: str | os.PathLike[str],
+    *,
+    synthetic: Traces,
+    train: Traces,
+    test: Traces,
+    evaluation: Evaluation,
+    factors: Factors | None = None,
+) -> list[Path]:
+    """Write population.png, transitions.png, utility.png; privacy.png if there are attacks, clusters.png with factors.
+
+    Each file appears complete or not at all; existing ones are replaced. A missing folder is created. `factors`: those
+    of a model fitted to `train`. Raises `InputError`: the folder cannot be written to, or the sets do not match.
+    """
+    figures = {
+        "population.png": population_maps(synthetic, train, test),
+        "transitions.png": transition_matrices(synthetic, train),
+        "utility.png": utility_bars(evaluation),
+    }
+    if any(row.kind == "privacy" for row in evaluation.rows):
+        figures["privacy.png"] = privacy_bars(evaluation)
+    if factors is not None:
+        figures["clusters.png"] = user_clusters(factors, synthetic, train)
+    paths = [Path(folder) / name for name in figures]
+    for path, figure in zip(paths, figures.values(), strict=True):
+        save_figure(figure, path)
+    return paths

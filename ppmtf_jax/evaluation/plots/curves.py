@@ -1,4 +1,4 @@
-"""Curves: pass rates, lengths of moves, shares of visits, chains of a sampler, and cumulative distributions."""
+"""Curves: pass rates, lengths of moves, shares of visits, chains of a sampler, and meetings of friends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from ppmtf_jax.colocation.counts import find_colocations
+from ppmtf_jax.colocation.friends import FriendGraph
+from ppmtf_jax.colocation.metrics import degrees_in_part, meetings_by_category, meetings_by_hour
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.metrics.trips import BIN_KM, JumpSettings, jump_length_bins
-from ppmtf_jax.evaluation.metrics.visits import visit_fractions
+from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.metrics.friends import Encounters
+from ppmtf_jax.evaluation.metrics.moves import BIN_KM, JumpSettings, jump_length_bins
+from ppmtf_jax.evaluation.metrics.persons import visit_fractions
 from ppmtf_jax.evaluation.plots.style import (
     DIM,
     LOWER,
@@ -24,6 +30,7 @@ from ppmtf_jax.evaluation.plots.style import (
     REAL_COLOUR,
     SYNTHETIC_COLOURS,
     UPPER,
+    Draw,
     check_sets,
     coloured,
     panels,
@@ -31,7 +38,8 @@ from ppmtf_jax.evaluation.plots.style import (
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
 N_KINDS = 4
-
+LEAST_PERCENT = 0.05
+"""Smaller shares of friends are not drawn: on a logarithmic axis they would take most of the room."""
 LOOKS: dict[str, dict[str, Any]] = {
     REAL: {"color": "#333333", "linestyle": (0, (1, 1)), "linewidth": 2.2, "label": "real, test users"},
     TRAINING: {"color": REAL_COLOUR, "linestyle": "--", "linewidth": 1.4, "label": "real, training users"},
@@ -39,6 +47,35 @@ LOOKS: dict[str, dict[str, Any]] = {
     UNIFORM: {"color": DIM, "linestyle": "-.", "linewidth": 1.0, "label": "random places"},
 }
 """Line styles of the trace sets of a report; they differ in dashes and widths as well as in colour."""
+Distributions = Mapping[str, np.ndarray]
+"""An array of shares for each name."""
+
+
+def draw_lines(ax: Axes, x: np.ndarray, lines: Mapping[str, np.ndarray], **options: Any) -> None:
+    """A line for each trace set of a report."""
+    for name, values in lines.items():
+        ax.plot(x, values, **LOOKS[name], **options)
+
+
+def draw_cumulative(ax: Axes, samples: Mapping[str, np.ndarray], *, label: str) -> None:
+    """The cumulative distribution of a sample of each trace set of a report, in percent."""
+    finite = {name: np.sort(values[np.isfinite(values)]) for name, values in samples.items()}
+    last = max((np.quantile(each, 0.99) for each in finite.values() if len(each)), default=1.0)
+    for name, values in finite.items():
+        if len(values):
+            # At most 400 quantiles: a line with more points looks the same.
+            quantile = np.linspace(0, 1, min(len(values), 400))
+            at = np.quantile(values, quantile, method="inverted_cdf")
+            ax.step(np.append(0, at), 100 * np.append(0, quantile), where="post", **LOOKS[name])
+    ax.set(xlim=(0, last if last > 0 else 1.0), ylim=(0, 101), xlabel=label, ylabel="share up to this value, percent")
+
+
+def _draw_steps(ax: Axes, percents: Distributions, edges: np.ndarray, **labels: Any) -> None:
+    """A line of steps for each set, from percents of bins; `labels` are options of `Axes.set`."""
+    for name, each, colour in coloured(percents):
+        ax.stairs(each, edges, baseline=None, color=colour, lw=1.5, label=name)
+    ax.set(xlim=(edges[0], edges[-1]), **labels)
+    ax.set_ylim(bottom=0)
 
 
 def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> Figure:
@@ -103,14 +140,10 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
     """Distributions of users' shares of events at a kind of place: a panel for each category, a line for each set.
 
     A line shows the share of users in each bin, of users with at least 5 events who are at this kind of place and also
-    elsewhere. There are as many bins as one period of the first set's grid has instants,
-    such as 24. Without categories, each place is a kind of its own. The sets have the same places; the first one is the
-    reference. `kinds`: categories, by default the four with the most events in the first set. Raises `InputError`:
-    there is no set, the places differ, or a category is not among theirs.
-
-    References
-    ----------
-    Murakami et al. 2021, Fig. 11.
+    elsewhere: Fig. 11 of Murakami et al. 2021. There are as many bins as one period of the first set's grid has
+    instants, such as 24. Without categories, each place is a kind of its own. The sets have the same places; the first
+    one is the reference. `kinds`: categories, by default the four with the most events in the first set. Raises
+    `InputError`: there is no set, the places differ, or a category is not among theirs.
 
     Examples
     --------
@@ -122,8 +155,7 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
     """
     check_sets(sets, "visit fractions")
     first = next(iter(sets.values()))
-    places = first.places
-    labels = places.ids if places.category is None else places.category
+    labels = first.places.ids if first.places.category is None else first.places.category
     names, kind_of_place = np.unique(labels.astype(str), return_inverse=True)
     unknown = [kind for kind in kinds or () if kind not in names]
     if unknown:
@@ -138,11 +170,9 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
         counts[name] = visit_fractions(Windows.of(by_kind, by_kind.time_grid.n_instants), n_bins, published=True)
 
     def draw(ax: Axes, kind: int) -> None:
-        for name, each, colour in coloured(counts):
-            users, edges = each[kind], np.linspace(0, 1, n_bins + 1)
-            ax.stairs(100 * users / max(1, users.sum()), edges, baseline=None, color=colour, lw=1.5, label=name)
-        ax.set(xlim=(0, 1), xlabel="share of a user's events", ylabel="users, percent", title=names[kind])
-        ax.set_ylim(bottom=0)
+        percents = {name: 100 * each[kind] / max(1, each[kind].sum()) for name, each in counts.items()}
+        label = {"xlabel": "share of a user's events", "ylabel": "users, percent"}
+        _draw_steps(ax, percents, np.linspace(0, 1, n_bins + 1), title=names[kind], **label)
 
     return panels([partial(draw, kind=kind) for kind in shown], size=(3.4, 2.5), room=(0.0, 0.5), legend=UPPER)
 
@@ -178,25 +208,86 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> Figure:
 
     draws = [partial(draw, number=number, title=each, chains=trace[each]) for number, each in enumerate(trace)]
     title = "Chains of the Gibbs sampler (grey: sweeps from which convergence is judged)"
-    return panels(
-        draws, size=(3.6, 1.9), n_columns=n_columns, room=(0.0, 0.8), legend=LOWER | {"ncols": 6}, title=title
-    )
+    legend = LOWER | {"ncols": 6}
+    return panels(draws, size=(3.6, 1.9), n_columns=n_columns, room=(0.0, 0.8), legend=legend, title=title)
 
 
-def draw_lines(ax: Axes, x: np.ndarray, lines: Mapping[str, np.ndarray], **options: Any) -> None:
-    """A line for each trace set of a report."""
-    for name, values in lines.items():
-        ax.plot(x, values, **LOOKS[name], **options)
+# Friends
 
 
-def draw_cumulative(ax: Axes, samples: Mapping[str, np.ndarray], *, label: str) -> None:
-    """The cumulative distribution of a sample of each trace set of a report, in percent."""
-    finite = {name: np.sort(values[np.isfinite(values)]) for name, values in samples.items()}
-    last = max((np.quantile(each, 0.99) for each in finite.values() if len(each)), default=1.0)
-    for name, values in finite.items():
-        if len(values):
-            # At most 400 quantiles: a line with more points looks the same.
-            quantile = np.linspace(0, 1, min(len(values), 400))
-            at = np.quantile(values, quantile, method="inverted_cdf")
-            ax.step(np.append(0, at), 100 * np.append(0, quantile), where="post", **LOOKS[name])
-    ax.set(xlim=(0, last if last > 0 else 1.0), ylim=(0, 101), xlabel=label, ylabel="share up to this value, percent")
+def friend_panels(sets: Mapping[str, Traces]) -> Figure:
+    """Panels for when, where and how often friends meet, and how many friends people have; a colour for each trace set.
+
+    Meetings are counted as recorded. If people are seen at some hours only, their meetings at other hours are missing.
+    The metrics of `evaluation.metrics.friends` correct this, but this picture does not. The number of meetings of two
+    friends covers only periods in which both are seen at the same time. Numbers of friends are expected numbers among
+    as many users as the smallest set has. The sets have the same places, and friendships; the real ones come first.
+    Raises `InputError`: there is no set, the places differ, or friendships are not known.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(100, seed=0).traces.split_users(0.5, seed=0)
+    >>> figure = friend_panels({"training": train, "test": test})
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['training', 'test']
+    """
+    check_sets(sets, "friends who meet")
+    graphs = {name: FriendGraph.of(traces) for name, traces in sets.items()}
+    counts = {name: find_colocations(traces, graphs[name]).counts() for name, traces in sets.items()}
+    hours = {name: meetings_by_hour(counts[name], traces.time_grid) for name, traces in sets.items()}
+    draws: list[Draw] = [partial(draw_meeting_hours, shares=hours)]
+    has_categories = all(traces.places.category is not None for traces in sets.values())
+    if has_categories:
+        categories = {name: meetings_by_category(counts[name], traces.places) for name, traces in sets.items()}
+        draws.append(partial(draw_meeting_categories, shares=categories))
+    per_window = {name: Encounters.of(traces).meetings_per_window() for name, traces in sets.items()}
+    pairs = {name: counts_to_shares(np.bincount(each)) for name, each in per_window.items()}
+    n_users = min(graph.n_users for graph in graphs.values())
+    friends = {name: degrees_in_part(graph, n_users) for name, graph in graphs.items()}
+    draws += [partial(draw_pair_meetings, shares=pairs), partial(draw_friend_numbers, shares=friends)]
+    return panels(draws, size=(4.6, 3.0), n_columns=2 if has_categories else 3, room=(0.0, 0.5), legend=UPPER)
+
+
+def draw_meeting_hours(ax: Axes, shares: Distributions) -> None:
+    """Draw shares of friends' meetings by hour of the day: a line of steps for each set."""
+    labels = {"xlabel": "hour of the day", "ylabel": "meetings, percent", "title": "When friends meet"}
+    percents = {name: 100 * each for name, each in shares.items()}
+    _draw_steps(ax, percents, np.arange(25), xticks=np.arange(0, 25, 4), **labels)
+
+
+def draw_meeting_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
+    """Draw shares of friends' meetings by category of place: bars, the first set's most frequent category on top."""
+    first = next(iter(shares.values()))
+    categories = sorted(first, key=lambda category: (-np.nan_to_num(first[category]), category))
+    row, height = np.arange(len(categories)), 0.8 / len(shares)
+    for number, (name, each, colour) in enumerate(coloured(shares)):
+        percent = 100 * np.array([each[category] for category in categories])
+        at = row + height * (number - (len(shares) - 1) / 2)
+        ax.barh(at, percent, height, color=colour, label=name)
+    ax.set_yticks(row, [category or "none" for category in categories])
+    ax.invert_yaxis()
+    ax.set(xlabel="meetings, percent", title="At what kind of place")
+
+
+def draw_pair_meetings(ax: Axes, shares: Distributions) -> None:
+    """Draw shares of pairs of friends who meet at least 1, 2, ... times, from shares who meet 0, 1, ... times."""
+    _draw_at_least(ax, shares)
+    ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent", ylim=(0, 104))
+    ax.set_title("How often two friends meet")
+
+
+def draw_friend_numbers(ax: Axes, shares: Distributions) -> None:
+    """Draw the share of users with at least 1, 2, ... friends; `shares` are of users with 0, 1, ... friends."""
+    _draw_at_least(ax, shares)
+    ax.set(xlabel="friends, at least", ylabel="users, percent", yscale="log", ylim=(None, 110))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_title("How many friends people have")
+
+
+def _draw_at_least(ax: Axes, shares: Distributions) -> None:
+    for name, each, colour in coloured(shares):
+        percent = 100 * np.cumsum(each[::-1])[::-1][1:]
+        shown = percent >= LEAST_PERCENT
+        ax.plot(np.arange(1, len(each))[shown], percent[shown], "o-", ms=3, lw=1.2, color=colour, label=name)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))

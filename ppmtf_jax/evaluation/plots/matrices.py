@@ -15,7 +15,7 @@ from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares
-from ppmtf_jax.evaluation.metrics.transitions import transition_counts
+from ppmtf_jax.evaluation.metrics.moves import transition_counts
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
 MAX_MATRIX_GROUPS = 100

@@ -1,9 +1,11 @@
-"""How all pictures look: colours, fonts, and figures of panels."""
+"""How all pictures look, and how they become files: equal content gives equal bytes, and a mark names this library."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +16,19 @@ from matplotlib.figure import Figure
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.files import atomic_file
 
 T = TypeVar("T")
 
+MAKER = "ppmtf_jax"
+_PNG_TEXT = b"Software\0" + MAKER.encode()
+FORMATS: dict[str, tuple[dict[str, Any], bytes, bytes]] = {
+    # The length of a text chunk precedes it, so a longer name does not match.
+    ".png": ({"Software": MAKER}, b"\x89PNG\r\n\x1a\n", len(_PNG_TEXT).to_bytes(4) + b"tEXt" + _PNG_TEXT),
+    ".svg": ({"Creator": MAKER, "Date": None}, b"<?xml", f"<dc:title>{MAKER}</dc:title>".encode()),
+    ".pdf": ({"Creator": MAKER, "Producer": None, "CreationDate": None}, b"%PDF-", f"/Creator ({MAKER})".encode()),
+}
+"""Metadata for Matplotlib, first bytes of every file, and our mark in the file."""
 DPI = 150
 # From Okabe and Ito: people with any colour vision can tell them apart.
 LINE_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
@@ -97,3 +109,32 @@ def check_sets(sets: Mapping[str, Traces], subject: str, *more: Problem) -> None
     if not sets or more:
         raise InputError(subject, [*([] if sets else [Problem("at least one trace set", "none")]), *more])
     check_same_places(**sets)
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a picture in the format of its name: complete or not at all, and only its owner may read it.
+
+    The same content gives the same bytes. Raises `InputError`: the format is not known, or the file cannot be written.
+    """
+    suffix = check_picture_name(path)
+    # The salt of the hashes that are ids within an SVG; otherwise Matplotlib takes a random salt.
+    with atomic_file(path) as partial, rc_context({"svg.hashsalt": MAKER}):
+        figure.savefig(partial, dpi=DPI, format=suffix[1:], metadata=FORMATS[suffix][0])
+
+
+def check_picture_name(path: str | os.PathLike[str]) -> str:
+    """The suffix of a name, in lower case.
+
+    Raises `InputError`: the name ends in no known format.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(str(path), [Problem(f"a name that ends in {', '.join(FORMATS)}", suffix or "none of them")])
+    return suffix
+
+
+def is_own_picture(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a picture that `save_figure` wrote, in the format of its name."""
+    (_, begins, mark), file = FORMATS[check_picture_name(path)], Path(path)
+    content = file.read_bytes() if file.is_file() else b""
+    return content.startswith(begins) and mark in content

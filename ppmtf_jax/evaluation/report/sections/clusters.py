@@ -10,15 +10,18 @@ from matplotlib.figure import Figure
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares, pair_counts
-from ppmtf_jax.evaluation.plots.clusters import (
+from ppmtf_jax.evaluation.plots.curves import draw_lines
+from ppmtf_jax.evaluation.plots.maps import (
     cluster_strength,
+    draw_map,
+    draw_scale_bar,
     draw_slot_factor,
     oriented_factors,
+    panel_inches,
     population_of,
+    share_scale,
     top_users,
 )
-from ppmtf_jax.evaluation.plots.curves import draw_lines
-from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, share_scale
 from ppmtf_jax.evaluation.plots.style import label_slots, styled
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Picture, Table, Text, percent
 from ppmtf_jax.evaluation.report.gauges import gauges_of

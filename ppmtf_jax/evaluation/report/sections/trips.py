@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.memory import distinct, share_of_rank
-from ppmtf_jax.evaluation.metrics.trips import jump_lengths_km, radius_of_gyration_km
+from ppmtf_jax.evaluation.metrics.moves import jump_lengths_km, radius_of_gyration_km
+from ppmtf_jax.evaluation.metrics.persons import distinct, share_of_rank
 from ppmtf_jax.evaluation.metrics.windows import Sample
 from ppmtf_jax.evaluation.plots.curves import draw_cumulative
 from ppmtf_jax.evaluation.plots.style import LOWER, panels

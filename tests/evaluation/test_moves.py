@@ -14,10 +14,9 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import variation_of_samples
-from ppmtf_jax.evaluation.metrics import trips
-from ppmtf_jax.evaluation.metrics.trips import FlowSettings, JumpSettings
+from ppmtf_jax.evaluation.metrics import moves
+from ppmtf_jax.evaluation.metrics.moves import FlowSettings, JumpSettings
 from ppmtf_jax.evaluation.metrics.windows import ONE_POINT
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
@@ -87,21 +86,21 @@ def test_flows_are_those_of_cells() -> None:
     windows = Windows.of(to_second), Windows.of(days_of([0, 1, None, None], [0, 3, 3, None]))
     # In 2 cells 0, 1 and 2 are one.
     for n_cells, expected in ((8, 1 - 1 / 2), (2, 1 / 2), (1, 0)):
-        flows = (trips.cell_flows(each, n_cells).value for each in windows)
+        flows = (moves.cell_flows(each, n_cells).value for each in windows)
         assert variation_of_samples(*flows) == pytest.approx(expected)
 
 
 def test_jump_lengths_are_in_bins_of_kilometres() -> None:
     windows = Windows.of(days_of([0, 1, 2, 3]))
-    assert trips.jump_lengths_km(windows).value == pytest.approx([1.5, 2.3, 6.2], rel=1e-6)
-    assert trips.jump_length_bins(windows, 1.0).value.tolist() == [1, 2, 6]
-    assert trips.jump_length_bins(windows, 2.5).value.tolist() == [0, 0, 2]
+    assert moves.jump_lengths_km(windows).value == pytest.approx([1.5, 2.3, 6.2], rel=1e-6)
+    assert moves.jump_length_bins(windows, 1.0).value.tolist() == [1, 2, 6]
+    assert moves.jump_length_bins(windows, 2.5).value.tolist() == [0, 0, 2]
 
 
 def test_time_between_moves_is_as_far_as_it_is_seen() -> None:
     """Half-hours; an event without a neighbour tells nothing, and a gap ends what is seen."""
     windows = Windows.of(days_of([0, 0, 1, 1], [0, 0, None, 0], [0, 1, 0, 0], [3, 3, 3, 3]))
-    assert trips.move_intervals_h(windows).value.tolist() == [1, 1, 1, 0.5, 0.5, 1, 2]
+    assert moves.move_intervals_h(windows).value.tolist() == [1, 1, 1, 0.5, 0.5, 1, 2]
 
 
 def test_a_set_is_no_distance_from_itself() -> None:
@@ -109,13 +108,6 @@ def test_a_set_is_no_distance_from_itself() -> None:
     comparison = Comparison(traces, traces, traces, 24, pool_traces=True)
     for name in NAMES:
         assert METRICS[name].measure(comparison, METRICS[name].settings()) == [0], name
-
-
-def test_real_sets_are_not_thinned() -> None:
-    """Of two users with other hours, only one who is measured as synthetic and is complete loses events."""
-    traces, test = days_of([0, 1, 2, 3]), days_of([0, 1, None, None])
-    assert measured(traces, test, synthetic=False)["distinct_w1"] == 4 - 2
-    assert measured(traces, test)["distinct_w1"] == 2 - 2
 
 
 def test_gaps_and_hours_alone_are_no_difference() -> None:
@@ -133,7 +125,7 @@ def test_gaps_and_hours_alone_are_no_difference() -> None:
     assert abs(found["stay_difference"][True]) < 5 * math.sqrt(2 * 0.82 * 0.18 / 6390)
     assert found["distinct_w1"][True] < 5 * 0.86 * math.sqrt(2 / 2991)
     assert found["jump_tv"][True] < 2 * math.sqrt(15 / (math.pi * 1125))
-    # Whoever forgets to thin sees a difference where there is none.
+    # Real sets are not thinned: whoever forgets to thin sees a difference where there is none.
     assert found["distinct_w1"][False] > 10 * 0.86 * math.sqrt(2 / 2991)
     assert found["move_interval_w1_h"][True] < found["move_interval_w1_h"][False] / 20
 
@@ -171,13 +163,9 @@ def test_no_two_events_at_consecutive_instants() -> None:
     assert list(defined) == ["distinct_w1", "radius_w1_km"]
     # There is no floor, and so no caveat of it.
     assert codes(reading("row_tv", gaps, gaps)) == ["few_values"]
-
-
-@pytest.mark.parametrize("which", ["traces", "test"])
-def test_windows_of_single_events_leave_all_undefined(which: str) -> None:
     alone = days_of([0, None, None, None], [None, 1, None, None])
-    found = measured(alone, TEST, synthetic=False) if which == "traces" else measured(TEST, alone)
-    assert all(math.isnan(value) for value in found.values())
+    for found in (measured(alone, TEST, synthetic=False), measured(TEST, alone)):
+        assert all(math.isnan(value) for value in found.values())
 
 
 def test_synthetic_traces_with_gaps_of_their_own_are_compared_as_they_are() -> None:
@@ -192,15 +180,6 @@ def test_grids_whose_periods_differ_leave_all_undefined() -> None:
     assert all(math.isnan(value) for value in measured(quarters, TEST).values())
     longer = support.random_traces(0, range(3), PLACES, grid_of(3 * PERIOD))
     assert not any(math.isnan(value) for value in measured(longer, TEST).values())
-
-
-def test_one_place() -> None:
-    place = PlaceTable(np.array([7]), np.array([35.0]), np.array([139.0]))
-    traces = support.random_traces(0, range(4), place, grid_of(PERIOD))
-    found = measured(traces, traces)
-    assert math.isnan(found.pop("jump_tv"))
-    assert math.isnan(found.pop("od_tv"))
-    assert set(found.values()) == {0}
 
 
 @pytest.mark.parametrize("name", ["jump_tv", "od_tv", "radius_w1_km"])
@@ -220,14 +199,6 @@ def test_rows_that_even_real_people_do_not_share_are_told() -> None:
     assert codes(reading("row_tv", *own)) == ["sparse_rows"]
     crowd = days_of(*[[0, 0, 1, 1], [2, 3, 3, 3]] * 8)
     assert codes(reading("row_tv", crowd, crowd)) == []
-
-
-def test_settings_that_mean_nothing_are_refused() -> None:
-    for bin_km in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="bin_km as a finite number above 0"):
-            JumpSettings(bin_km)
-    with pytest.raises(InputError, match="n_cells as a whole number of at least 1"):
-        FlowSettings(0)
 
 
 def test_settings_are_used_and_told() -> None:

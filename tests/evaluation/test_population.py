@@ -1,4 +1,4 @@
-"""Group fidelity against loops, planted synthesizers, and what is undefined."""
+"""Group-TV and rare places against loops and by hand, planted synthesizers, and what is undefined."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings, most_visited_place
+from ppmtf_jax.evaluation.metrics.population import Groups, GroupSettings, is_rare, most_visited_place
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
 from tests.support import codes
@@ -111,16 +110,13 @@ def test_it_is_that_of_a_loop(seed: int) -> None:
         assert found == pytest.approx(loop_fidelity(other, train, min_users, n_cells)), (min_users, n_cells)
 
 
-def test_a_set_is_no_distance_from_itself() -> None:
-    train = toy_city(n_users=200, seed=0).traces
-    assert measured(train, train, GroupSettings(), synthetic=False) == 0
-
-
 def test_users_are_told_by_their_ids_and_not_by_their_order() -> None:
     """Users 2, 3 and 4 alone, whose indices are those of others in the training set."""
     made = days_of({2: [3, 3, 3, 3], 3: [3, 3, 2, 3], 4: [3, 3, 3, 3]})
     # The first group has no trace, which counts as 1.
     assert measured(made, TRAIN) == pytest.approx((2 * 1 + 3 * 0) / 5)
+    groups = Groups.of(TRAIN, GroupSettings(min_users=3, n_cells=2))
+    assert (groups.of_user.tolist(), groups.n_users.tolist()) == ([-1, -1, 0, 0, 0], [3])
 
 
 def test_who_shuffles_users_among_groups_is_at_everybody_alike() -> None:
@@ -210,31 +206,67 @@ def test_no_group_is_large_enough() -> None:
 @pytest.mark.parametrize("ids", [np.arange(100, 105), np.array(list("abcde"), object), np.array([0, 1, 2, 3, 9])])
 def test_traces_of_somebody_unknown_have_no_group(ids: np.ndarray) -> None:
     assert math.isnan(measured(replace(TRAIN, user_ids=ids), TRAIN))
+    # Nor have grids whose periods differ.
+    assert math.isnan(measured(replace(TRAIN, time_grid=grid_of(PERIOD, step_s=900)), TRAIN))
 
 
-def test_grids_whose_periods_differ() -> None:
-    other = replace(TRAIN, time_grid=grid_of(PERIOD, step_s=900))
-    assert math.isnan(measured(other, TRAIN))
+# Rare places
+
+RARE = METRICS["rare_places"]
+RARE_SETTINGS = RARE.settings()
 
 
-def test_places_at_one_point_are_told() -> None:
-    point = replace(TRAIN, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
-    (reading,) = GROUPS.reading(Comparison(point, point, point, PERIOD, pool_traces=True), SMALL)
-    assert codes(reading) == ["one_point"]
-    assert reading.references == {"floor": 0, "all alike": 0}
+@pytest.mark.parametrize("seed", range(5))
+def test_rare_places_by_loop(seed):
+    """A place is rare if all places with as many visits or fewer have at most this share."""
+    n_visits = np.random.default_rng(seed).integers(0, 9, size=12)
+    for share in (0.05, 0.2, 0.5):
+        up_to = [n_visits[n_visits <= each].sum() for each in n_visits]
+        assert is_rare(n_visits, share).tolist() == [each <= share * n_visits.sum() for each in up_to]
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match=r"(?s)min_users as.*of at least 2.*n_cells as.*of at least 1"):
-        GroupSettings(min_users=1, n_cells=0)
+def traces_at(counts: list[int], places=None, first_user: int = 0):
+    """One user a place, with so many events there."""
+    places = places or support.places_in_line(len(counts))
+    rows = [(first_user + at, 0, instant, at) for at, count in enumerate(counts) for instant in range(count)]
+    return support.to_traces(rows, places, support.minutes(100))
 
 
-def test_settings_are_told() -> None:
-    (quantity,) = GROUPS.described(GroupSettings(min_users=7, n_cells=3))
-    assert "at least 7 training users with the same most visited cell of a grid of 3 x 3" in quantity.meaning
+def numbers(made: list[int], train: list[int], test: list[int], places=None) -> list[float]:
+    sets = [traces_at(counts, places, first) for first, counts in ((0, made), (0, train), (100, test))]
+    return RARE.measure(Comparison(*sets, 100), RARE_SETTINGS)
 
 
-def test_groups_are_numbered_and_small_ones_left_out() -> None:
-    groups = Groups.of(TRAIN, GroupSettings(min_users=3, n_cells=2))
-    assert groups.of_user.tolist() == [-1, -1, 0, 0, 0]
-    assert groups.n_users.tolist() == [3]
+def test_numbers_by_hand():
+    """Of 100 real events, 8 are at the rare places 1 and 2: 10 % of the synthetic events, 8 % of the test events."""
+    visits, variation = numbers([90, 10, 0], [46, 2, 2], [46, 2, 2])
+    assert visits == pytest.approx(np.log2((10.5 / 100.5) / (4.5 / 50.5)))
+    # The places lie at both ends of other cells: all is at one of them, of the test events half.
+    assert variation == pytest.approx(0.5)
+    assert numbers([46, 2, 2], [46, 2, 2], [46, 2, 2]) == pytest.approx([0, 0])
+
+
+def test_who_forgets_rare_places_or_overdoes_them_is_found():
+    real = [60, 30, 5, 5]
+    forgotten, _ = numbers([90, 10, 0, 0], real, real)
+    overdone, _ = numbers([25, 25, 25, 25], real, real)
+    assert forgotten < -4
+    assert overdone > 1.5
+
+
+def test_uniform_is_exact():
+    sets = [traces_at([60, 30, 6, 4], first_user=first) for first in (0, 0, 100)]
+    assert RARE.uniform(Comparison(*sets, 100), RARE_SETTINGS)[0] == pytest.approx(
+        np.log2((50.5 / 100.5) / (10.5 / 100.5))
+    )
+
+
+def test_no_rare_place_and_no_map():
+    assert np.isnan(numbers([50, 50], [50, 50], [50, 50])).all()
+    point = PlaceTable(np.arange(3), np.zeros(3), np.zeros(3))
+    sets = [traces_at([46, 2, 2], point, first) for first in (0, 0, 100)]
+    few, at_point = RARE.reading(Comparison(*sets, 100), RARE_SETTINGS)
+    assert codes(few) == ["few_values"]
+    assert codes(at_point) == ["few_values", "one_point"]
+    many = [replace(each, places=point) for each in (traces_at([99, 20, 20, 20][:3], point, n) for n in (0, 0, 100))]
+    assert RARE.reading(Comparison(*many, 100), replace(RARE_SETTINGS, share=0.5))[0].caveats == ()

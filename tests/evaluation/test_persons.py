@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.evaluation.metrics import days, memory
-from ppmtf_jax.evaluation.metrics.entropy import entropies, lempel_ziv_entropy
+from ppmtf_jax.evaluation.metrics import persons, times
+from ppmtf_jax.evaluation.metrics.persons import entropies, lempel_ziv_entropy
 from ppmtf_jax.evaluation.metrics.windows import Sample, mean_difference
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
@@ -45,30 +46,24 @@ def by_loop(windows: Windows, function: Callable[[list], list]) -> list[tuple[in
     return [(user, function(events)) for user, events in loops.by_window(windows)]
 
 
-@pytest.mark.parametrize("name", ["returns", "straight_back"])
-def test_moves_are_those_of_a_loop(name: str) -> None:
-    assert_sample(getattr(memory, name)(WINDOWS), by_loop(WINDOWS, getattr(loops, name)))
-
-
-def test_return_times_are_those_of_a_loop() -> None:
-    expected = by_loop(WINDOWS, lambda events: [loops_bin(hours) for hours in loops.return_hours(events)])
-    assert_sample(memory.return_time_bins(WINDOWS), expected)
+def test_values_of_windows_are_those_of_a_loop() -> None:
+    enough, many = WINDOWS.with_events(5), WINDOWS.with_events(10)
+    assert many.n_windows > 30
+    by_definition: list[tuple[Callable[..., Sample], Windows, Callable[[list], list]]] = [
+        (persons.returns, WINDOWS, loops.returns),
+        (persons.straight_back, WINDOWS, loops.straight_back),
+        (persons.return_time_bins, WINDOWS, lambda events: [loops_bin(each) for each in loops.return_hours(events)]),
+        (persons.distinct, WINDOWS, lambda events: [len({place for _, place in events})]),
+        (partial(persons.share_of_rank, rank=0), enough, lambda events: loops.shares(events)[:1]),
+        (partial(persons.share_of_rank, rank=1), enough, lambda events: loops.shares(events)[1:2]),
+        (entropies, many, lambda events: [loops.entropy([place for _, place in events])]),
+    ]
+    for sample, windows, loop in by_definition:
+        assert_sample(sample(windows), by_loop(windows, loop))
 
 
 def loops_bin(hours: float) -> int:
-    return max(number for number, first in enumerate(memory.RETURN_HOURS) if first <= hours)
-
-
-def test_numbers_of_places_are_those_of_a_loop() -> None:
-    assert_sample(memory.distinct(WINDOWS), by_loop(WINDOWS, lambda events: [len({place for _, place in events})]))
-
-
-def test_shares_are_those_of_a_loop() -> None:
-    windows = WINDOWS.with_events(5)
-    shares = by_loop(windows, loops.shares)
-    for rank in (0, 1):
-        expected = [(user, [values[rank]]) for user, values in shares]
-        assert_sample(memory.share_of_rank(windows, rank), expected)
+    return max(number for number, first in enumerate(persons.RETURN_HOURS) if first <= hours)
 
 
 def test_distances_of_the_main_places_are_those_of_a_loop() -> None:
@@ -80,7 +75,13 @@ def test_distances_of_the_main_places_are_those_of_a_loop() -> None:
         top, second = np.argsort(-count, kind="stable")[:2]
         return [float(np.linalg.norm(position_km[top] - position_km[second]))] if count[second] > 1 else []
 
-    assert_sample(memory.main_distance_km(WINDOWS), by_loop(WINDOWS, distance_km))
+    assert_sample(persons.main_distance_km(WINDOWS), by_loop(WINDOWS, distance_km))
+    # Places without coordinates have no distances.
+    is_known = np.arange(loops.N_PLACES) < 2
+    unknown = {axis: np.where(is_known, getattr(loops.PLACES, axis), np.nan) for axis in ("latitude", "longitude")}
+    found = persons.main_distance_km(replace(WINDOWS, places=replace(loops.PLACES, **unknown)))
+    assert 0 < len(found.value) < len(persons.main_distance_km(WINDOWS).value)
+    assert np.ptp(found.value) == 0
 
 
 @pytest.mark.parametrize("first_h", [0, 9])
@@ -90,29 +91,21 @@ def test_homes_of_nights_are_those_of_a_loop(first_h: int) -> None:
     windows = Windows.of(replace(loops.random_traces(1, keep=0.3), time_grid=grid), 9 * loops.N_A_DAY)
     expected = by_loop(windows, lambda events: loops.night_homes(events, first_h))
     assert {len(values) for _, values in expected} == {1, 2}
-    assert_sample(memory.night_homes(windows), expected)
+    assert_sample(times.night_homes(windows), expected)
 
 
 # Entropy
 
 
-def test_entropies_are_those_of_a_loop() -> None:
-    windows = WINDOWS.with_events(10)
-    assert windows.n_windows > 30
-    found = entropies(windows)
-    expected = by_loop(windows, lambda events: [loops.entropy([place for _, place in events])])
-    assert_sample(found, expected)
-
-
 def test_entropy_does_not_depend_on_the_other_windows_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     found = entropies(WINDOWS)
-    monkeypatch.setattr("ppmtf_jax.evaluation.metrics.entropy.BLOCK", 7)
+    monkeypatch.setattr("ppmtf_jax.evaluation.metrics.persons.BLOCK", 7)
     assert np.array_equal(entropies(WINDOWS).value, found.value)
 
 
 def test_only_so_many_windows_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = dict(zip(*entropies(WINDOWS), strict=True))
-    monkeypatch.setattr("ppmtf_jax.evaluation.metrics.entropy.MAX_PAIRS", 5 * 24**2)
+    monkeypatch.setattr("ppmtf_jax.evaluation.metrics.persons.MAX_PAIRS", 5 * 24**2)
     some = entropies(WINDOWS)
     assert 0 < len(some.value) <= 5 * 24**2 // int(WINDOWS.events_per_window().max()) ** 2
     assert set(some.user.tolist()) <= set(everything)
@@ -218,18 +211,13 @@ def test_of_many_windows_only_some_are_measured(monkeypatch: pytest.MonkeyPatch)
     assert 0 < abs(some - everything) < 5 * math.sqrt(2 * 0.25 / 800)
 
 
-def test_metrics_of_several_periods_are_left_out_of_one(city: tuple[Traces, Traces]) -> None:
-    train, test = city
-    found = measured(train, test, 24)
-    assert "night_homes_difference" not in found
-    assert "night_homes_difference" in measured(train, test, 48)
-
-
 def test_traces_shorter_than_the_windows_have_no_number_but_of_days() -> None:
     day = loops.random_traces(3, n_days=1, keep=1.0)
     found = measured(day, TRACES, 3 * loops.N_A_DAY)
     defined = [name for name, value in found.items() if not math.isnan(value)]
     assert defined == ["daily_motif_tv", "closed_day_difference"]
+    # A night belongs to windows of several days.
+    assert "night_homes_difference" not in measured(TRACES, TRACES, loops.N_A_DAY)
 
 
 def test_windows_are_no_longer_than_the_real_traces() -> None:
@@ -239,7 +227,7 @@ def test_windows_are_no_longer_than_the_real_traces() -> None:
     expected = Windows.of(week, 3 * loops.N_A_DAY).with_events(2)
     found = measured(week, days_3, 7 * loops.N_A_DAY)["return_difference"]
     test = Windows.of(days_3, 3 * loops.N_A_DAY).with_events(2)
-    assert found == pytest.approx(mean_difference(memory.returns(expected).value, memory.returns(test).value))
+    assert found == pytest.approx(mean_difference(persons.returns(expected).value, persons.returns(test).value))
 
 
 def test_complete_traces_are_thinned_to_windows_of_several_days() -> None:
@@ -275,35 +263,28 @@ def test_one_place_and_one_user() -> None:
         METRICS[name].reading(Comparison(traces, traces, traces, 3 * loops.N_A_DAY), METRICS[name].settings())
 
 
-def test_places_without_coordinates_have_no_distances() -> None:
-    is_known = np.arange(loops.N_PLACES) < 2
-    unknown = {axis: np.where(is_known, getattr(loops.PLACES, axis), np.nan) for axis in ("latitude", "longitude")}
-    found = memory.main_distance_km(replace(WINDOWS, places=replace(loops.PLACES, **unknown)))
-    assert 0 < len(found.value) < len(memory.main_distance_km(WINDOWS).value)
-    assert np.ptp(found.value) == 0
-
-
 def test_quarters_of_an_hour_have_the_hours_of_hours() -> None:
     """The same week in steps of 15 minutes and of an hour, seen at full hours."""
     hours = replace(toy_city(n_users=10, n_places=20, n_days=2, missing=0.3, seed=0).traces, friendships=None)
     grid = TimeGrid.cyclic(hours.time_grid.start, 900, 48 * 4, slot_s=7200)
     quarters = replace(hours, instant=hours.instant * 4, time_grid=grid)
-    for function in (memory.return_time_bins, memory.night_homes, days.daily_motifs, days.ends_where_it_began):
+    for function in (persons.return_time_bins, times.night_homes, times.daily_motifs, times.ends_where_it_began):
         first, second = (function(Windows.of(each, each.time_grid.n_instants)) for each in (hours, quarters))
         assert np.array_equal(first.value, second.value)
 
 
-def test_few_events_are_told() -> None:
-    pairs = support.random_traces(0, range(40), loops.PLACES, loops.grid_of(1), keep=0.25)
-    real = Comparison(pairs, pairs, pairs, loops.N_A_DAY, pool_traces=True)
-    (reading,) = METRICS["return_difference"].reading(real, METRICS["return_difference"].settings())
-    assert support.codes(reading) == ["little_memory"]
-    (reading,) = METRICS["return_time_tv"].reading(real, METRICS["return_time_tv"].settings())
-    assert support.codes(reading) == ["few_values", "little_memory"]
-
-
-def test_places_at_one_point_are_told() -> None:
-    point = replace(TRACES, places=PlaceTable(np.arange(7), np.full(7, 35.1), np.full(7, 139.3)))
-    real = Comparison(point, point, point, 3 * loops.N_A_DAY, pool_traces=True)
-    (reading,) = METRICS["main_places_w1_km"].reading(real, METRICS["main_places_w1_km"].settings())
-    assert support.codes(reading) == ["one_point"]
+@pytest.mark.parametrize(
+    ("name", "keep", "codes"),
+    [
+        ("return_difference", 0.25, ["little_memory"]),
+        ("return_time_tv", 0.25, ["few_values", "little_memory"]),
+        ("main_places_w1_km", 1.0, ["one_point"]),
+    ],
+)
+def test_what_says_little_is_told(name: str, keep: float, codes: list[str]) -> None:
+    traces = support.random_traces(0, range(40), loops.PLACES, loops.grid_of(1), keep=keep)
+    if "one_point" in codes:
+        traces = replace(traces, places=PlaceTable(np.arange(7), np.full(7, 35.1), np.full(7, 139.3)))
+    real = Comparison(traces, traces, traces, loops.N_A_DAY, pool_traces=True)
+    (reading,) = METRICS[name].reading(real, METRICS[name].settings())
+    assert support.codes(reading) == codes
