@@ -44,10 +44,7 @@ def to_geodataframe(layer: Layer) -> geopandas.GeoDataFrame:
 
     Examples
     --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.exports.layers import population_layer
-    >>> layer = population_layer({"real": toy_city(n_users=5, seed=0).traces})
-    >>> to_geodataframe(layer).plot("real_share")  # doctest: +SKIP
+    >>> to_geodataframe(population_layer({"real": traces})).plot("real_share")  # doctest: +SKIP
     """
     table = with_points(layer.rows)
     table.attrs["about"] = layer.about
@@ -77,11 +74,9 @@ def degrees_of(table: geopandas.GeoDataFrame, subject: str) -> tuple[np.ndarray,
 def to_trackintel(traces: Traces) -> trackintel.Staypoints:
     """Traces as staypoints, one for each run of events at a place; it ends when the last instant of the run ends.
 
-    All traces are loaded, because trackintel has all staypoints in memory.
-
     Staypoints fit better than position fixes, because an event says where a user stayed during a step. trackintel
     derives locations, home and work, and entropy from staypoints; its search for stays would find nothing in fixes that
-    are hours apart. Times are nominal, see `layers`.
+    are hours apart.
 
     The columns are user_id, started_at, finished_at, location_id (the place), geom, user and trace. If traces of a user
     overlap in time, as several synthetic traces of one day do, each trace is a user of trackintel with an id such as
@@ -90,8 +85,7 @@ def to_trackintel(traces: Traces) -> trackintel.Staypoints:
 
     Examples
     --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> staypoints = to_trackintel(toy_city(n_users=5, seed=0).traces)  # doctest: +SKIP
+    >>> staypoints = to_trackintel(traces)  # doctest: +SKIP
     >>> staypoints.generate_locations(epsilon=200)  # doctest: +SKIP
     """
     library, traces = load_library("trackintel"), traces.in_memory()
@@ -187,18 +181,15 @@ def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.Da
 def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     """One trajectory for each trace, with a point for each event.
 
-    All traces are loaded, because MovingPandas has all trajectories in memory.
-
-    Times are local clock times without a zone, because MovingPandas does not keep zones; they are nominal, see
-    `layers`. Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts
-    them there. Trajectory ids are 0, 1, ... in the order of the traces, and object ids are the users' ids. The columns
-    are user, trace, place and, if known, category. Raises `InputError`: MovingPandas is not installed, a place has no
-    coordinates, a trace has only one event, or the traces do not fit into memory.
+    Times are local clock times without a zone, because MovingPandas does not keep zones. Trajectories are straight
+    between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts them there. Trajectory ids are 0, 1,
+    ... in the order of the traces, and object ids are the users' ids. The columns are user, trace, place and, if known,
+    category. Raises `InputError`: MovingPandas is not installed, a place has no coordinates, a trace has only one
+    event, or the traces do not fit into memory.
 
     Examples
     --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> trajectories = to_movingpandas(toy_city(n_users=5, seed=0).traces)  # doctest: +SKIP
+    >>> trajectories = to_movingpandas(traces)  # doctest: +SKIP
     >>> trajectories.trajectories[0].get_length(units="km")  # doctest: +SKIP
     """
     library, traces = load_library("movingpandas"), traces.in_memory()

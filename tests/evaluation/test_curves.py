@@ -19,7 +19,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import plots
-from ppmtf_jax.evaluation.plots.curves import draw_friend_numbers, draw_pair_meetings
+from ppmtf_jax.evaluation.plots.curves import draw_at_least
 from ppmtf_jax.evaluation.plots.numbers import draw_auc, draw_roc
 from tests import support
 from tests.support import minutes, to_traces
@@ -60,10 +60,9 @@ def test_panels_show_the_numbers_of_each_set(halves) -> None:
         assert "percent" in axes.get_xlabel() + axes.get_ylabel()
 
 
-@pytest.mark.parametrize("draw", [draw_pair_meetings, draw_friend_numbers])
-def test_shares_are_of_at_least_so_many(ax, draw) -> None:
+def test_shares_are_of_at_least_so_many(ax) -> None:
     """What hardly anybody has is left out; so are those who have none, whose share is what is missing to 100."""
-    draw(ax, {"real": np.array([0.5, 0.3, 0.1999, 0, 0.0001]), "none": np.array([1.0])})
+    draw_at_least(ax, {"real": np.array([0.5, 0.3, 0.1999, 0, 0.0001]), "none": np.array([1.0])})
     real, none = ax.lines
     assert real.get_xdata().tolist() == [1, 2]
     assert real.get_ydata() == pytest.approx([50, 20])

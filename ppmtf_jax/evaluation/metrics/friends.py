@@ -203,7 +203,7 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
         raise Undefined
     chance = 1 / len(places)
     by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
-    everywhere = _Meetings(_rates((chance, 1), (chance, 1)), by_slot, np.ones(len(places)))
+    everywhere = _Meetings(_rates((chance, 1.0), (chance, 1.0)), by_slot, np.ones(len(places)))
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
     probability = (
         scipy.stats.binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()

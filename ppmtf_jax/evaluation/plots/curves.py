@@ -235,29 +235,28 @@ def friend_panels(sets: Mapping[str, Traces]) -> Figure:
     check_sets(sets, "friends who meet")
     graphs = {name: FriendGraph.of(traces) for name, traces in sets.items()}
     counts = {name: find_colocations(traces, graphs[name]).counts() for name, traces in sets.items()}
-    hours = {name: meetings_by_hour(counts[name], traces.time_grid) for name, traces in sets.items()}
-    draws: list[Draw] = [partial(draw_meeting_hours, shares=hours)]
+    hours = {name: 100 * meetings_by_hour(counts[name], traces.time_grid) for name, traces in sets.items()}
+    labels = {"xlabel": "hour of the day", "ylabel": "meetings, percent", "title": "When friends meet"}
+    draws: list[Draw] = [
+        partial(_draw_steps, percents=hours, edges=np.arange(25), xticks=np.arange(0, 25, 4), **labels)
+    ]
     has_categories = all(traces.places.category is not None for traces in sets.values())
     if has_categories:
         categories = {name: meetings_by_category(counts[name], traces.places) for name, traces in sets.items()}
-        draws.append(partial(draw_meeting_categories, shares=categories))
+        draws.append(partial(_draw_categories, shares=categories))
     per_window = {name: Encounters.of(traces).meetings_per_window() for name, traces in sets.items()}
     pairs = {name: counts_to_shares(np.bincount(each)) for name, each in per_window.items()}
+    labels = {"xlabel": "meetings in one period, at least", "ylabel": "pairs of friends, percent"}
+    draws.append(partial(draw_at_least, shares=pairs, ylim=(0, 104), title="How often two friends meet", **labels))
     n_users = min(graph.n_users for graph in graphs.values())
     friends = {name: degrees_in_part(graph, n_users) for name, graph in graphs.items()}
-    draws += [partial(draw_pair_meetings, shares=pairs), partial(draw_friend_numbers, shares=friends)]
+    labels = {"xlabel": "friends, at least", "ylabel": "users, percent", "title": "How many friends people have"}
+    draws.append(partial(draw_at_least, shares=friends, yscale="log", ylim=(None, 110), **labels))
     return panels(draws, size=(4.6, 3.0), n_columns=2 if has_categories else 3, room=(0.0, 0.5), legend=UPPER)
 
 
-def draw_meeting_hours(ax: Axes, shares: Distributions) -> None:
-    """Draw shares of friends' meetings by hour of the day: a line of steps for each set."""
-    labels = {"xlabel": "hour of the day", "ylabel": "meetings, percent", "title": "When friends meet"}
-    percents = {name: 100 * each for name, each in shares.items()}
-    _draw_steps(ax, percents, np.arange(25), xticks=np.arange(0, 25, 4), **labels)
-
-
-def draw_meeting_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw shares of friends' meetings by category of place: bars, the first set's most frequent category on top."""
+def _draw_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
+    """A bar for each set and category of places, the first set's most frequent category on top."""
     first = next(iter(shares.values()))
     categories = sorted(first, key=lambda category: (-np.nan_to_num(first[category]), category))
     row, height = np.arange(len(categories)), 0.8 / len(shares)
@@ -270,24 +269,13 @@ def draw_meeting_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]])
     ax.set(xlabel="meetings, percent", title="At what kind of place")
 
 
-def draw_pair_meetings(ax: Axes, shares: Distributions) -> None:
-    """Draw shares of pairs of friends who meet at least 1, 2, ... times, from shares who meet 0, 1, ... times."""
-    _draw_at_least(ax, shares)
-    ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent", ylim=(0, 104))
-    ax.set_title("How often two friends meet")
-
-
-def draw_friend_numbers(ax: Axes, shares: Distributions) -> None:
-    """Draw the share of users with at least 1, 2, ... friends; `shares` are of users with 0, 1, ... friends."""
-    _draw_at_least(ax, shares)
-    ax.set(xlabel="friends, at least", ylabel="users, percent", yscale="log", ylim=(None, 110))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.set_title("How many friends people have")
-
-
-def _draw_at_least(ax: Axes, shares: Distributions) -> None:
+def draw_at_least(ax: Axes, shares: Distributions, **labels: Any) -> None:
+    """Draw shares of at least 1, 2, ... from shares of 0, 1, ...; `labels` are options of `Axes.set`."""
     for name, each, colour in coloured(shares):
         percent = 100 * np.cumsum(each[::-1])[::-1][1:]
         shown = percent >= LEAST_PERCENT
         ax.plot(np.arange(1, len(each))[shown], percent[shown], "o-", ms=3, lw=1.2, color=colour, label=name)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(**labels)
+    if labels.get("yscale") == "log":
+        ax.yaxis.set_major_formatter("{x:g}")
