@@ -402,7 +402,7 @@ def held_out(chain: ClusterBridge, clusters: Clusters, traces: Traces) -> Float[
 
     The probability of the first event of a trace is the share of its place in the cluster's visits in its slot. After a
     gap, a person is still at the place before the gap with the probability of staying there at each instant of the gap.
-    Otherwise, the probability of her place is again this share.
+    Otherwise, the probability of their place is again this share.
     """
     slot, place, phase = traces.slot, traces.place, traces.instant % traces.time_grid.period
     is_step, is_first = traces.is_step(), np.zeros(traces.n_events, bool)

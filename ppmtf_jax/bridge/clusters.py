@@ -34,7 +34,7 @@ KMEANS_USERS, EM_USERS = 4_000, 20_000
 CLASSIFICATION_ROUNDS = 3
 # Features of k-means: regions, and parts of the slots. Smaller Gaussian weights become 0: denormal numbers are slow.
 N_REGIONS, N_PARTS = 256, 4
-SMALLEST_WEIGHT = 1e-12
+MIN_WEIGHT = 1e-12
 # Part of a user's initial weight that is divided equally among all clusters; the user's k-means cluster gets the rest.
 START_SPREAD = 0.3
 # Pseudo-visits per cluster in a user's weights, so that no cluster gets weight 0.
@@ -384,7 +384,7 @@ def _regions(count: Float[np.ndarray, " cell"], km: Float[np.ndarray, "cell cell
 def space_kernel(space: Space, blur_km: float) -> Float[np.ndarray, "cell cell"]:
     """Gaussian weights between cells, 1 on the diagonal."""
     weights = np.exp(-0.5 * (space.km.astype(np.float32) / np.float32(blur_km)) ** 2)
-    weights[weights < SMALLEST_WEIGHT] = 0
+    weights[weights < MIN_WEIGHT] = 0
     # In an empty region, places of one cell may be far apart; the cell still keeps its own visits.
     np.fill_diagonal(weights, 1)
     return weights

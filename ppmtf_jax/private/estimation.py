@@ -299,7 +299,7 @@ def read_prior(path: PathLike, domain: Domain, training: str = "") -> Float[np.n
     ----------
     path : path
         A folder of a trace set, or a table (CSV, Parquet or the like). A trace set says how popular places are in each
-        slot; the total weight of a user is the square root of her number of events. A table has a row for each place,
+        slot; the total weight of a user is the square root of their number of events. A table has a row for each place,
         and may have a column of weights. If the places of the domain have coordinates, the table must have coordinates,
         and each weight is spread over the places around it. Otherwise the table must have the ids of the places.
     training : str

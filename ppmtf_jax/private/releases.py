@@ -62,7 +62,7 @@ STEPS_QUARTERS = (1, 3)
 """Upper bound of each class of completeness, in quarters of a complete window's steps; one more class has more."""
 DENSE_WINDOWS = 3
 """A window is dense if it has events at half of its instants or more. A user with this number of dense windows, or
-more, is dense: her home is known well."""
+more, is dense: their home is known well."""
 N_LAYERS = 3
 """Number of layers: at home, at the second place, elsewhere."""
 
@@ -191,8 +191,8 @@ def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
     place where the first move began (1), or at another place (0).
 
     If the domain is anchored, "slot x stay or move" and "mobility" count only steps between places elsewhere (neither
-    home nor second place), and "distance" counts only moves to places elsewhere. A user's anchors are a function of her
-    own events, see `bridge.roles.Anchors`.
+    home nor second place), and "distance" counts only moves to places elsewhere. A user's anchors are a function of
+    their own events, see `bridge.roles.Anchors`.
     """
     user, place, cell, bins = traces.user, traces.place, domain.space.cell, domain.distance_bin
     slot = domain.time_grid.slot_of_instant[traces.instant % domain.time_grid.period]
@@ -264,7 +264,7 @@ def _mobility(
 
 
 def density(traces: Traces) -> Rows:
-    """For each user with events: whether she has at least `DENSE_WINDOWS` dense windows (cell 1) or not (cell 0)."""
+    """For each user with events: whether they have at least `DENSE_WINDOWS` dense windows (cell 1) or not (cell 0)."""
     window, _, first = traces.periods()
     period, user = traces.time_grid.period, traces.user[first]
     n_events = np.bincount(window, minlength=len(first))

@@ -22,7 +22,7 @@ from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
 
-MOST_DAYS = 28
+MAX_DAYS = 28
 """Maximum number of days that are completed as one person who remembers; then a new person begins."""
 
 
@@ -60,7 +60,7 @@ def complete(
 
     As in `synthesize`, a chain starts again in each period, so steps from one period to the next are ignored. It has no
     memory, so a trace completed by a chain returns to earlier places only by chance. A person who remembers goes on
-    from period to period, and goes back to their home and places. A new person begins after at most `MOST_DAYS` days,
+    from period to period, and goes back to their home and places. A new person begins after at most `MAX_DAYS` days,
     or after each period if periods are longer.
 
     Parameters
@@ -167,7 +167,7 @@ def _instants_of_one(model: FittedModel, traces: Traces) -> int:
     grid = traces.time_grid
     if model.trace_model.completed_as != "person":
         return grid.period
-    most = max(1, MOST_DAYS * DAY_S // (grid.period * grid.step_s))
+    most = max(1, MAX_DAYS * DAY_S // (grid.period * grid.step_s))
     return min(most, -(-grid.n_instants // grid.period)) * grid.period
 
 

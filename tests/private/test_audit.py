@@ -19,8 +19,18 @@ from ppmtf_jax.noise.accountant import ZCDPAccountant, epsilon_of, rho_of
 from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.privacy.limits import least_epsilon, share_interval
 from ppmtf_jax.private.releases import RELATION, release
-from tests.private.bugs import half_the_noise, less_noise, normalized_per_day, not_normalized
-from tests.private.worlds import DELTA, EPSILON, asked_of, city, domain_of, with_user
+from tests.private.worlds import (
+    DELTA,
+    EPSILON,
+    asked_of,
+    city,
+    domain_of,
+    half_the_noise,
+    less_noise,
+    normalized_per_day,
+    not_normalized,
+    with_user,
+)
 
 RUNS = 20_000
 RHO = rho_of(EPSILON, DELTA)

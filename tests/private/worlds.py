@@ -1,4 +1,4 @@
-"""Small cities, their domains and neighbours, and releases without noise, which tests of private releases share."""
+"""Small cities, their domains and neighbours, releases without noise, and planted bugs of releases."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.noise.accountant import ZCDPAccountant
+from ppmtf_jax.private import releases as releases_module
 from ppmtf_jax.private.domain import Domain
-from ppmtf_jax.private.releases import DENSITY, RELATION, has_dense_users, release
+from ppmtf_jax.private.releases import DENSITY, RELATION, SCALE, has_dense_users, release, rows
 from tests.noise.sources import Draw, Recorded
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -80,3 +82,54 @@ def sums_of(traces: Traces, domain: Domain) -> dict[str, Sum]:
     """Sums that a fit gives to the noise, by name."""
     asked = asked_of(traces, domain).items()
     return {name: Sum(draw.values, draw.sensitivity / np.sqrt(2 * draw.epsilon)) for name, draw in asked}
+
+
+# Planted bugs, each of which breaks the proof: tests must expose them
+
+
+def not_normalized(patch: pytest.MonkeyPatch) -> None:
+    def add_up(counted, n_cells):
+        return SCALE * np.bincount(counted.group, minlength=n_cells)
+
+    patch.setattr(releases_module, "vector_sum", add_up)
+
+
+def normalized_per_day(patch: pytest.MonkeyPatch) -> None:
+    def per_day(traces, domain):
+        for name, counted in rows(traces, domain):
+            is_of_events = len(counted.user) == traces.n_events
+            yield name, counted._replace(user=traces.periods().piece) if is_of_events else counted
+
+    patch.setattr(releases_module, "rows", per_day)
+
+
+def of_noise(patch: pytest.MonkeyPatch, part: float) -> None:
+    """Noise for a smaller change of sums than users make."""
+    add = ZCDPAccountant.add_gaussian
+
+    def too_little(accountant, values, sensitivity, rho, mechanism):
+        return add(accountant, values, round(part * sensitivity), rho, mechanism)
+
+    patch.setattr(ZCDPAccountant, "add_gaussian", too_little)
+
+
+def less_noise(patch: pytest.MonkeyPatch) -> None:
+    of_noise(patch, 1 / np.sqrt(2))
+
+
+def half_the_noise(patch: pytest.MonkeyPatch) -> None:
+    of_noise(patch, 1 / 2)
+
+
+def drawn_in_the_order_of_users(patch: pytest.MonkeyPatch) -> None:
+    """A tenth of the rows are left out, drawn from one stream: a user's id decides what others' draws are."""
+
+    def drawn(traces, domain):
+        for name, counted in rows(traces, domain):
+            kept = np.random.default_rng(0).random(len(counted.user)) < 0.9
+            yield name, counted._replace(user=counted.user[kept], group=counted.group[kept])
+
+    patch.setattr(releases_module, "rows", drawn)
+
+
+BUGS = [not_normalized, normalized_per_day, less_noise, half_the_noise, drawn_in_the_order_of_users]
