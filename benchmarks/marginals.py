@@ -44,8 +44,8 @@ N_ITERATIONS = 300
 def marginal_traces(train: Traces, mechanism: str, epsilon: float, delta: float, n_people: int, seed: int) -> Traces:
     """Complete traces of one period of `n_people` synthetic people; needs places with coordinates."""
     from ppmtf_jax import Traces
-    from ppmtf_jax.bridge.space import space_of
     from ppmtf_jax.noise.accountant import rho_of
+    from ppmtf_jax.people.space import space_of
 
     if not os.environ.get(PYTHON):
         raise SystemExit(f"{mechanism}: {PYTHON} does not name the Python of mbi, see benchmarks/marginals.py")

@@ -15,16 +15,16 @@ from matplotlib.figure import Figure
 from packaging.requirements import Requirement
 
 import ppmtf_jax
-from ppmtf_jax.bridge.user_bounds import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs.config import JobConfig
+from ppmtf_jax.people.user_bounds import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
-from tests.bridge.examples import try_few_settings
 from tests.commands import works
 from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of
+from tests.people.examples import try_few_settings
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"

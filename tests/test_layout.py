@@ -23,7 +23,7 @@ STAGES = (
     {"data"},
     {"datasets"},
     {"gibbs", "trace_models"},
-    {"bridge", "semantics"},
+    {"people", "semantics"},
     {"private"},
     {"synthesizers", "models"},
     {"privacy"},

@@ -24,11 +24,11 @@ import pytest
 from scipy.stats import rankdata
 
 from ppmtf_jax import fit, plausible_deniability_test, synthesize
-from ppmtf_jax.bridge import attraction, event_times
-from ppmtf_jax.bridge.clusters import ClusterSmoothing
-from ppmtf_jax.bridge.selection import POPULATION_START, Selection
-from ppmtf_jax.bridge.user_bounds import shrinkage
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.people import attraction, event_times
+from ppmtf_jax.people.clusters import ClusterSmoothing
+from ppmtf_jax.people.selection import POPULATION_START, Selection
+from ppmtf_jax.people.user_bounds import shrinkage
 from tests.odd_people import DENSE, SPARSE, check_ins, residents, statistics, traces_of, with_odd
 
 N_FITS, N_TRACES = 10, 4000

@@ -147,7 +147,7 @@ def test_numbers_are_uniform_and_use_53_bits(kind):
 
 
 # Cities of the generator have streams of their own; the selection gives one seed of its stream to all candidates.
-WITHOUT_STAGE = {"streams.py", "datasets/toy_city.py", "bridge/selection.py"}
+WITHOUT_STAGE = {"streams.py", "datasets/toy_city.py", "people/selection.py"}
 
 
 def test_all_that_draws_has_a_stage():

@@ -2,7 +2,7 @@
 
 A block has the traces of `BLOCK_USERS` consecutive users, and a part has the blocks of a file or so. What is computed
 from a block is computed anew in each pass; other processes may do a part each, see `runtime.engine`. Numbers that are
-added over blocks are whole, or multiples of a power of two (see `bridge.user_bounds`), so their sums are exact: they
+added over blocks are whole, or multiples of a power of two (see `people.user_bounds`), so their sums are exact: they
 do not depend on how blocks are divided among files and workers.
 """
 

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import same_period
 from ppmtf_jax.errors import Problem, raise_any
+from ppmtf_jax.people.space import Space, space_of
 
 N_BLOCKS = 6
 """Number of blocks of slots."""

@@ -1,6 +1,6 @@
 """Synthetic people from private releases: all parameters of the law of people who remember, from noisy sums.
 
-The people follow the law of `bridge.process`. They differ in how often they move. Moves depend on the distance and the
+The people follow the law of `people.process`. They differ in how often they move. Moves depend on the distance and the
 population (gravity), and on the places of the trace so far. Calibration brings the population, stays, distances and
 returns of simulated people near the estimates. No function here sees a real trace.
 
@@ -27,12 +27,12 @@ from jaxtyping import Float, Int
 from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
-from ppmtf_jax.bridge.attraction import Attraction
-from ppmtf_jax.bridge.bins import DWELL_FROM, ELSEWHERE, HOME, MAX_REMEMBERED, SECOND
-from ppmtf_jax.bridge.calibration import THOROUGH, Targets, calibrate
-from ppmtf_jax.bridge.fit import narrow
-from ppmtf_jax.bridge.model import RememberingBridge
-from ppmtf_jax.bridge.roles import Layers, chains_of_layers, couple, in_bins, of_others
+from ppmtf_jax.people.attraction import Attraction
+from ppmtf_jax.people.bins import DWELL_FROM, ELSEWHERE, HOME, MAX_REMEMBERED, SECOND
+from ppmtf_jax.people.calibration import THOROUGH, Targets, calibrate
+from ppmtf_jax.people.fit import narrow
+from ppmtf_jax.people.model import RememberingBridge
+from ppmtf_jax.people.roles import Layers, chains_of_layers, couple, in_bins, of_others
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate, estimate_population, log_guess, tables_of
 from ppmtf_jax.private.releases import MOVES_PERCENT, N_LAYERS, Noisy, Releases, shrunk, with_guess

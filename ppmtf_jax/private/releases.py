@@ -36,10 +36,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.bridge.bins import ELSEWHERE, SECOND
-from ppmtf_jax.bridge.counts import VisitCounts
-from ppmtf_jax.bridge.roles import NOWHERE, Anchors
-from ppmtf_jax.bridge.user_bounds import Rows
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -47,6 +43,10 @@ from ppmtf_jax.data.trace_set import GRID_FILE, PLACES_FILE, read_parquet, write
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.noise.accountant import ZCDPAccountant
+from ppmtf_jax.people.bins import ELSEWHERE, SECOND
+from ppmtf_jax.people.counts import VisitCounts
+from ppmtf_jax.people.roles import NOWHERE, Anchors
+from ppmtf_jax.people.user_bounds import Rows
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.runtime.files import PathLike, read_arrays, write_text
 from ppmtf_jax.runtime.folders import marked, output_folder
@@ -192,7 +192,7 @@ def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
 
     If the domain is anchored, "slot x stay or move" and "mobility" count only steps between places elsewhere (neither
     home nor second place), and "distance" counts only moves to places elsewhere. A user's anchors are a function of
-    their own events, see `bridge.roles.Anchors`.
+    their own events, see `people.roles.Anchors`.
     """
     user, place, cell, bins = traces.user, traces.place, domain.space.cell, domain.distance_bin
     slot = domain.time_grid.slot_of_instant[traces.instant % domain.time_grid.period]

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from ppmtf_jax.bridge.completion import complete_traces
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
+from ppmtf_jax.people.completion import complete_traces
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
@@ -35,7 +35,7 @@ class CompletionSettings(Settings, subject="completion"):
     how : "most-probable" or "random"
         The most probable complete trace, which has too few rare places compared with real traces, or a random one given
         the known events. For people who remember, the most probable one of several random candidates is found; their
-        number is `bridge.completion.PARTICLES`.
+        number is `people.completion.PARTICLES`.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -90,8 +90,8 @@ def complete(
     `trace_models.completion`).
 
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
-    `bridge.completion`. Their home and second place are sought among the 12 known places with the most events
-    (`bridge.completion.MAX_ANCHORS`); otherwise they are places that are not known.
+    `people.completion`. Their home and second place are sought among the 12 known places with the most events
+    (`people.completion.MAX_ANCHORS`); otherwise they are places that are not known.
 
     Examples
     --------

@@ -38,10 +38,10 @@ from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.runtime.folders import column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
-from tests.bridge.examples import try_few_settings
 from tests.commands import call, refused, works
 from tests.faults import parquet_fails
 from tests.pages import exit_code_of_help
+from tests.people.examples import try_few_settings
 from tests.trace_models.nobody import registered_nobody
 
 COMMANDS = [

@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge.counts import PopulationSmoothing, SeenMoves, Transitions, VisitCounts, population
-from ppmtf_jax.bridge.user_bounds import stretches
 from ppmtf_jax.data import stored_traces
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, save_in_parts
@@ -19,6 +17,8 @@ from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces, friend_indices
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.people.counts import PopulationSmoothing, SeenMoves, Transitions, VisitCounts, population
+from ppmtf_jax.people.user_bounds import stretches
 from tests.machine import with_gigabytes
 
 N_USERS = 23

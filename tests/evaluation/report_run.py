@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge import selection
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import run
+from ppmtf_jax.people import selection
 
 SEED = 918273645546372819
 USER = "quagga-{:03d}"

@@ -9,22 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.bins import HOME, SECOND
-from ppmtf_jax.bridge.counts import VisitCounts
-from ppmtf_jax.bridge.process import sample_life
-from ppmtf_jax.bridge.roles import Anchors, Layers
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.accountant import ZCDPAccountant
 from ppmtf_jax.noise.mechanisms import SeededNoise
+from ppmtf_jax.people.bins import HOME, SECOND
+from ppmtf_jax.people.counts import VisitCounts
+from ppmtf_jax.people.process import sample_life
+from ppmtf_jax.people.roles import Anchors, Layers
 from ppmtf_jax.private import people
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate_population
 from ppmtf_jax.private.people import AnchoredPeople, fit_anchors
 from ppmtf_jax.private.releases import RELATION, SCALE, Noisy, Releases, has_dense_users, release, shrunk
-from tests.bridge.person_laws import random_arrays
+from tests.people.person_laws import random_arrays
 from tests.private.worlds import city, domain_of, homes_city
 from tests.support import to_traces
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.bridge import chain, checkin_calibration, event_times, selection
-from ppmtf_jax.bridge.calibration import QUICK
-from ppmtf_jax.bridge.model import CheckinBridge
-from ppmtf_jax.bridge.selection import Selection
-from ppmtf_jax.bridge.user_bounds import CHECKIN_RULES, MOVE_RULE, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import open_traces, save_in_parts
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.people import chain, checkin_calibration, event_times, selection
+from ppmtf_jax.people.calibration import QUICK
+from ppmtf_jax.people.model import CheckinBridge
+from ppmtf_jax.people.selection import Selection
+from ppmtf_jax.people.user_bounds import CHECKIN_RULES, MOVE_RULE, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
 from ppmtf_jax.settings import build_settings, parse_assignments
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -30,9 +30,9 @@ from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import bridge
 from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, claims, fit_trace_model
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
-from tests.bridge.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
-from tests.bridge.person_laws import random_law
-from tests.bridge.test_checkins import ARRAYS
+from tests.people.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
+from tests.people.person_laws import random_law
+from tests.people.test_checkins import ARRAYS
 
 N_DRAWS = 40_000
 FALSE_ALARM = 1e-6

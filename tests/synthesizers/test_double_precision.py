@@ -18,7 +18,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from tests.bridge.examples import try_few_settings
+from tests.people.examples import try_few_settings
 
 SETTINGS = {
     "bridge": {"n_clusters": 2, "min_cluster_users": 5, "memory": "none"},

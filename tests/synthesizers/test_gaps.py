@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.model import RememberingBridge
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.people.model import RememberingBridge
 from ppmtf_jax.synthesizers import gaps
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.completion import ABSENT, Completion
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
-from tests.bridge.person_laws import random_arrays
+from tests.people.person_laws import random_arrays
 from tests.support import places_in_line, random_traces, to_traces
 
 PLACES = places_in_line(5)

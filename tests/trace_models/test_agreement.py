@@ -18,7 +18,7 @@ from ppmtf_jax.synthesizers.systems.uniform import Uniform
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.metropolis_hastings import LARGEST_FACTOR, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.sampling import sample_index
-from tests.bridge.examples import try_few_settings
+from tests.people.examples import try_few_settings
 from tests.trace_models.agreement import log_rows, worst_disagreement
 from tests.trace_models.examples import INSTANTS, PLACES, random_training
 

@@ -4,9 +4,9 @@ Each cluster of users has its own distribution over places in every slot. Its sy
 and their moves are as near as possible to the moves of the population. Three kinds of people are possible. The data
 decide what people remember, and whether they have an event at every instant or check in now and then:
 
-- a Markov chain between slots, without memory (`bridge.chain`);
-- people who remember the places of their trace, and maybe have a home and a second place (`bridge.process`);
-- windows of up to 28 days in which people check in now and then (`bridge.checkin_process`).
+- a Markov chain between slots, without memory (`people.chain`);
+- people who remember the places of their trace, and maybe have a home and a second place (`people.process`);
+- windows of up to 28 days in which people check in now and then (`people.checkin_process`).
 
 A trace is equally probable for all users of a cluster.
 """
@@ -19,17 +19,22 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.bins import MAX_REMEMBERED
-from ppmtf_jax.bridge.calibration import QUICK
-from ppmtf_jax.bridge.chain import ClusterBridge, fit_chain
-from ppmtf_jax.bridge.chain import held_out as chain_held_out
-from ppmtf_jax.bridge.clusters import ClusterSmoother, find_clusters, population_and_clusters
-from ppmtf_jax.bridge.counts import VisitCounts, population
-from ppmtf_jax.bridge.fit import first_visits, fit_checkins, fit_people
-from ppmtf_jax.bridge.likelihood import held_out as people_held_out
-from ppmtf_jax.bridge.model import CheckinBridge, RememberingBridge
-from ppmtf_jax.bridge.person import table_of
-from ppmtf_jax.bridge.selection import (
+from ppmtf_jax.data.blocks import BLOCK_USERS
+from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.people.bins import MAX_REMEMBERED
+from ppmtf_jax.people.calibration import QUICK
+from ppmtf_jax.people.chain import ClusterBridge, fit_chain
+from ppmtf_jax.people.chain import held_out as chain_held_out
+from ppmtf_jax.people.clusters import ClusterSmoother, find_clusters, population_and_clusters
+from ppmtf_jax.people.counts import VisitCounts, population
+from ppmtf_jax.people.fit import first_visits, fit_checkins, fit_people
+from ppmtf_jax.people.likelihood import held_out as people_held_out
+from ppmtf_jax.people.model import CheckinBridge, RememberingBridge
+from ppmtf_jax.people.person import table_of
+from ppmtf_jax.people.selection import (
     CLUSTER_NUMBERS,
     Memory,
     Selection,
@@ -38,14 +43,9 @@ from ppmtf_jax.bridge.selection import (
     select,
     some_users,
 )
-from ppmtf_jax.bridge.space import require_few_places, space_of
-from ppmtf_jax.bridge.user_bounds import NO_RULE
-from ppmtf_jax.bridge.windows import Sparsity
-from ppmtf_jax.data.blocks import BLOCK_USERS
-from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
-from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.people.space import require_few_places, space_of
+from ppmtf_jax.people.user_bounds import NO_RULE
+from ppmtf_jax.people.windows import Sparsity
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.runtime.threads import one_thread
 from ppmtf_jax.settings import Count, Settings
@@ -69,7 +69,7 @@ Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 @dataclass(frozen=True)
 class BridgeSettings(Settings):
-    """Settings of the bridge; all other parameters are chosen by held-out likelihood, see `bridge.selection`.
+    """Settings of the bridge; all other parameters are chosen by held-out likelihood, see `people.selection`.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class BridgeSettings(Settings):
     gaps : {"auto", "as-observed", "none"}
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
         ("none"). By default, traces have gaps if three conditions hold: the time grid has a whole day from midnight on,
-        the training traces are sparse (see `bridge.windows.Sparsity`), and `memory` is not given.
+        the training traces are sparse (see `people.windows.Sparsity`), and `memory` is not given.
     chosen : Selection, optional
         What another fit selected by held-out likelihood, see `FittedModel.settings_found`: the smoothing, the number of
         clusters and, for traces with gaps, the number of paces. With these numbers, a fit takes less time. By default,

@@ -18,14 +18,14 @@ import numpy as np
 from annotated_types import Gt, Lt
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.bridge.model import RememberingBridge
-from ppmtf_jax.bridge.process import sample_life
-from ppmtf_jax.bridge.space import require_few_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.noise.accountant import ZCDPAccountant
 from ppmtf_jax.noise.mechanisms import SecureNoise, SeededNoise
+from ppmtf_jax.people.model import RememberingBridge
+from ppmtf_jax.people.process import sample_life
+from ppmtf_jax.people.space import require_few_places
 from ppmtf_jax.private.domain import Domain
 from ppmtf_jax.private.estimation import read_prior
 from ppmtf_jax.private.people import fit_people, is_small
