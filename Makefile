@@ -59,12 +59,8 @@ format: $(VENV)/.installed-dev ## format, and repair what can be
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
-sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts, and the tables of docs/lists.md
+sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts
 	$(BIN)/jupytext --sync notebooks/*.py
-	@$(BIN)/python -c "from pathlib import Path; from ppmtf_jax.cli.listing import markdown_tables; \
-	    page = Path('docs/lists.md'); before, begin, rest = page.read_text('utf-8').partition('<!-- list -->'); \
-	    tables = '\n\n' + markdown_tables() + '\n\n'; end = '<!-- /list -->'; \
-	    page.write_text(before + begin + tables + end + rest.partition(end)[2], 'utf-8')"
 
 lock: $(VENV)/.installed-dev ## write the newest versions that pyproject.toml allows, for all Pythons, to constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-annotate \

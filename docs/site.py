@@ -14,6 +14,7 @@ import typer
 
 import ppmtf_jax
 from ppmtf_jax.cli.app import app
+from ppmtf_jax.cli.listing import markdown_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 # Files of the repository that are pages too. Links between them, and to and from docs/, are written as in the
@@ -42,7 +43,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made."""
     from mkdocs.structure.files import File
 
-    made = {"commands.md": commands_page(), "reference/index.md": names_page()}
+    made = {"commands.md": commands_page(), "lists.md": lists_page(), "reference/index.md": names_page()}
     made |= {f"reference/{name}.md": f"# {title}\n\n::: {title}\n" for name, title in _modules().items()}
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
@@ -84,6 +85,12 @@ def _sections(command: Any, context: Any, level: int) -> Iterator[str]:
     for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
         inner = command.get_command(context, name)
         yield from _sections(inner, typer.Context(inner, info_name=name, parent=context), level + 1)
+
+
+def lists_page() -> str:
+    """Everything that is registered, as `ppmtf list` shows it."""
+    about = "`ppmtf list` shows these tables. [CONTRIBUTING.md](../CONTRIBUTING.md) says how to add an entry."
+    return f"# What there is\n\n{about}\n\n{markdown_tables()}\n"
 
 
 def names_page() -> str:

@@ -38,7 +38,7 @@ def _in_two_columns(headings: list[str], rows: list[list[str]]) -> tuple[list[st
 
 
 def markdown_tables() -> str:
-    """Everything that is registered, as Markdown tables for docs/lists.md."""
+    """Everything that is registered, as Markdown tables for a page of the site."""
 
     def table(title: str, headings: list[str], rows: list[list[str]]) -> str:
         lines = [headings, ["---"] * len(headings), *rows]

@@ -289,7 +289,7 @@ def test_division_is_rounded_down():
         assert [row for (row,) in values.fetchall()] == [-2, -1, -1, 0, 0, 1]
 
 
-SQL = Path(__file__).parents[2].joinpath("docs/scaling.md").read_text().split("```sql\n")[1].split("```")[0]
+SQL = Path(__file__).parents[2].joinpath("docs/own-data.md").read_text().split("```sql\n")[1].split("```")[0]
 
 
 def test_the_sql_of_the_docs_gives_the_same_events(tmp_path, monkeypatch):
