@@ -20,11 +20,16 @@ from common import Row, command_line, measured, people_flow, record
 
 from ppmtf_jax import Traces, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.calibration import LEAST_SHADOWS, Shadows
-from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint
-from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, Target, Wanted, learn_shadows, made_like
-from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
+from ppmtf_jax.attacks.membership.base import MembershipScores
+from ppmtf_jax.attacks.membership.shadow_models import (
+    ShadowCheckpoint,
+    ShadowModelSettings,
+    Target,
+    Wanted,
+    learn_shadows,
+    made_like,
+)
+from ppmtf_jax.attacks.membership.shadow_statistics import LEAST_SHADOWS, STATISTICS, Shadows
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS

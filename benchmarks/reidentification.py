@@ -32,8 +32,7 @@ from common import SHARED, Row, measured, record
 from ppmtf_jax import Traces
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, estimate_transitions
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
-from ppmtf_jax.attacks.open_world import verification
-from ppmtf_jax.attacks.trace_scores import TraceScores, score_traces
+from ppmtf_jax.attacks.trace_scores import TraceScores, score_traces, verification
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.datasets import GridPlaces, read_foursquare, read_geolife, read_gowalla
 from ppmtf_jax.datasets.discretize import SpacedTraces, split_traces

@@ -25,10 +25,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ppmtf_jax import fit, synthesize, toy_city
-from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
+from ppmtf_jax.attacks.audit import RehearsalSettings, ReidentificationSettings, rehearse, reidentification_attacks
 from ppmtf_jax.attacks.copies import check_copies
 from ppmtf_jax.attacks.membership import infer_membership
-from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse
 from ppmtf_jax.datasets import read_geolife
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.plots.numbers import draw_auc

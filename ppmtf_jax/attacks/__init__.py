@@ -1,7 +1,7 @@
 """Attacks on released traces: re-identification of their users, and inference of who was a training user."""
 
 from ppmtf_jax.attacks.audit import reidentification_attacks
-from ppmtf_jax.attacks.copies import check_copies
+from ppmtf_jax.attacks.copies import check_copies, unicity
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
 from ppmtf_jax.attacks.membership import (
     infer_membership,
@@ -12,7 +12,6 @@ from ppmtf_jax.attacks.membership import (
 )
 from ppmtf_jax.attacks.reidentification import reid_rate, reidentify
 from ppmtf_jax.attacks.trace_scores import score_traces
-from ppmtf_jax.attacks.unicity import unicity
 
 __all__ = [
     "check_copies",

@@ -19,20 +19,17 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.attacks.beyond_chance import people_beyond_chance
-from ppmtf_jax.attacks.copied_runs import heaviest_copied_runs
-from ppmtf_jax.attacks.membership.trace_densities import joined
 from ppmtf_jax.attacks.registry import register_attack
-from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
-from ppmtf_jax.attacks.unicity import unicity
+from ppmtf_jax.attacks.roc import people_beyond_chance
+from ppmtf_jax.attacks.scoring import events_by_point, joined, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings, caveat_if
-from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.runs import least_of_each, rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, NO_WINDOWS, Windows, is_complete, same_period
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.privacy.limits import COPIED, EXPECTED_BY_CHANCE, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -42,9 +39,12 @@ REACH = 1
 """Instants by which a copied event may be earlier or later."""
 FAR_QUANTILE = 0.95
 SEED = 0
-WINDOWS_STREAM, THINNING_STREAM, TRIALS_STREAM = 1, 2, 3
-"""Random-stream numbers of the stage; unicity.py uses 0."""
-TABLE_POINTS = 4
+POINTS_STREAM, WINDOWS_STREAM, THINNING_STREAM, TRIALS_STREAM = 0, 1, 2, 3
+"""Random-stream numbers of the stage."""
+MAX_POINTS, TABLE_POINTS = 5, 4
+N_REPEATS = 10
+N_KNOWN = 500
+"""Maximum number of users whose points are drawn in a repetition of unicity; these users are drawn at random."""
 N_OF_FEWEST = 5
 SATURATED = "Hardly anybody has a trace so unusual that a copy would be noticed, so this number cannot alarm"
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1)
@@ -257,6 +257,66 @@ def nearest(windows: Windows, released: Windows, weight: Float[np.ndarray, " eve
     return found
 
 
+def heaviest_copied_runs(
+    windows: Windows, released: Windows, weight: Float[np.ndarray, " event"]
+) -> Float[np.ndarray, " window"]:
+    """Greatest weight of a run of each window that also occurs in a released window, at any time; 0 if there is none.
+
+    A run is a sequence of successive events of a window, whatever the gaps between them. It is copied if a released
+    window has the same sequence of places. `weight` is that of each event of `windows`, at least 0. Both sets of
+    windows have the same places.
+    """
+    n_own = len(windows.window)
+    # 1. Sort the runs that begin at each event of both sets.
+    goes_on = [~run_begins(each.window) for each in (windows, released)]
+    runs = _Runs.of(np.concatenate([windows.place, released.place]), np.concatenate(goes_on))
+    is_released = np.arange(len(runs.left)) >= n_own
+    order = np.argsort(runs.ranks[-1], kind="stable")
+    # 2. The longest match of a run is with the nearest released run before or after it in this order.
+    longest = np.zeros(len(order), np.int64)
+    for sequence in (order, order[::-1]):
+        last = np.maximum.accumulate(np.where(is_released[sequence], np.arange(len(sequence)), -1))
+        event, match = sequence[last >= 0], sequence[last[last >= 0]]
+        longest[event] = np.maximum(longest[event], runs.common_length(event, match))
+    # 3. Take the heaviest of the longest matches of a window's events: a shorter match is never heavier.
+    total = np.concatenate([[0.0], np.cumsum(weight)])
+    first = np.arange(n_own)
+    found = np.zeros(windows.n_windows)
+    np.maximum.at(found, windows.window, total[first + longest[:n_own]] - total[first])
+    return found
+
+
+class _Runs(NamedTuple):
+    """The runs that begin at each event, sorted by prefix doubling as in a suffix array."""
+
+    # Entry k: rank in lexicographic order of the next 2^k events, or of fewer if the run ends earlier.
+    ranks: list[Int[np.ndarray, " event"]]
+    left: Int[np.ndarray, " event"]  # number of events from this one to the end of its run
+
+    @classmethod
+    def of(cls, place: Int[np.ndarray, " event"], is_step: Bool[np.ndarray, " event"]) -> _Runs:
+        end = np.append(np.flatnonzero(~is_step)[1:], len(place))
+        left = np.repeat(end, np.diff(end, prepend=0)) - np.arange(len(place))
+        ranks = [place.astype(np.int64)]
+        while (length := 2 ** (len(ranks) - 1)) < left.max():
+            # The end of a run sorts before every place.
+            after = np.append(ranks[-1][length:], np.full(length, -1))[: len(place)]
+            pair = ranks[-1] * (len(place) + ranks[0].max() + 2) + np.where(left > length, after, -1) + 1
+            ranks.append(np.unique(pair, return_inverse=True)[1])
+        return cls(ranks, left)
+
+    def common_length(self, event: Int[np.ndarray, " pair"], other: Int[np.ndarray, " pair"]) -> np.ndarray:
+        """Length of the common prefix of the runs that begin at two events."""
+        most = np.minimum(self.left[event], self.left[other])
+        common = np.zeros(len(event), np.int64)
+        for power in range(len(self.ranks) - 1, -1, -1):
+            rank, inside = self.ranks[power], common < most
+            # Read nothing beyond the end of a run.
+            offset = np.where(inside, common, 0)
+            common += inside * (rank[event + offset] == rank[other + offset]) * 2**power
+        return np.minimum(common, most)
+
+
 def _windows(traces: Traces, length: int) -> Windows:
     return Windows.of(traces, length).with_events(MIN_WINDOW_EVENTS)
 
@@ -272,6 +332,70 @@ def windows_of_some(traces: Traces, length: int, seed: int) -> Windows:
 
 def _unicity_of_real(traces: Traces, length: int, n_users: int, seed: int) -> np.ndarray:
     return unicity(_windows(traces, length), n_users=n_users, seed=seed)
+
+
+def unicity(
+    traces: Traces | Windows,
+    *,
+    max_points: int = MAX_POINTS,
+    n_repeats: int = N_REPEATS,
+    n_users: int | None = None,
+    seed: int = 0,
+) -> Float[np.ndarray, " points"]:
+    """Unicity: share of users who are unique at 1, 2, ... points of their own (de Montjoye et al. 2013).
+
+    A point is a place and an instant of the period. In each repetition, one window (one period) of each user is drawn,
+    and then points of this window at random. If a user has fewer points, all of them are used. The user is unique if no
+    other user's drawn window contains all drawn points. Shares are averaged over the repetitions. Only one window per
+    user is used, so that users with longer traces do not have more points.
+
+    `n_users`: size of the crowd, the number of users drawn at random in each repetition; all by default. Compare only
+    shares with the same crowd size, because more users are unique in a small crowd. With fewer users than that, all
+    shares are NaN. Raises `InputError`: `max_points`, `n_repeats` or `n_users` is below 1.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> shares = unicity(toy_city(100, seed=0).traces)
+    >>> shares.shape, bool(shares[0] < shares[4])
+    ((5,), True)
+    """
+    given = {"max_points": max_points, "n_repeats": n_repeats, "n_users": n_users}
+    wrong = {name: value for name, value in given.items() if value is not None and value < 1}
+    raise_any("unicity", [Problem(f"{name} of at least 1", repr(value)) for name, value in wrong.items()])
+    windows = traces if isinstance(traces, Windows) else Windows.of(traces)
+    n_there = len(np.unique(windows.user))
+    crowd = n_users or n_there
+    if crowd > n_there:
+        return np.full(max_points, np.nan)
+    rng = numpy_stream(seed, Stage.ALARMS, POINTS_STREAM)
+    return np.mean([_unicity_of_draw(windows, max_points, crowd, rng) for _ in range(n_repeats)], axis=0)
+
+
+def _unicity_of_draw(
+    windows: Windows, max_points: int, n_users: int, rng: np.random.Generator
+) -> Float[np.ndarray, " points"]:
+    one_of_user = least_of_each(windows.user, rng.random(windows.n_windows), most=1)
+    one_each = windows.select(np.isin(np.arange(windows.n_windows), one_of_user))
+    if n_users < one_each.n_windows:
+        one_each = one_each.select(rng.permutation(one_each.n_windows) < n_users)
+    crowd = events_by_point(one_each).T.tocsr()
+    known = np.flatnonzero(rng.permutation(one_each.n_windows) < N_KNOWN)
+    # The points of each selected user, in random order.
+    event = np.flatnonzero(np.isin(one_each.window, known))
+    order = np.lexsort((rng.random(len(event)), one_each.window[event]))
+    event, row = event[order], np.searchsorted(known, one_each.window[event[order]])
+    # One query row for each number of points and each selected user.
+    number, chosen = np.nonzero(rank_in_run(row) <= np.arange(max_points)[:, None])
+    row, n_rows = number * len(known) + row[chosen], max_points * len(known)
+    queries = events_by_point(one_each, event=event[chosen], row=row, n_rows=n_rows)
+    wanted = np.bincount(row, minlength=n_rows)
+    n_matches = np.empty(n_rows)
+    for rows, product in products_in_blocks(queries, crowd):
+        n_entries = np.diff(product.indptr)
+        has_all = product.data == np.repeat(wanted[rows], n_entries)
+        n_matches[rows] = np.bincount(np.repeat(np.arange(len(n_entries)), n_entries), has_all, len(n_entries))
+    return np.mean(n_matches.reshape(max_points, -1) == 1, axis=1)
 
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:

@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.attacks.copies import SEED, nearest, surprise, windows_of_some
-from ppmtf_jax.attacks.membership.trace_densities import joined
 from ppmtf_jax.attacks.registry import register_attack
+from ppmtf_jax.attacks.scoring import joined
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.runs import rank_in_run
@@ -54,7 +54,7 @@ class Guessed:
 
     def judgement(self) -> Judgement:
         """Judge the difference; the worst of three guesses counts."""
-        return INFERRED.judge(self.difference, (len(self.training), len(self.test)), n_attacks=len(GUESSES))
+        return INFERRED.judge(self.difference, self.people, n_attacks=len(GUESSES))
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers for JSON, none of them of a single user."""
@@ -112,7 +112,8 @@ def _infer(comparison: Comparison, seed: int) -> dict[str, Guessed] | None:
         "second": np.where(true[1] >= 0, true[1] == guessed[1], np.nan),
         "rest": np.bincount(user, guess == hidden.place) / np.bincount(user),
     }
-    return {name: Guessed(*(_finite(share[of]) for of in (~is_test, is_test))) for name, share in right.items()}
+    kept = {name: np.isfinite(share) for name, share in right.items()}
+    return {name: Guessed(share[~is_test & kept[name]], share[is_test & kept[name]]) for name, share in right.items()}
 
 
 def _places_at(
@@ -140,22 +141,16 @@ def _favourites(
     return found
 
 
-def _finite(share: Float[np.ndarray, " user"]) -> Float[np.ndarray, " kept"]:
-    return share[np.isfinite(share)]
-
-
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     found = _infer(comparison, SEED)
     return [math.nan] * len(GUESSES) if found is None else [found[name].difference for name in GUESSES]
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
-    people = {name: each.people for name, each in (_infer(comparison, SEED) or {}).items()}
-    readings = []
-    for name in GUESSES:
-        both = people.get(name, (0, 0))
-        readings.append(Interpretation(alarm=INFERRED.alarm(people_of_both(*both)) if all(both) else math.inf))
-    return readings
+    found = _infer(comparison, SEED) or {}
+    people = [found[name].people if name in found else (0, 0) for name in GUESSES]
+    alarms = [INFERRED.alarm(people_of_both(*both)) if all(both) else math.inf for both in people]
+    return [Interpretation(alarm=alarm) for alarm in alarms]
 
 
 register_attack(

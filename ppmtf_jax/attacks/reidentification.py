@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.ml import ml_transitions
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
-from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, looks_over_gaps, products_in_blocks
+from ppmtf_jax.attacks.scoring import (
+    FLOOR,
+    AttackedTraces,
+    attacked_traces,
+    looks_over_gaps,
+    ml_transitions,
+    products_in_blocks,
+)
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
@@ -53,27 +61,21 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
 
 
 def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
+    """For each trace, the first user with the greatest log-likelihood, up to a tie."""
     known = attacked.known_to(estimates)
     gains = sparse.csr_array((np.log(known.data) - np.log(FLOOR), known.coords), shape=known.shape)
-    guess = np.zeros(len(attacked.user), np.int64)
+    guess, n_users = np.zeros(len(attacked.user), np.int64), len(estimates.indptr) - 1
     for rows, product in products_in_blocks(attacked.counts, gains):
-        guess[rows] = _first_best_column(product, len(estimates.indptr) - 1)
+        # Stored gains are positive, all others 0. A trace without any is that of the first user. `reduceat` takes each
+        # segment up to the next start, so rows without entries must be left out.
+        entries = np.diff(product.indptr)
+        filled = np.flatnonzero(entries)
+        if len(filled):
+            start = product.indptr[filled]
+            greatest = np.repeat(np.maximum.reduceat(product.data, start), entries[filled])
+            column = np.where(product.data >= greatest - TIE, product.indices, n_users)
+            guess[rows.start + filled] = np.minimum.reduceat(column, start)
     return guess
-
-
-def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
-    """First column with the greatest entry of each row. Stored entries are positive, all others 0."""
-    entries = np.diff(matrix.indptr)
-    best = np.zeros(len(entries), np.int64)
-    filled = np.flatnonzero(entries)
-    if not len(filled):
-        return best
-    # reduceat takes each segment up to the next start, so rows without entries must be left out.
-    start = matrix.indptr[filled]
-    greatest = np.repeat(np.maximum.reduceat(matrix.data, start), entries[filled])
-    column = np.where(matrix.data >= greatest - TIE, matrix.indices, n_columns)
-    best[filled] = np.minimum.reduceat(column, start)
-    return best
 
 
 def _check(comparison: Comparison) -> None:
@@ -86,7 +88,7 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     over_gaps = comparison.statistic(looks_over_gaps, released, comparison.pool_traces)
     can_attack = all(comparison.statistic(Traces.has_transitions, traces, over_gaps) for traces in (released, train))
     if released.of_nobody or not can_attack:
-        return [float("nan")]
+        return [math.nan]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
     truth = comparison.statistic(training_user_of, released, train)[attacked.user]
     return [float(np.mean(_guesses(attacked, comparison.statistic(ml_transitions, train, over_gaps)) == truth))]

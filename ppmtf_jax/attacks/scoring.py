@@ -1,15 +1,15 @@
-"""Sparse counts of transitions and events, and their products, block by block.
+"""The sparse scorer: counts of transitions and events as sparse matrices, and their products, block by block.
 
 Re-identification and the likelihood ratio score a trace for a user by adding one number for each transition of the
 trace. Most users never made most of the transitions, and for a transition that a user never made this number does not
 depend on the user. So the scores of all traces and users are a baseline for each trace plus a sparse product (traces x
-pairs) @ (pairs x users), where a pair is a place and the next place.
+pairs) @ (pairs x users), where a pair is a place and the next place. Attacks on windows use products in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,8 +17,10 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows, is_complete
+from ppmtf_jax.data.windows import Windows, is_complete, same_period
+from ppmtf_jax.errors import InputError, Problem
 
 FLOOR = 1e-8
 """Probability of a transition that does not occur in the data of a user, or of the population (App. D)."""
@@ -78,6 +80,34 @@ def count_pairs(
     pair = steps.place.astype(np.int64) * traces.n_places + steps.next_place
     shape = (n_units, traces.n_places**2)
     return sparse.csr_array(sparse.coo_array((np.ones(len(pair)), (unit[steps.event], pair)), shape=shape))
+
+
+def ml_transitions(traces: Traces, over_gaps: bool = False) -> sparse.csr_array:
+    """Transition matrix of each user by maximum likelihood, counts over row sums, as a row of `count_pairs`."""
+    transitions = count_pairs(traces, traces.user, traces.n_users, over_gaps)
+    user, pair = transitions.tocoo().coords
+    _, row = np.unique(user.astype(np.int64) * traces.n_places + pair // traces.n_places, return_inverse=True)
+    transitions.data /= np.bincount(row, weights=transitions.data)[row]
+    return transitions
+
+
+def windows_of(**trace_sets: Traces) -> list[Windows]:
+    """Cut trace sets on the same places into periods, such as days; errors call the sets by their keyword names."""
+    check_same_places(**trace_sets)
+    first_name, first = next(iter(trace_sets.items()))
+    differ = [name for name, each in trace_sets.items() if not same_period(first.time_grid, each.time_grid)]
+    if differ:
+        expected = f"grids whose periods have the same instants and slots as that of {first_name}"
+        raise InputError("trace sets", [Problem(expected, f"others in {', '.join(differ)}")])
+    return [Windows.of(each) for each in trace_sets.values()]
+
+
+def joined(windows: Windows, others: Windows) -> Windows:
+    """Join the windows of two sets; users of the two sets stay different users."""
+    shift = {"window": windows.n_windows, "user": windows.user.max() + 1}
+    columns = ("window", "phase", "place", "user")
+    values = {name: (getattr(windows, name), getattr(others, name) + shift.get(name, 0)) for name in columns}
+    return replace(windows, **{name: np.concatenate(pair) for name, pair in values.items()})
 
 
 def events_by_point(

@@ -1,15 +1,17 @@
 """Log-probability of each attacked trace under each target user's chain, and under the mean chain of all other targets.
 
 Equations (1)-(5) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility
-Traces" (TIFS 2017). An instant without an event is a deleted place: the probability is summed over all places. Since
-all other places are known exactly, the forward algorithm becomes a product of entries of powers of the transition
-matrix: one entry for each two consecutive events, where the power is their distance in instants.
+Traces" (TIFS 2017), section III. The attacker knows some traces of the target users. The attacked traces come from
+target users and from strangers, about whom the attacker knows nothing. An instant without an event is a deleted place:
+the probability is summed over all places. Since all other places are known exactly, the forward algorithm becomes a
+product of entries of powers of the transition matrix: one entry for each two consecutive events, where the power is
+their distance in instants.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
@@ -17,22 +19,24 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from jaxtyping import Array, Float, Int
 from scipy import sparse
 from scipy.special import logsumexp
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
+from ppmtf_jax.attacks.roc import Roc, bar_of_chance, rate_interval
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import Problem, raise_any
-from ppmtf_jax.privacy.limits import TAIL, share_interval
+from ppmtf_jax.errors import InputError, Problem, raise_any
+from ppmtf_jax.privacy.limits import EXPECTED_BY_CHANCE
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, one_thread
 from ppmtf_jax.trace_models.population import stationary_distribution
 
+NOBODY = -1
+"""Index of a user who is not a target user."""
 MAX_GAP = 6
 """After a longer gap, in instants, an event is scored as a first place: the chain has forgotten the event before."""
 # Number of matrix entries in a batch of users; each thread has a batch. The bytes of an entry include the user's own
@@ -99,17 +103,9 @@ class TraceScores:
         return index_of_ids(self.user_ids, self.target_ids)
 
     def found_interval(self, wrong: float = 0.01) -> tuple[float, float]:
-        """The 95 % interval of `found`: the threshold and the people are uncertain (Newcombe 1998).
-
-        The threshold depends on the few target users who are named wrongly with the highest odds: how many of them
-        are above the true threshold is binomial. The known target users are a sample (Clopper and Pearson).
-        """
-        n, found = len(self.target_ids), self.found(wrong)
-        fewest, most = scipy.stats.binom.ppf([TAIL, 1 - TAIL], n, wrong)
-        by_threshold = self.found((fewest - 1) / n) if fewest else 0.0, self.found(min(most / n, 1 - 1 / n))
-        of_people = share_interval(found, len(np.unique(self.truth[self.truth >= 0])))
-        low, high = (math.hypot(found - a, found - b) for a, b in zip(by_threshold, of_people, strict=True))
-        return max(found - low, 0.0), min(found + high, 1.0)
+        """The 95 % interval of `found`, see `rate_interval`: the others are the target users."""
+        n, n_known = len(self.target_ids), len(np.unique(self.truth[self.truth >= 0]))
+        return rate_interval(lambda rate: self.found(min(rate, 1 - 1 / n)), wrong, n, n_known)
 
     def found(self, wrong: float = 0.01) -> float:
         """Share of the known target users who are named right where at most a share `wrong` of them is named wrongly.
@@ -285,3 +281,85 @@ def _log_tables(
         rows = rows[..., :n, :] @ chains if number else rows
         tables.append(jnp.log(rows[..., step[0], step[1]]))
     return chains, tables
+
+
+# Verification: "did this target user make this trace?"
+
+
+class Verification(NamedTuple):
+    """Scores of all pairs of a trace and a target user, split into genuine and impostor scores.
+
+    `genuine`: scores of target users' traces for the user who made them. `impostor`: scores of other people's traces
+    for each target user; NaN for the user who made the trace. `impostor_user`: numbers of the people who made these
+    traces; if `against` is "targets" and not "strangers", these are indices of target users.
+    """
+
+    genuine: Float[np.ndarray, " genuine"]
+    genuine_target: Int[np.ndarray, " genuine"]
+    impostor: Float[np.ndarray, "impostor target"]
+    impostor_user: Int[np.ndarray, " impostor"]
+    against: str
+
+    def roc(self) -> Roc:
+        """The ROC curve of all scores."""
+        return Roc.of(self.genuine, self.impostor[~np.isnan(self.impostor)])
+
+    def n_exposed(self, n_attacks: int) -> int:
+        """How many target users have a trace that scores higher for them than chance explains.
+
+        The others are all impostor scores. `n_attacks` share the people found by chance.
+        """
+        others = self.impostor[~np.isnan(self.impostor)]
+        bar = bar_of_chance(others, len(self.genuine), EXPECTED_BY_CHANCE / n_attacks)
+        return len(np.unique(self.genuine_target[self.genuine > bar]))
+
+    @property
+    def n_users(self) -> int:
+        """Number of target users, plus the number of strangers if there are any."""
+        return self.impostor.shape[1] + (int(self.impostor_user.max()) + 1 if self.against == "strangers" else 0)
+
+    def auc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], float]:
+        """Return a function from the weights of target users and then strangers to the area under the ROC curve.
+
+        The area is the weighted share of pairs of a genuine and an impostor score in which the genuine score is higher.
+        So only the ranks of the impostor scores among the genuine ones matter. The ranks are found once.
+        """
+        n_targets, of_strangers = self.impostor.shape[1], self.against == "strangers"
+        value, rank = np.unique(self.genuine, return_inverse=True)
+        # Twice the rank, plus one in a tie. A score that does not exist is NaN; its rank is the highest.
+        at = sum(np.searchsorted(value, self.impostor, side).astype(np.int32) for side in ("left", "right"))
+        is_pair = (~np.isnan(self.impostor)).astype(float)
+        higher, weight_higher = np.empty(self.impostor.shape), np.zeros(2 * len(value) + 1)
+
+        def auc(weight: Float[np.ndarray, " user"]) -> float:
+            of_target = weight[:n_targets]
+            of_impostor = (weight[n_targets:] if of_strangers else weight)[self.impostor_user]
+            of_value = np.bincount(rank, of_target[self.genuine_target], len(value))
+            weight_higher[:-1:2] = of_value[::-1].cumsum()[::-1]
+            weight_higher[1::2] = weight_higher[:-1:2] - of_value / 2
+            np.take(weight_higher, at, out=higher, mode="clip")
+            total = of_value.sum() * (of_impostor @ (is_pair @ of_target))
+            return float(of_impostor @ (higher @ of_target) / (total or np.nan))
+
+        return auc
+
+
+def verification(scores: TraceScores) -> Verification:
+    """Split the scores of all pairs of a trace and a target user into genuine and impostor scores.
+
+    Impostor traces are strangers' traces if there are any, as in section VI; otherwise other target users' traces.
+    Raises `InputError` if no target user made a trace.
+    """
+    truth, ratio = scores.truth, scores.log_ratio
+    known = np.flatnonzero(truth != NOBODY)
+    if not len(known):
+        way_out = "Both must use the same user ids; read a release with its key"
+        raise InputError("traces to attack", [Problem("some of users in the training traces", "none", way_out=way_out)])
+    strangers = np.flatnonzero(truth == NOBODY)
+    others = strangers if len(strangers) else known
+    impostor = ratio[others].copy()
+    own = truth[others] != NOBODY
+    impostor[own, truth[others][own]] = np.nan
+    against = "strangers" if len(strangers) else "targets"
+    number = np.unique(scores.user_ids[others], return_inverse=True)[1] if len(strangers) else truth[others]
+    return Verification(ratio[known, truth[known]], truth[known], impostor, number, against)

@@ -9,13 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
-from ppmtf_jax.attacks.copies import check_copies
+from ppmtf_jax.attacks.audit import (
+    RehearsalSettings,
+    ReidentificationSettings,
+    rehearse,
+    reidentification_attacks,
+    targets_of,
+)
+from ppmtf_jax.attacks.copies import check_copies, unicity
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, PEOPLE_OF_SHADOWS, infer_by_shadow_models
 from ppmtf_jax.attacks.roc import Roc
-from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
-from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings

@@ -33,7 +33,7 @@ from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 from ppmtf_jax.jobs.steps import fit_model, synthesize_traces
 from ppmtf_jax.noise.accountant import KeptLedger
 from ppmtf_jax.noise.mechanisms import SecureNoise
-from ppmtf_jax.privacy.statement import STATEMENT_TEXT, statement_files
+from ppmtf_jax.privacy.statements import STATEMENT_TEXT, statement_files
 from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder

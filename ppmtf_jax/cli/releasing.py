@@ -34,11 +34,10 @@ from ppmtf_jax.evaluation import evaluate as evaluate_sets
 from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import open_released, release_traces, run_privacy_test
 from ppmtf_jax.privacy.own_test import load_verdicts
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import RELEASE, is_release, lineage_of_key
 from ppmtf_jax.privacy.release_plan import ReleaseSettings
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
-from ppmtf_jax.privacy.words_of_tests import by_construction
 from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
 from ppmtf_jax.runtime.folders import TRAINING_TRACES, Lineage, check_belong_together, read_marker
@@ -95,11 +94,11 @@ def check_deniability(
             "10."
         )
     tell(f"{n_passed} of {n_traces} traces passed ({verdicts.facts()['settings']}); verdicts in {out}")
-    if said := by_construction(verdicts):
+    if said := verdicts.by_construction:
         tell(said)
     if not n_passed:
         way_out = "lower k, raise the limits of the test, or learn a model of fewer clusters"
-        if isinstance(verdicts, PlausibleDeniability):
+        if isinstance(test, PrivacyTestSettings):
             way_out = _way_out(test, verdicts.n_verifiers)
         tell(f"No trace may be released: {way_out}.")
     warn_of_few(n_passed, n_traces)

@@ -15,8 +15,8 @@ from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.runner import run as run_job
-from ppmtf_jax.privacy.model_statement import NOT_PRIVATE
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
+from ppmtf_jax.privacy.statements import NOT_PRIVATE
 from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed

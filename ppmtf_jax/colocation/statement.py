@@ -8,7 +8,7 @@ from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSynthesis
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.noise.accountant import NO_RUNS, EarlierRuns, stated
 from ppmtf_jax.noise.mechanisms import NoiseSource
-from ppmtf_jax.privacy.statement import (
+from ppmtf_jax.privacy.statements import (
     RANDOMNESS,
     STATEMENT_FORMAT,
     as_text,

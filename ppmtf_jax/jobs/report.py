@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.base import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import infer_by_shadow_models
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.stored_traces import open_traces
@@ -117,7 +117,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         "private/key": dict(lineage_of_key(key)) if has_key else {},
     }
     if verdicts:
-        lineages["private/verdicts"] |= _test_in(verdicts.parameters(), int(verdicts.passed.sum()))
+        lineages["private/verdicts"] |= _test_in(verdicts.settings.stated(), int(verdicts.passed.sum()))
     if is_release:
         said = statement or {}
         parameters, checksum = said.get("parameters"), said.get("generator", {}).get("model")

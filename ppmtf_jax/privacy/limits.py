@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-from jaxtyping import Float
 from scipy.special import betaincinv, ndtri
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
@@ -70,40 +68,6 @@ def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[f
     low = float(betaincinv(found, people - found + 1, tail)) if found > TINY else 0.0
     high = float(betaincinv(found + 1, people - found, 1 - tail)) if people - found > TINY else 1.0
     return low, high
-
-
-def least_epsilon(
-    without: Float[np.ndarray, " run"], with_her: Float[np.ndarray, " run"], delta: float, tail: float = TAIL
-) -> float:
-    """Lower bound of epsilon at `delta` from the scores of an attack on independent runs without and with one user.
-
-    There must be at least two runs of each kind. For every threshold, the probability of a higher score with her is at
-    most exp(epsilon) times the probability without her, plus delta. The same holds for lower scores, and for the two
-    kinds of runs exchanged. Half of the runs choose the threshold, and one of these four inequalities, with the best
-    bound. In the other half, the intervals of the two shares of scores give the bound that is returned. It holds with
-    a probability of at least 1 - 2 `tail` (Jagielski, Ullman and Oprea 2020). It is 0 if nothing was found.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> round(least_epsilon(rng.normal(0, 1, 2000), rng.normal(2, 1, 2000), delta=1e-6), 1)
-    3.4
-    """
-    pairs = [(without, with_her), (with_her, without), (-without, -with_her), (-with_her, -without)]
-
-    def bound(rare: np.ndarray, frequent: np.ndarray, threshold: float) -> float:
-        low = share_interval((frequent > threshold).mean(), len(frequent), tail)[0]
-        high = share_interval((rare > threshold).mean(), len(rare), tail)[1]
-        return math.log(max((low - delta) / high, 1.0))
-
-    halves = [[(one[part::2], other[part::2]) for one, other in pairs] for part in (0, 1)]
-    chosen = max(
-        (bound(rare, frequent, threshold), number, threshold)
-        for number, (rare, frequent) in enumerate(halves[0])
-        for threshold in np.quantile(np.concatenate([rare, frequent]), np.linspace(0, 1, 101))
-    )
-    return bound(*halves[1][chosen[1]], chosen[2])
 
 
 def people_interval(found: Number, noticeable: Number, tail: float = TAIL) -> tuple[float, float]:

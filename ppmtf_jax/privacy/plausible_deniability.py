@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -19,33 +19,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 
 from ppmtf_jax.data.blocks import Blocks
-from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.description import at_most
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.mechanisms import add_laplace
-from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
+from ppmtf_jax.privacy.budgets import budgets_of_one_trace
+from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION, sureness
 from ppmtf_jax.privacy.plausible_users import (
     EVENTS_TESTED_TOGETHER,
     Verifiers,
     count_plausible_users,
     own_log_likelihoods,
 )
-from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
+from ppmtf_jax.privacy.verdicts import NO_MEMBERSHIP, USED, InWords, PrivacyTest, Verdicts, facts_of_model
 from ppmtf_jax.runtime.engine import is_remote, stage
-from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
+from ppmtf_jax.settings import Count, Positive, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, places_of_traces
 from ppmtf_jax.trace_models.base import LikelihoodModel, PersonModel
 
-# More than any threshold.
-NO_LIMIT = np.iinfo(np.int64).max
+# Number of pairs of epsilon and delta in a statement.
+N_BUDGETS_SHOWN = 4
 
 
 @dataclass(frozen=True)
-class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
+class PrivacyTestSettings(PrivacyTest, subject="plausible-deniability test"):
     """Parameters of the plausible-deniability test.
 
     Parameters
@@ -69,6 +70,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
 
+    test = "plausible deniability"
     k: Count = 10
     eta: Positive = 1.0
     n_verifiers: Count | None = None
@@ -103,82 +105,99 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         value = f"{math.exp(self.eta):.3g}" if self.eta < math.log(sys.float_info.max) else "more than 1e308"
         return f"e^{self.eta:g} = {value}"
 
+    def stated(self) -> dict[str, Any]:
+        """The settings that a release states."""
+        asked = "all" if self.n_verifiers is None else self.n_verifiers
+        stated = {"k": self.k, "eta": self.eta, "n_verifiers": asked, "noise_epsilon": self.noise_epsilon}
+        return {**stated, "precision": self.precision}
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class PlausibleDeniability(Verdicts, test="plausible deniability", settings=PrivacyTestSettings):
-    """Outcome of the test; see `Verdicts` for the other parameters.
+    def in_brief(self) -> str:
+        """The settings that count most, in a line."""
+        noise = "" if self.noise_epsilon is None else f", noise with epsilon {self.noise_epsilon:g} on k"
+        return f"k = {self.k}, eta = {self.eta:g}, a factor of {self.factor}{noise}"
 
-    Parameters
-    ----------
-    seed : Seed
-        Seed of the subset of verifiers.
-    n_verifiers : int
-        Number of verifiers. The input user of a trace counts, even if they are not one of them.
-    smallest_class : int
-        Number of users of the smallest class: all users of a class make every trace with the same probability.
-    table : DataFrame
-        Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
-        `log_likelihood` is that of the trace under its input user. For PPMTF and ITF in float64, it has an error of at
-        most 0.01, but always lies in the same bin as the exact value. `plausible_users` is k', the number of users, the
-        input user included, who make the trace with about the same probability, eq. (7); it is `threshold` if counting
-        stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
-        class by class; see `count_plausible_users`.
-    """
+    def in_words(self, is_private: bool) -> InWords:
+        """See `PrivacyTest`."""
+        points = []
+        if self.k == 1:
+            points.append("From whom a trace was made: k = 1 requires no other user.")
+        if not is_private:
+            points += self._not_differentially_private()
+        if self.precision == "float32":
+            points.append(
+                "Traces at the edge of a bin: in single precision, the test may have counted a user whose probability "
+                "is outside the bin."
+            )
+        return InWords(self._mechanism(), self._protected(), points)
 
-    seed: Seed = field(repr=False)
-    n_verifiers: int
-    smallest_class: int
+    def _mechanism(self) -> str:
+        """What the test required."""
+        name, number = "Privacy Test 1 of Murakami et al. (PETS 2021)", f"at least k = {self.k} training users"
+        if self.noise_epsilon is not None:
+            name = "Privacy Test 2 of Bindschaedler et al. (VLDB 2017)"
+            noise = f"discrete Laplace noise of scale 1/{self.noise_epsilon:g}"
+            number = f"a noisy number of training users (k = {self.k} plus {noise}, drawn anew for each trace)"
+        elif self.k == 1:
+            return f"{name} with k = 1, which tests nothing: every trace passes."
+        others = "all other training users"
+        if self.n_verifiers is not None:
+            others = f"{self.n_verifiers} training users chosen at random"
+        return (
+            f"{name}: a trace is released only if {number}, the user it was made from (its input user) included, could "
+            f"have made it with probabilities within a factor of {self.factor} of each other (one bin of width eta = "
+            f"{self.eta:g}). The test compared the input user with {others}."
+        )
 
-    def parameters(self) -> dict[str, Any]:
-        """The settings of the test that a release states."""
-        test = self.settings
-        asked = "all" if test.n_verifiers is None else test.n_verifiers
-        stated = {"k": test.k, "eta": test.eta, "n_verifiers": asked, "noise_epsilon": test.noise_epsilon}
-        return {**stated, "precision": test.precision}
+    def _protected(self) -> list[str]:
+        if self.k == 1:
+            return []
+        within = f"with probabilities within a factor of {self.factor} of each other"
+        if self.noise_epsilon is not None:
+            return [
+                f"From whom a trace was made: a noisy number of users around {self.k} (for some traces only the input "
+                f"user) could have led to it, {within}.",
+                self._theorem(self.noise_epsilon),
+            ]
+        return [
+            "From whom a trace was made: whoever sees it alone, and held all users equally probable before, can be at "
+            f"most {at_most(sureness(self.k, self.eta))} sure of one of them, because at least {self.k} users, the one "
+            f"it was made from included, could have led to it, {within}."
+        ]
 
-    def facts(self) -> dict[str, str]:
-        """The settings that count most, and the number of verifiers."""
-        test = self.settings
-        noise = f", noise with epsilon {test.noise_epsilon:g} on k" if self.has_noise else ""
-        settings = f"k = {test.k}, eta = {test.eta:g}, a factor of {test.factor}{noise}"
-        return {"settings": settings, "verifiers": counted(self.n_verifiers, "user")}
+    def _not_differentially_private(self) -> list[str]:
+        """What this test does not protect, but differential privacy would."""
+        if self.noise_epsilon is None:
+            return [f"{USED} Without noise on k, the test is not differential privacy. {NO_MEMBERSHIP}"]
+        if self.k == 1:
+            return [
+                f"{USED} Noise on k = 1 gives no differential privacy: the theorem needs k of at least 2. "
+                f"{NO_MEMBERSHIP}"
+            ]
+        return [
+            f"{USED} The release as a whole is not differentially private, in spite of the noise: the theorem covers "
+            "one trace only. For m traces, if the input user of each is drawn at random separately, epsilon and delta "
+            "would be m times as large, whoever the traces were made from. Here every user is an input user. "
+            f"{NO_MEMBERSHIP}",
+            "How the model was learned. Without one person's data, the parameters that users share would be different; "
+            "the theorem assumes that they are the same.",
+            "That a trace was withheld. For a person who sees that the randomly drawn trace was withheld, delta is "
+            "larger by up to one divided by the number of users.",
+        ]
 
-    @property
-    def has_noise(self) -> bool:
-        """Whether k was noisy."""
-        return self.settings.noise_epsilon is not None
-
-    @property
-    def log_likelihood(self) -> Float[np.ndarray, " trace"]:
-        """Log-likelihood of each trace under its input user; for its error see `PlausibleDeniability`."""
-        return self.table["log_likelihood"].to_numpy()
-
-    @property
-    def threshold(self) -> Int[np.ndarray, " trace"]:
-        """The number of plausible users that each trace must reach: k, or k plus noise."""
-        return self.table["threshold"].to_numpy()
-
-    @property
-    def passed(self) -> Bool[np.ndarray, " trace"]:
-        """Whether each trace may be released, in the order of `Traces.trace_table`."""
-        return self.plausible_users >= self.threshold
-
-    @property
-    def passes_by_construction(self) -> bool:
-        """Whether each class has at least k users, who were all compared."""
-        is_plain = self.settings.n_verifiers is None and not self.has_noise
-        return is_plain and self.smallest_class >= self.settings.k > 1
-
-    @property
-    def seed_given(self) -> bool:
-        """Whether somebody chose a seed of the traces, or of a random subset of verifiers."""
-        return self.origin.seeds_given or (self.settings.n_verifiers is not None and self.seed.given)
-
-    @property
-    def counted_to(self) -> float:
-        """The largest k for which the number of passing traces is known; infinite if all users were counted."""
-        least = np.inf if self.settings.count_all else float(self.threshold[self.passed].min(initial=NO_LIMIT))
-        return np.inf if least == NO_LIMIT else least
+    def _theorem(self, noise_epsilon: float) -> str:
+        """What Theorem 1 says about one trace, with examples from the smallest delta to the largest."""
+        budgets = budgets_of_one_trace(self.k, self.eta, noise_epsilon)
+        shown = np.unique(np.linspace(0, len(budgets.t) - 1, N_BUDGETS_SHOWN).astype(int))
+        pairs = ", ".join(f"({budgets.epsilon[t]:.3g}, {budgets.delta[t]:.2g})" for t in shown)
+        return (
+            "Whether a person was an input user, by differential privacy of one trace that is drawn at random from all "
+            "traces that were made, before it is known which of them passed. Whether a person was an input user is "
+            f"then ({noise_epsilon:g} + log(1 + e^{self.eta:g} / t), e^(-{noise_epsilon:g} ({self.k} - "
+            f"t)))-differentially private for every whole number t from 1 to {self.k - 1}. This is Theorem 1 of "
+            f"Bindschaedler et al. 2017 with their gamma = e^{self.eta:g}. Examples of (epsilon, delta): {pairs}. The "
+            f"theorem assumes at least {self.k} users. It also assumes that without this person all parameters of the "
+            "model that users share would be the same."
+        )
 
 
 @stage("test")
@@ -190,7 +209,7 @@ def plausible_deniability_test(
     seed: int | Seed | None = None,
     progress: bool = False,
     **named_settings: Any,
-) -> PlausibleDeniability:
+) -> Verdicts:
     """Test every trace for (k, eta)-plausible deniability.
 
     A trace with likelihood p under its input user lies in the bin i with e^-(i+1)eta < p <= e^-i eta, eq. (6); it
@@ -198,7 +217,7 @@ def plausible_deniability_test(
 
     With `noise_epsilon` this is Privacy Test 2 of Bindschaedler et al. 2017 (App. C of the paper): each trace must
     reach k plus discrete Laplace noise of scale 1 / noise_epsilon. Their gamma, the largest factor between
-    probabilities in a bin, is e^eta. `privacy.randomized_test` states the conditions under which one trace is
+    probabilities in a bin, is e^eta. `privacy.budgets` states the conditions under which one trace is
     differentially private; a release as a whole is not. The noise comes from OpenDP and has no seed.
 
     In some models many users are equal (`user_classes` of the trace model): for example all users of SGD without copied
@@ -263,7 +282,7 @@ def plausible_deniability_test(
         own, plausible, compared = map(np.concatenate, zip(*judged, strict=True))
     columns = {"user": synthetic.user_ids[user], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
     columns |= {"verifiers": compared, "threshold": threshold, "passed": plausible >= threshold}
-    return PlausibleDeniability(
+    return Verdicts(
         **facts,
         settings=chosen,
         seed=own_seed,
@@ -274,17 +293,9 @@ def plausible_deniability_test(
 
 
 def all_pass(model: FittedModel, settings: PrivacyTestSettings) -> bool:
-    """Whether every trace is certain to pass the test, because each class of users has at least k users.
+    """Whether each class of users has at least k users, so that every trace passes and no likelihood is needed.
 
-    Then no likelihood needs to be computed. False with a limited number of verifiers, or with noise.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.synthesizers.synthesis import fit
-    >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
-    >>> [all_pass(model, PrivacyTestSettings(k=k)) for k in (20, 21)]
-    [True, False]
+    False with a limited number of verifiers, or with noise.
     """
     trace_model, is_plain = model.trace_model, settings.n_verifiers is None and settings.noise_epsilon is None
     if not isinstance(trace_model, LikelihoodModel) or model.of_nobody or not is_plain:

@@ -1,4 +1,8 @@
-"""The release folder, which may be published, and its key, which stays private: how both are written and read."""
+"""The release folder, which may be published, and its key, which stays private: how both are written and read.
+
+The folder has the traces, the statement and a data sheet, which tells contents, origin, recommended use, limits, and
+how to read the files.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import id_array
 from ppmtf_jax.data.stored_traces import on_places, open_traces, parts_of_users, rearranged_traces, write_parts
+from ppmtf_jax.data.time_grid import DAY_S, duration
 from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.release_plan import ReleasePlan
-from ppmtf_jax.privacy.release_texts import release_texts
-from ppmtf_jax.privacy.statement import STATEMENT_JSON
+from ppmtf_jax.privacy.statements import STATEMENT_JSON, as_text, statement_files, statement_texts
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import (
     Lineage,
@@ -32,6 +37,11 @@ from ppmtf_jax.runtime.folders import (
 
 RELEASE, RELEASE_KEY = "release", "release key"
 KEY_FILE = "key.parquet"
+DATASHEET = "DATASHEET.txt"
+HOW_TO_READ = """\
+How to read it
+    from ppmtf_jax import Traces
+    table = Traces.load("this folder").to_frame(with_time_and_coordinates=True)"""
 
 
 def write_release(
@@ -73,6 +83,82 @@ def write_release(
             with output_folder(key_folder, RELEASE_KEY, about=of_key, **how) as secret:
                 for number, part in enumerate(parts_of_users(plan.key, "released_user")):
                     write_table(part_file(secret / KEY_FILE, number, plan.n_parts), part)
+
+
+def release_texts(plan: ReleasePlan) -> dict[str, str]:
+    """The statement and the data sheet, by the names of their files: from the plan alone, so that they tell no more."""
+    said = statement_files(plan.statement, *statement_texts(plan.statement))
+    return said | {DATASHEET: datasheet_text(plan) + "\n"}
+
+
+def datasheet_text(plan: ReleasePlan) -> str:
+    """A data sheet made from what is released alone, so that it reveals nothing beyond the release.
+
+    References
+    ----------
+    .. [1] Gebru et al.: Datasheets for Datasets, Communications of the ACM 64(12), 2021.
+    """
+    grid, places, statement = plan.time_grid, plan.places, plan.statement
+    generator = statement["generator"]
+    in_words = generator["settings_in_words"]
+    settings = "; ".join(f"{name} = {value}" for name, value in in_words.items()) or "none"
+    chosen_how = (
+        "traces were drawn from it, and those that passed a privacy test are here. PRIVACY.txt says what the test "
+        "protects and what it does not protect"
+    )
+    guaranteed = {"What is guaranteed": statement["guarantee"]} if "guarantee" in statement else {}
+    if guaranteed:
+        chosen_how = (
+            "and all traces that were drawn from it are here. PRIVACY.txt says what is protected and what is not"
+        )
+    has_category = "" if places.category is None else ", category"
+    sections = guaranteed | {
+        "What it is": (
+            f"{counted(plan.n_traces, 'synthetic trace')} of {counted(plan.n_users, 'synthetic user')} over "
+            f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
+            f"people. {_of_one_trace(plan)} {statement['number_of_traces']}"
+        ),
+        "How it was made": (
+            f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
+            f"learned from real traces, {chosen_how}; read it first."
+        ),
+        "What it is good for": (
+            "What many people have in common: how people are distributed over places during the day, between which "
+            "places they move, how long they stay. Ask the publisher how close these numbers are to those of real "
+            "people."
+        ),
+        "What it is not good for": (
+            "Single traces, rare places and rare habits; the number of people; identifying people, finding out who is "
+            "missing, or who knows whom; events on certain dates, also if the traces have dates."
+        ),
+        "Files": (
+            "traces.parquet: user (a number that belongs to nobody), trace, instant (counted from 0), place. "
+            f"places.parquet: place, latitude, longitude (degrees){has_category}. time_grid.json: the start in the "
+            f"local time of {grid.time_zone}, the seconds between two instants, and the slot of the day of each "
+            "instant. PRIVACY.txt: what is promised, on one screen. PRIVACY_DETAILS.txt: the same in full. "
+            "privacy.json: both for programs. ppmtf.json: what this folder is, with checksums."
+        ),
+    }
+    return as_text("DATA SHEET: SYNTHETIC LOCATION TRACES", *sections.items()) + f"\n\n{HOW_TO_READ}"
+
+
+def _of_one_trace(plan: ReleasePlan) -> str:
+    """What time a trace covers, and whether it has an event at every instant."""
+    grid = plan.time_grid
+    length_s = grid.n_instants * grid.step_s
+    has_no = "no particular date, day of the week or season" if length_s <= DAY_S else "no particular date or season"
+    covered = f"{counted(grid.n_instants, 'instant')} of {grid.step_s} s"
+    events = f"It has a place for each of {covered}, even if the training traces have far fewer events."
+    mean = plan.n_events / plan.n_traces
+    if mean < grid.n_instants:
+        events = (
+            f"Of {covered}, it has a place at {mean:.3g} on average. Like the training traces, it has gaps, which do "
+            "not say where the person was."
+        )
+    return (
+        f"Each trace covers {duration(length_s)} of a person who never lived: it has {has_no}, whatever the date in "
+        f"time_grid.json says. {events}"
+    )
 
 
 def is_release(folder: PathLike) -> bool:
@@ -124,7 +210,7 @@ def open_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Trace
 
 
 def lineage_of_key(key_folder: PathLike) -> Lineage:
-    """Lineage of the release of a key; `load_with_key` checks that key and release belong together."""
+    """Lineage of the release of a key; `open_with_key` checks that key and release belong together."""
     return _about_key(key_folder)["made_from"]
 
 

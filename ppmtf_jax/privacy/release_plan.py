@@ -28,8 +28,7 @@ from ppmtf_jax.data.stored_traces import PART_BLOCKS, PART_USERS, Rearranged, jo
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.model_statement import model_statement
-from ppmtf_jax.privacy.release_statement import privacy_statement
+from ppmtf_jax.privacy.statements import model_statement, privacy_statement
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.engine import stage
 from ppmtf_jax.runtime.folders import Lineage
@@ -59,38 +58,20 @@ class ReleaseSettings(Settings, subject="release"):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleasePlan:
-    """A release before it is written: traces that may be published, and the data that must stay private.
-
-    Parameters
-    ----------
-    n_users, n_traces, n_events : int
-        How many are released.
-    places, time_grid
-        Places in the order of their ids; a grid with a nominal date, or with the date that was asked for.
-    in_parts : function
-        Makes the released traces, in parts of `PART_USERS` users.
-    statement : dict
-        What is protected and what is not, see `release_statement.privacy_statement` and `model_statement`.
-    origin : Origin
-        Secret. The model and the draw that made the traces.
-    lineage : Lineage
-        Secret. Digests of the verdicts, and of the data that they were made from.
-    key : DataFrame or None
-        Secret. One row for each trace: released_user and released_trace, and the original user and synthetic_trace.
-        None for traces of nobody.
-    seed : Seed or None
-        Secret. The seed of the random order of ids. None for traces of nobody.
-    """
+    """A release before it is written: traces that may be published, and the data that must stay private."""
 
     n_users: int
     n_traces: int
     n_events: int
-    places: PlaceTable
-    time_grid: TimeGrid
-    in_parts: Callable[[], Iterator[Traces]]
-    statement: dict[str, Any]
+    places: PlaceTable  # in the order of their ids
+    time_grid: TimeGrid  # with a nominal date, or with the date that was asked for
+    in_parts: Callable[[], Iterator[Traces]]  # makes the released traces, in parts of `PART_USERS` users
+    statement: dict[str, Any]  # what is protected and what is not, see `statements`
+    # Secret: the model and the draw that made the traces; digests of the verdicts, and of what they were made from.
     origin: Origin
     lineage: Lineage
+    # Secret: a row for each trace with released_user and released_trace, and the original user and synthetic_trace; the
+    # seed of the random order of ids. None for traces of nobody.
     key: pd.DataFrame | None = None
     seed: Seed | None = None
 
@@ -246,9 +227,7 @@ def _new_numbers(
 
 def _ranks(keys: UInt64[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
     """The rank of each key; equal keys keep their order."""
-    ranks = np.empty(len(keys), np.int64)
-    ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-    return ranks
+    return np.argsort(np.argsort(keys, kind="stable"))
 
 
 def _in_order(places: PlaceTable, order: Int[np.ndarray, " place"]) -> PlaceTable:

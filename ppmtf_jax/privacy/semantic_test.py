@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.verdicts import Verdicts, facts_of_model
+from ppmtf_jax.privacy.verdicts import NO_MEMBERSHIP, USED, InWords, PrivacyTest, Verdicts, facts_of_model
 from ppmtf_jax.semantics.places import SeedTraces
-from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
+from ppmtf_jax.settings import Count, Probability, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.systems.sglt import SGLT
 
@@ -29,7 +30,7 @@ CELLS_AT_A_TIME = 2**22
 
 
 @dataclass(frozen=True)
-class SemanticTestSettings(Settings, subject="semantic test"):
+class SemanticTestSettings(PrivacyTest, subject="semantic test"):
     """Parameters of the semantic test; names in brackets are those in Fig. 2 of Bindschaedler and Shokri 2016.
 
     Parameters
@@ -46,29 +47,42 @@ class SemanticTestSettings(Settings, subject="semantic test"):
         For sglt: largest share of instants at which the input user is at the same place (delta_i).
     """
 
+    test = "semantic"
     k: Count = 10
     max_semantic_difference: Probability = 0.1
     max_geographic_similarity: Probability = 0.5
     max_intersection: Probability = 0.25
 
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class SemanticVerdicts(Verdicts, test="semantic", settings=SemanticTestSettings):
-    """Outcome of the semantic test; see `Verdicts`.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Columns user, trace, semantic_similarity, geographic_similarity, intersection, plausible_users, passed; one row
-        for each trace. `plausible_users` counts the users to whom the trace is about equally similar in meaning.
-    """
-
-    @property
-    def may_pass(self) -> Bool[np.ndarray, " trace"]:
+    def may_pass(self, table: pd.DataFrame) -> Bool[np.ndarray, " trace"]:
         """Whether each trace differs enough from its input user's traces."""
-        return (self.table["intersection"] <= self.settings.max_intersection).to_numpy() & (
-            self.table["geographic_similarity"] <= self.settings.max_geographic_similarity
-        ).to_numpy()
+        is_other = table["geographic_similarity"] <= self.max_geographic_similarity
+        return ((table["intersection"] <= self.max_intersection) & is_other).to_numpy()
+
+    def in_words(self, is_private: bool) -> InWords:
+        """See `PrivacyTest`."""
+        at_once, in_all = percent(self.max_intersection), percent(self.max_geographic_similarity)
+        k, difference = self.k, f"{self.max_semantic_difference:g}"
+        return InWords(
+            "The test of Bindschaedler and Shokri (IEEE S&P 2016, Fig. 2): a trace is released only if (1) the user it "
+            f"was made from (its input user) is at the same place at {at_once} of the instants at most, (2) {in_all} "
+            "of its time at most is time that this user spends at the same places, maybe at another time of the day, "
+            f"and (3) its similarity in meaning to at least k = {k} users, the input user included, differs by "
+            f"{difference} or less from that to the input user.",
+            [
+                "That no trace is a copy of a person's trace: the person it was made from is at the same place at "
+                f"{at_once} of its instants at most, and {in_all} of its time at most is time that this person spends "
+                "at the same places, maybe at another time of the day.",
+                f"That a trace does not resemble one person alone: in meaning, it resembles at least {k} users about "
+                "as much, the person it was made from included. Meaning is how a trace's time is divided among places, "
+                "whatever the places are.",
+            ],
+            [
+                "From whom a trace was made: the test computes no probability, so there is no bound on how sure "
+                "somebody can be of a person. It compares places, and each trace was made from the trace of one "
+                "person.",
+                f"{USED} {NO_MEMBERSHIP}",
+            ],
+        )
 
 
 def semantic_privacy_test(
@@ -76,7 +90,7 @@ def semantic_privacy_test(
     synthetic: Traces,
     settings: SemanticTestSettings | None = None,
     **named_settings: Any,
-) -> SemanticVerdicts:
+) -> Verdicts:
     """Test whether each trace differs from its input user's traces and is about equally similar in meaning to k users.
 
     A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi overlaps
@@ -121,9 +135,9 @@ def semantic_privacy_test(
     index, trace = traces.trace_table()
     columns = {"user": traces.user_ids[index], "trace": trace, "semantic_similarity": semantic}
     columns |= {"geographic_similarity": geographic, "intersection": intersection, "plausible_users": plausible}
-    verdicts = SemanticVerdicts(**facts, settings=chosen, table=pd.DataFrame(columns))
-    verdicts.table["passed"] = verdicts.may_pass & (plausible >= chosen.k)
-    return verdicts
+    table = pd.DataFrame(columns)
+    table["passed"] = chosen.may_pass(table) & (plausible >= chosen.k)
+    return Verdicts(**facts, settings=chosen, table=table)
 
 
 def _likeness_to_own(

@@ -1,11 +1,10 @@
-"""Verdicts: what a release, a job and the report ask of the outcome of a privacy test, whichever test it was."""
+"""What every privacy test gives: settings that know what the test means in words, and one type of verdicts."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.stored_traces import parts_of_users
-from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
+from ppmtf_jax.data.trace_set import part_file, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
@@ -24,7 +23,6 @@ from ppmtf_jax.runtime.folders import (
     Paths,
     digest_of,
     digest_of_array,
-    marked,
     output_folder,
 )
 from ppmtf_jax.settings import Settings
@@ -32,83 +30,89 @@ from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 from ppmtf_jax.synthesizers.registry import Claims
 
-AnyVerdicts = TypeVar("AnyVerdicts", bound="Verdicts")
 VERDICTS_FILE = "verdicts.parquet"
+NO_MEMBERSHIP = "The test sets no bound on membership inference."
+USED = "Whether a person's data was used at all."
+
+
+class InWords(NamedTuple):
+    """What a test required of the traces, and points on what it protects and what it does not."""
+
+    mechanism: str
+    protected: list[str]
+    not_protected: list[str]
+
+
+class PrivacyTest(Settings):
+    """Settings of a privacy test: a frozen dataclass for each test, with k, the users whom a trace must resemble."""
+
+    test: ClassVar[str]
+    """Name of the test in a folder of verdicts."""
+    k: int
+    n_verifiers: int | None = None
+    count_all: bool = True
+    noise_epsilon: float | None = None
+
+    def stated(self) -> dict[str, Any]:
+        """The settings that a release states."""
+        return asdict(self)  # type: ignore[call-overload]
+
+    def in_brief(self) -> str:
+        """The settings that count most, in a line."""
+        return ", ".join(f"{name} = {value}" for name, value in self.stated().items())
+
+    def in_words(self, is_private: bool) -> InWords:
+        """The test in words; `is_private`: whether the traces are differentially private anyway."""
+        raise NotImplementedError
+
+    def may_pass(self, table: pd.DataFrame) -> Bool[np.ndarray, " trace"] | bool:
+        """Whether each trace meets the conditions that do not depend on k."""
+        return True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Verdicts:
-    """Outcome of a privacy test; a subclass for each test.
+    """Outcome of a privacy test.
 
-    Parameters
-    ----------
-    settings : Settings
-        Settings of the test; all tests have k, the number of users whom a trace must resemble.
-    system : str
-        The synthesizer of the model.
-    model_settings : dict
-        The settings of the model.
-    claims : Claims
-        What the statement of a release must say about this model, in addition to the text for all releases.
-    n_users : int
-        Number of users of the model.
-    users_per_place : int array, shape (places,), or None
-        How many training users were at each place of the model; None if this is not known.
-    origin : Origin
-        The model and the draw that made the traces.
-    made_from : dict of str to str
-        Digests of the tested traces (all events), and of the data that they were made from.
-    table : DataFrame
-        One row for each trace, in the order of `Traces.trace_table`. All tests have the columns user, trace,
-        plausible_users (the input user included) and passed.
+    `table` has one row for each trace, in the order of `Traces.trace_table`. All tests have the columns user, trace,
+    plausible_users (k', the input user included) and passed; see the test for the others.
     """
 
-    test: ClassVar[str]
-    """Name of the test in a folder of verdicts."""
-    kinds: ClassVar[dict[str, type]]
-    """Classes of the fields that are stored as tables, by name."""
-    has_noise: ClassVar[bool] = False
-    """Whether k was noisy."""
-    may_pass: ClassVar[Any] = True
-    """Whether each trace meets the conditions of the test that do not depend on k."""
-
-    settings: Any
-    system: str
+    settings: Any  # a `PrivacyTest`
+    system: str  # the synthesizer of the model
     model_settings: dict[str, Any]
-    claims: Claims
-    n_users: int
-    users_per_place: np.ndarray | None
-    origin: Origin = field(repr=False)
-    made_from: Lineage = field(repr=False)
+    claims: Claims  # what the statement of a release must say about this model, beside the text for all releases
+    n_users: int  # of the model
+    users_per_place: np.ndarray | None  # how many training users were at each place of the model, if this is known
+    origin: Origin = field(repr=False)  # the model and the draw that made the traces
+    made_from: Lineage = field(repr=False)  # digests of the tested traces, and of the data that they were made from
     table: pd.DataFrame
-
-    def __init_subclass__(cls, *, test: str, settings: type[Settings]) -> None:
-        cls.test = test
-        cls.kinds = {"settings": settings, "claims": Claims, "origin": Origin, "seed": Seed}
+    # Of plausible deniability: seed of the subset of verifiers, their number (an input user counts even if they are no
+    # verifier), and number of users of the smallest class, all of whom make every trace with the same probability.
+    seed: Seed | None = field(default=None, repr=False)
+    n_verifiers: int | None = None
+    smallest_class: int | None = None
 
     def __repr__(self) -> str:
-        parts = {"model": self.system} | self.facts()
-        title = f"{type(self).__name__}: {self.passed.sum():,} of {counted(len(self.table), 'trace')} passed"
-        return in_lines(title, parts)
+        title = f"{self.settings.test.capitalize()} test: {self.n_passed:,} of {counted(self.n_traces, 'trace')} passed"
+        return in_lines(title, {"model": self.system} | self.facts())
 
-    def parameters(self) -> dict[str, Any]:
-        """The settings of the test that a release states."""
-        return asdict(self.settings)
+    @property
+    def words(self) -> InWords:
+        """The test in words, for this model."""
+        return self.settings.in_words(self.claims.is_private)
 
     def facts(self) -> dict[str, str]:
-        """The settings and other facts of the test, as text by name."""
-        return {"settings": ", ".join(f"{name} = {value}" for name, value in asdict(self.settings).items())}
+        """The settings that count most and the number of verifiers, as text by name."""
+        verifiers = {} if self.n_verifiers is None else {"verifiers": counted(self.n_verifiers, "user")}
+        return {"settings": self.settings.in_brief()} | verifiers
 
     @cached_property
     def lineage(self) -> Lineage:
         """Digests of the verdicts, and of the data that they were made from."""
-        own = [
-            digest_of_array(column.to_numpy())
-            for part in parts_of_users(self.table, "user")
-            for _, column in part.items()
-        ]
-        said = digest_of(asdict(self.settings), self.claims, list(self.table), *own)
-        return {**self.made_from, VERDICTS: said}
+        parts = parts_of_users(self.table, "user")
+        own = [digest_of_array(column.to_numpy()) for part in parts for _, column in part.items()]
+        return {**self.made_from, VERDICTS: digest_of(asdict(self.settings), self.claims, list(self.table), *own)}
 
     @property
     def n_traces(self) -> int:
@@ -123,6 +127,8 @@ class Verdicts:
     @property
     def passed(self) -> Bool[np.ndarray, " trace"]:
         """Whether each trace may be released, in the order of `Traces.trace_table`."""
+        if "threshold" in self.table:
+            return self.plausible_users >= self.threshold
         return self.table["passed"].to_numpy()
 
     @property
@@ -131,19 +137,42 @@ class Verdicts:
         return self.table["plausible_users"].to_numpy()
 
     @property
-    def passes_by_construction(self) -> bool:
-        """Whether every trace of the model is certain to pass, so that passing says nothing about single traces."""
-        return False
+    def log_likelihood(self) -> Float[np.ndarray, " trace"]:
+        """Of plausible deniability: log-likelihood of each trace under its input user."""
+        return self.table["log_likelihood"].to_numpy()
+
+    @property
+    def threshold(self) -> Int[np.ndarray, " trace"]:
+        """Of plausible deniability: the number of plausible users that each trace must reach: k, or k plus noise."""
+        return self.table["threshold"].to_numpy()
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether k was noisy."""
+        return self.settings.noise_epsilon is not None
+
+    @property
+    def by_construction(self) -> str:
+        """That every trace passed because each class has at least k users, all compared; empty if traces could fail."""
+        if self.settings.n_verifiers or self.has_noise or not (self.smallest_class or 0) >= self.settings.k > 1:
+            return ""
+        return (
+            f"Every trace of this model passes the test by construction: at least {self.smallest_class:,} users share "
+            "one law of traces. So the test says nothing about single traces, or about what these users have in common."
+        )
 
     @property
     def seed_given(self) -> bool:
-        """Whether somebody chose a seed on which the traces or the verdicts depend."""
-        return self.origin.seeds_given
+        """Whether somebody chose a seed of the traces, or of a random subset of verifiers."""
+        own = self.seed if self.settings.n_verifiers else None
+        return self.origin.seeds_given or (own is not None and own.given)
 
     @property
     def counted_to(self) -> float:
         """The largest k for which the number of passing traces is known; infinite if all users were counted."""
-        return np.inf
+        if self.settings.count_all or not self.n_passed:
+            return np.inf
+        return float(self.threshold[self.passed].min())
 
     @property
     def least_users_per_place(self) -> int | None:
@@ -164,7 +193,8 @@ class Verdicts:
         if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"
             raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
-        return ((self.plausible_users >= k[:, None]) & self.may_pass).sum(axis=1) / self.n_traces
+        may_pass = self.settings.may_pass(self.table)
+        return ((self.plausible_users >= k[:, None]) & may_pass).sum(axis=1) / self.n_traces
 
     def check_made_of(self, synthetic: Traces) -> None:
         """Check that these are the verdicts on exactly these traces.
@@ -194,40 +224,21 @@ class Verdicts:
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a folder of verdicts; only its owner may read it, because it shows which traces were withheld."""
-        about = {name: getattr(self, name) for name in self._stored()}
-        about |= {name: asdict(value) for name, value in about.items() if isinstance(value, Settings)}
+        about: dict[str, Any] = {name: getattr(self, name) for name in stored_fields(self.seed is not None)}
         about |= {name: value._asdict() for name, value in about.items() if hasattr(value, "_asdict")}
         users = self.users_per_place
-        about |= {"test": self.test, "made_from": dict(self.made_from)}
+        about |= {"settings": asdict(self.settings), "test": self.settings.test, "made_from": dict(self.made_from)}
         about |= {"users_per_place": None if users is None else users.tolist()}
         with output_folder(folder, VERDICTS, about=about, overwrite=overwrite, inputs=inputs) as partial:
             parts = parts_of_users(self.table, "user")
             for number, part in enumerate(parts):
                 write_table(part_file(partial / VERDICTS_FILE, number, len(parts)), part)
 
-    @classmethod
-    def load(cls: type[AnyVerdicts], folder: PathLike) -> AnyVerdicts:
-        """Read a folder of verdicts of this test; `InputError` if it is something else, or was changed."""
-        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
-        if absent := [name for name in ("test", *cls._stored()) if name not in about]:
-            found, way_out = f"no {', '.join(absent)}", "Test the traces again"
-            raise InputError(str(folder), [Problem("verdicts of this version", found, way_out=way_out)])
-        if about["test"] != cls.test:
-            problem = Problem(f"verdicts of the test {cls.test!r}", f"those of {about['test']!r}")
-            raise InputError(str(folder), [problem])
-        read = {name: about[name] for name in cls._stored()}
-        for name in read.keys() & cls.kinds.keys():
-            # JSON has lists for tuples.
-            values = {key: tuple(value) if isinstance(value, list) else value for key, value in about[name].items()}
-            read[name] = cls.kinds[name](**values)
-        if read["users_per_place"] is not None:
-            read["users_per_place"] = np.array(read["users_per_place"])
-        return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
 
-    @classmethod
-    def _stored(cls) -> list[str]:
-        """The fields in the marker of a folder of verdicts: all but the table."""
-        return [each.name for each in fields(cls) if each.name != "table"]
+def stored_fields(has_verifiers: bool) -> list[str]:
+    """The fields in the marker of a folder of verdicts: all but the table, which is a file."""
+    left_out = {"table"} if has_verifiers else {"table", "seed", "n_verifiers", "smallest_class"}
+    return [each.name for each in fields(Verdicts) if each.name not in left_out]
 
 
 def facts_of_model(model: FittedModel, synthetic: Traces) -> dict[str, Any]:

@@ -33,12 +33,6 @@ def factorized(train: Traces, **settings: Any) -> FactorizedCounts:
     return counts
 
 
-def test_impossible_settings() -> None:
-    wrong = {"beta": 0.0, "groups": "none", "adjacency_weight": -1.0, "inflation": 1.0}
-    with pytest.raises(InputError, match="(?s)" + ".*".join(f"{name} as" for name in wrong)):
-        GroupSparseSettings(**wrong)
-
-
 def test_groups_and_controls() -> None:
     train = haunts(12)
     steps = train.transitions()

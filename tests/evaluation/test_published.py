@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks import membership_advantage, membership_scores, reid_rate, reidentify
-from ppmtf_jax.attacks.estimators.ml import ml_transitions
+from ppmtf_jax.attacks.scoring import ml_transitions
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic

@@ -24,7 +24,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from ppmtf_jax.attacks import audit
 from ppmtf_jax.attacks.audit import Linkage
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS
-from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.base import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
@@ -65,7 +65,9 @@ from ppmtf_jax.jobs.compare import COSTS, SHARE_PASSED, Compared
 from ppmtf_jax.jobs.report import load_report_data, report_run, shadow_scores, with_compared
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.limits import EXPOSED, FOUND, worst
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
+from ppmtf_jax.privacy.own_test import load_verdicts
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
@@ -438,7 +440,7 @@ def test_verdicts_made_after_the_release_are_refused(job, tmp_path):
     with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
         load_report_data(copy, QUICK)
     # With another number of verifiers alone, too; and where other traces passed.
-    verdicts = PlausibleDeniability.load(job / "private" / "verdicts")
+    verdicts = load_verdicts(job / "private" / "verdicts")
     fewer = replace(verdicts, settings=replace(verdicts.settings, n_verifiers=7))
     fewer.save(private / "verdicts", overwrite=True)
     with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
@@ -1289,7 +1291,7 @@ def test_traces_with_gaps_over_four_weeks(material):
                 picture.figure.draw_without_rendering()
 
 
-def passed_verdicts(material: ReportData, synthetic: Traces) -> PlausibleDeniability:
+def passed_verdicts(material: ReportData, synthetic: Traces) -> Verdicts:
     """Verdicts by which all traces passed."""
     users = synthetic.user_ids[synthetic.trace_table()[0]]
     table = material.verdicts.table.iloc[[0] * len(users)].assign(user=users, plausible_users=99)

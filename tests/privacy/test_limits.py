@@ -25,7 +25,6 @@ from ppmtf_jax.privacy.limits import (
     advantage_interval,
     auc_interval,
     grade,
-    least_epsilon,
     people_of_both,
     rule,
     share_interval,
@@ -33,6 +32,7 @@ from ppmtf_jax.privacy.limits import (
     sureness,
     worst,
 )
+from tests.private.least_epsilon import least_epsilon
 
 GOOD, FAIR, POOR, UNKNOWN, _ = Status
 ESTIMATED = (NAMED, MEMBERSHIP_AUC, FOUND, ADVANTAGE, INFERRED)

@@ -239,12 +239,6 @@ def test_numbers_of_bins_are_exact_at_the_least_eta():
     assert bins[0] != bins[1]
 
 
-def test_all_bad_parameters_are_named_at_once(model, synthetic):
-    with pytest.raises(InputError) as error:
-        plausible_deniability_test(model, synthetic, k=-1, eta=0.0, n_verifiers=0)
-    assert len(error.value.problems) == 3
-
-
 def test_traces_that_the_test_cannot_judge(model, synthetic):
     frame = synthetic.to_frame()
     with pytest.raises(InputError, match="missing events"):

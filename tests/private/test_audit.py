@@ -17,8 +17,9 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.noise.accountant import ZCDPAccountant, epsilon_of, rho_of
 from ppmtf_jax.noise.mechanisms import SeededNoise
-from ppmtf_jax.privacy.limits import least_epsilon, share_interval
+from ppmtf_jax.privacy.limits import share_interval
 from ppmtf_jax.private.releases import RELATION, release
+from tests.private.least_epsilon import least_epsilon
 from tests.private.worlds import (
     DELTA,
     EPSILON,

@@ -1,4 +1,4 @@
-"""The registry of estimators of users' transition matrices, and the function that runs them."""
+"""The registry of estimators of users' transition matrices, the function that runs them, and maximum likelihood."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy import sparse
 
-from ppmtf_jax.attacks.scoring import FLOOR
+from ppmtf_jax.attacks.scoring import FLOOR, count_pairs
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -44,6 +45,9 @@ class EstimatorSettings(Settings, subject="estimator settings"):
     floor: Share = FLOOR
 
 
+Estimate = Callable[[Traces, Any, int, bool], PredictedCounts]
+
+
 @dataclass(frozen=True)
 class Estimator:
     """An entry of the registry of estimators.
@@ -55,10 +59,20 @@ class Estimator:
     name: str
     title: str
     settings: type[EstimatorSettings]
-    estimate: Callable[[Traces, Any, int, bool], PredictedCounts]
+    estimate: Estimate
 
 
 ESTIMATORS: Registry[Estimator] = Registry("estimator", "ppmtf_jax.attacks.estimators", first=("ml", "tf", "gstf"))
+
+
+def estimator(name: str, title: str, settings: type[EstimatorSettings]) -> Callable[[Estimate], Estimate]:
+    """Register a function as an estimator; see `Estimator`."""
+
+    def register(estimate: Estimate) -> Estimate:
+        ESTIMATORS.register(Estimator(name, title, settings, estimate))
+        return estimate
+
+    return register
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,3 +132,20 @@ def to_probabilities(counts: Float[Array, "*row place"], floor: float | Float[Ar
     share = jnp.where(total > 0, counts / jnp.where(total > 0, total, 1), uniform)
     raised = jnp.maximum(share, floor)
     return raised / raised.sum(axis=-1, keepdims=True)
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionCounts:
+    """How often each user made each transition, as `count_pairs` gives it."""
+
+    counts: sparse.csr_array
+    n_places: int
+
+    def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
+        """See `PredictedCounts`; if a user has no transition from a place, the row of this place is 0."""
+        return jnp.asarray(self.counts[users].toarray().reshape(len(users), self.n_places, self.n_places))
+
+
+@estimator("ml", "Maximum likelihood", EstimatorSettings)
+def _estimate(train: Traces, settings: EstimatorSettings, seed: int, progress: bool) -> TransitionCounts:
+    return TransitionCounts(count_pairs(train, train.user, train.n_users).astype(np.float32), train.n_places)

@@ -13,9 +13,17 @@ from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Float, Int
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator
-from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, TensorFactorizationSettings, fit_counts
-from ppmtf_jax.attacks.pairwise_factorization import Factors, Penalty, SparseTransitions, fit_factors, start_fit
+from ppmtf_jax.attacks.estimators.base import estimator
+from ppmtf_jax.attacks.estimators.tensor import (
+    FactorizedCounts,
+    Factors,
+    Penalty,
+    SparseTransitions,
+    TensorFactorizationSettings,
+    fit_counts,
+    fit_factors,
+    start_fit,
+)
 from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, groups_of_moves
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.places import PlaceTable
@@ -132,6 +140,7 @@ def cross_validate_beta(
     return CrossValidation(weights, np.reshape(scores, (n_folds, len(weights))).T)
 
 
+@estimator("gstf", "Group sparsity tensor factorization", GroupSparseSettings)
 def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress: bool) -> FactorizedCounts:
     beta = settings.beta
     if beta == "cross-validated":
@@ -140,9 +149,6 @@ def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress:
         group = _groups(train.transitions(), train.places, settings, seed)
         penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=jnp.asarray(group))
         return fit_counts(train, settings, penalty, seed, beta)
-
-
-ESTIMATORS.register(Estimator("gstf", "Group sparsity tensor factorization", GroupSparseSettings, _estimate))
 
 
 def _groups(

@@ -8,11 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.ml import ml_transitions
-from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
-from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
+from ppmtf_jax.attacks.membership.base import (
+    MembershipScores,
+    membership_advantage,
+    membership_attack,
+    membership_chance,
+)
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
-from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, looks_over_gaps, products_in_blocks
+from ppmtf_jax.attacks.scoring import (
+    FLOOR,
+    AttackedTraces,
+    attacked_traces,
+    looks_over_gaps,
+    ml_transitions,
+    products_in_blocks,
+)
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
@@ -73,7 +83,7 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
     NaN if no training trace or no released trace has a transition.
     """
     if _still(released, train, pool_traces):
-        return float("nan")
+        return math.nan
     return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
 
 
@@ -84,44 +94,38 @@ def _still(released: Traces, train: Traces, pool_traces: bool) -> list[str]:
 
 
 def _scores(attacked: AttackedTraces, train: sparse.csr_array, test: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    n_train, n_test = len(train.indptr) - 1, len(test.indptr) - 1
+    """Greatest score of each user over the traces with each trace number, shape (numbers, users), of both sets."""
+    n_train, n_users, n_pairs = len(train.indptr) - 1, len(train.indptr) + len(test.indptr) - 2, len(attacked.pairs)
     known = attacked.known_to(sparse.vstack([train, test], format="csr"))
-    baseline, gains = _log_ratios(known, len(attacked.pairs), n_train + n_test)
-    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, n_train + n_test)
-    return scores[:, :n_train], scores[:, n_train:]
-
-
-def _log_ratios(known: sparse.coo_array, n_pairs: int, n_users: int) -> tuple[np.ndarray, sparse.csr_array]:
-    """Log-likelihood ratio of each pair for users without this pair, and how much more users with it get."""
+    # 1. Log-likelihood ratio of each pair for users without this pair, and how much more users with it get.
     pair, n_others = known.row, n_users - 1
     total = np.bincount(pair, weights=known.data, minlength=n_pairs)
     n_makers = np.bincount(pair, minlength=n_pairs)
-    log_population = np.log(np.where(n_makers > 0, total / n_others, FLOOR))
+    of_pair = np.log(FLOOR) - np.log(np.where(n_makers > 0, total / n_others, FLOOR))
     # If nobody else makes the transition, the difference would be rounding noise.
-    has_others = n_makers[pair] > 1
-    without_user = np.where(has_others, (total[pair] - known.data) / n_others, FLOOR)
-    baseline = np.log(FLOOR) - log_population
-    gain = np.log(known.data) - np.log(without_user) - baseline[pair]
-    return baseline, sparse.csr_array((gain, known.coords), shape=(n_pairs, n_users))
-
-
-def _greatest_per_number(
-    attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array, n_users: int
-) -> np.ndarray:
-    """Greatest score of each user over the traces with each trace number, shape (numbers, users)."""
+    without_user = np.where(n_makers[pair] > 1, (total[pair] - known.data) / n_others, FLOOR)
+    gain = np.log(known.data) - np.log(without_user) - of_pair[pair]
+    gains = sparse.csr_array((gain, known.coords), shape=known.shape)
+    # 2. Gains are not negative, so a user's score is at least the greatest baseline of the traces.
+    baseline = attacked.counts @ of_pair
     _, number = np.unique(attacked.number, return_inverse=True)
     greatest = np.full(number.max() + 1, -np.inf)
     np.maximum.at(greatest, number, baseline)
-    # Gains are not negative, so a user's score is at least the greatest baseline of the traces.
     scores = np.repeat(greatest, n_users)
     for rows, product in products_in_blocks(attacked.counts, gains):
         entries = np.diff(product.indptr)
         # `maximum.at` is fast on flat indices only.
         cell = np.repeat(number[rows] * n_users, entries) + product.indices
         np.maximum.at(scores, cell, product.data + np.repeat(baseline[rows], entries))
-    return scores.reshape(-1, n_users)
+    members, others = np.split(scores.reshape(-1, n_users), [n_train], axis=1)
+    return members, others
 
 
+@membership_attack(
+    "likelihood_ratio",
+    "Likelihood of each trace under a user's transitions, divided by that under all other users' transitions",
+    LikelihoodRatioSettings,
+)
 def _infer(
     released: Traces, train: Traces, test: Traces, settings: LikelihoodRatioSettings, seed: int, progress: bool
 ) -> MembershipScores:
@@ -131,16 +135,6 @@ def _infer(
         raise InputError("likelihood-ratio attack", [Problem("two events at consecutive instants in each set", found)])
     scores = membership_scores(released, train, test, pool_traces=settings.pool_traces)
     return MembershipScores(*scores, train.user_ids, test.user_ids, "likelihood_ratio", one_tail=False)
-
-
-MEMBERSHIP_ATTACKS.register(
-    MembershipAttack(
-        "likelihood_ratio",
-        "Likelihood of each trace under a user's transitions, divided by that under all other users' transitions",
-        LikelihoodRatioSettings,
-        _infer,
-    )
-)
 
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:

@@ -2,9 +2,9 @@
 
 The attacker knows the synthesizer, its settings and those of the privacy test, and the real traces of the users in
 question. The steps: (1) train shadow models on random halves of these users, and let them make traces like the released
-ones. (2) Compare each user's real traces with the traces of each shadow model (`trace_statistics`): this shows how
+ones. (2) Compare each user's real traces with the traces of each shadow model (`statistics_of`): this shows how
 similar synthetic traces are if the user's data were used, and if not. (3) Score each user by how much more the released
-traces resemble the first case (`calibration`). So a user whose traces are usual does not get a high score.
+traces resemble the first case (`Shadows.score`). So a user whose traces are usual does not get a high score.
 
 An attacker who knows the real traces of nobody but the person in question makes shadow models from the release itself:
 released traces stand in for people (Guan et al. 2024, arXiv 2406.18671).
@@ -12,23 +12,24 @@ released traces stand in for people (Guan et al. 2024, arXiv 2406.18671).
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import time
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
-from ppmtf_jax.attacks.membership.calibration import LEAST_SHADOWS, Shadows
-from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
-from ppmtf_jax.attacks.membership.trace_densities import windows_of
-from ppmtf_jax.attacks.membership.trace_statistics import statistics_of
+from ppmtf_jax.attacks.membership.base import MembershipScores, membership_attack
+from ppmtf_jax.attacks.membership.shadow_statistics import LEAST_SHADOWS, STATISTICS, Shadows, statistics_of
+from ppmtf_jax.attacks.scoring import windows_of
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
@@ -36,6 +37,8 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.own_test import privacy_test, settings_kind
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, all_pass
+from ppmtf_jax.runtime.files import atomic_file, read_own
+from ppmtf_jax.runtime.folders import digest_of, digest_of_sources
 from ppmtf_jax.runtime.progress import continues_from, in_words, progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 from ppmtf_jax.settings import Count, Settings, build_settings
@@ -56,6 +59,7 @@ AT_ONCE = 2
 little more than one core, and more fits at once would need more memory."""
 ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM, STAND_INS_STREAM = 1, 2, 3, 4
 """Random-stream numbers of the stage; density_ratio.py uses 0."""
+Statistics = Float[np.ndarray, "statistic user"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,11 @@ class ShadowModelSettings(Settings, subject="shadow models"):
         return problems
 
 
+@membership_attack(
+    "shadow_models",
+    "Resemblance of the synthetic traces to traces of models trained with, and without, a user's data",
+    ShadowModelSettings,
+)
 def infer_by_shadow_models(
     released: Traces,
     train: Traces,
@@ -146,16 +155,6 @@ def infer_by_shadow_models(
         say=say,
     )
     return target.scores(shadows)
-
-
-MEMBERSHIP_ATTACKS.register(
-    MembershipAttack(
-        "shadow_models",
-        "Resemblance of the synthetic traces to traces of models trained with, and without, a user's data",
-        ShadowModelSettings,
-        infer_by_shadow_models,
-    )
-)
 
 
 class Target(NamedTuple):
@@ -318,3 +317,47 @@ def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed
     rng = numpy_stream(seed, Stage.MEMBERSHIP, PASSED_STREAM)
     kept = rng.permutation(np.flatnonzero(passed))[: wanted.n_traces]
     return made.select_traces(np.isin(np.arange(len(passed)), kept))
+
+
+@dataclass(frozen=True)
+class ShadowCheckpoint:
+    """The statistics of finished shadow models in a file that only its owner may read.
+
+    `digest` identifies the data and settings, see `shadow_digest`.
+    """
+
+    path: Path
+    digest: str
+
+    def save(self, statistics: Sequence[Statistics]) -> None:
+        """Write the statistics of all finished shadow models."""
+        with atomic_file(self.path) as partial, open(partial, "wb") as file:
+            np.savez(file, digest=np.array(self.digest), statistics=np.array(statistics))
+
+    def load(self, say: Callable[[str], None] = lambda _: None) -> list[Statistics]:
+        """Read the statistics; an empty list, with a message, if the file is damaged or has other data or settings.
+
+        Raises `InputError` if somebody else could have put the file there, see `runtime.files.open_own`.
+        """
+        if not os.path.lexists(self.path):
+            return []
+        try:
+            with np.load(io.BytesIO(read_own(self.path))) as kept:
+                if str(kept["digest"]) == self.digest:
+                    return list(kept["statistics"])
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+            say(f"shadow models: {self.path.name} cannot be read; starting again")
+            return []
+        say(f"shadow models: {self.path.name} is from other data or settings; starting again")
+        return []
+
+
+def shadow_digest(settings: dict[str, Any], seed: int, *real: Traces) -> str:
+    """Digest of everything that determines the statistics of shadow models.
+
+    `settings` does not have the number of shadow models: an attack with more models continues from the same file.
+    """
+    told = json.dumps(settings, default=str, sort_keys=True)
+    # The digest of traces leaves out users without an event.
+    users = [[str(each) for each in traces.user_ids.tolist()] for traces in real]
+    return digest_of(digest_of_sources(), list(STATISTICS), told, seed, users, [traces.digest for traces in real])

@@ -81,7 +81,7 @@ def _draw_steps(ax: Axes, percents: Distributions, edges: np.ndarray, **labels: 
 def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> Figure:
     """Share of the traces that pass the privacy test against k, a line for each name: Fig. 16 of Murakami et al. 2021.
 
-    A curve has a value for k = 1, 2, 3, ..., as `PlausibleDeniability.pass_rates` returns it.
+    A curve has a value for k = 1, 2, 3, ..., as `Verdicts.pass_rates` returns it.
 
     Examples
     --------

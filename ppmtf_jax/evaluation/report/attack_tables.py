@@ -8,7 +8,7 @@ import numpy as np
 
 from ppmtf_jax.attacks.audit import Reidentified
 from ppmtf_jax.attacks.copies import CopyCheck
-from ppmtf_jax.attacks.membership.scores import MembershipSummary
+from ppmtf_jax.attacks.membership.base import MembershipSummary
 from ppmtf_jax.evaluation.report.blocks import Table, percent
 
 MIN_OTHERS = 100

@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Ge
 
 from ppmtf_jax.attacks.audit import Reidentified
-from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.base import MembershipScores
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ppmtf_jax.attacks.beyond_chance import bar_of_chance
 from ppmtf_jax.attacks.membership import MembershipScores, membership_advantage, membership_chance
+from ppmtf_jax.attacks.roc import bar_of_chance
 from ppmtf_jax.privacy.limits import Status, share_interval
 from tests.attacks.loops import error_of_auc
 

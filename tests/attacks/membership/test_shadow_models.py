@@ -13,15 +13,16 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks.membership import MembershipScores, infer_membership, shadow_models
-from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
 from ppmtf_jax.attacks.membership.shadow_models import (
     MOST_ATTACKED,
+    ShadowCheckpoint,
     ShadowModelSettings,
     Target,
     Wanted,
     infer_by_shadow_models,
     learn_shadows,
     made_like,
+    shadow_digest,
 )
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
@@ -242,13 +243,6 @@ def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
     ]
     assert len({shadow_digest(*each) for each in given}) == len(given)
     assert shadow_digest(*given[0]) == shadow_digest({"n": 1}, 0, *real(4, 3))
-
-
-def test_the_time_is_estimated_after_the_first_model_and_after_some_more() -> None:
-    train, test = real(6, 6)
-    said: list[str] = []
-    scores_of(train, train, test, copy, at_once=2, say=said.append)
-    assert [line.split(";")[1].split(" take")[0] for line in said] == [" 5 more", " 3 more"]
 
 
 # Without real people

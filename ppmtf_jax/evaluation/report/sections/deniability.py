@@ -13,9 +13,8 @@ from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, 
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, if_available
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import SURE, grade, sureness
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.verdicts import Verdicts
-from ppmtf_jax.privacy.words_of_tests import by_construction, words_of_test
 
 MAX_PLOTTED_K = 200
 """The range of Fig. 16 of Murakami et al. 2021."""
@@ -56,13 +55,13 @@ def make(data: ReportData) -> list[Block]:
         ["Traces tested", f"{len(verdicts.passed):,}"],
         ["Traces that passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
     ]
-    if isinstance(verdicts, PlausibleDeniability):
+    if isinstance(verdicts.settings, PrivacyTestSettings):
         compared = "Verifiers: people with whom the person of each trace was compared"
         rows.append([compared, f"{verdicts.n_verifiers:,}"])
     table = Table("Outcome of the test", ("What", "Number"), rows)
     findings, text = (
         (tested_finding(data, verdicts), _sample_finding(share, verdicts)),
-        words_of_test(verdicts).mechanism,
+        verdicts.words.mechanism,
     )
     return [*findings, Text((text,)), *if_available(lambda: [_curve(verdicts)]), table]
 
@@ -92,8 +91,8 @@ def tested_finding(data: ReportData, verdicts: Verdicts) -> Finding:
         n_failed = int((~verdicts.passed).sum())
         answer = f"No: {n_failed:,} of these traces did not pass. Do not hand out these traces as they are."
         return Finding(TESTED, Status.POOR, answer, TESTED_RULE)
-    if not isinstance(verdicts, PlausibleDeniability):
-        answer = f"Yes. But the test sets no bound: {words_of_test(verdicts).not_protected[0]}"
+    if not isinstance(verdicts.settings, PrivacyTestSettings):
+        answer = f"Yes. But the test sets no bound: {verdicts.words.not_protected[0]}"
         return Finding(TESTED, Status.UNKNOWN, answer, TESTED_RULE)
     settings = verdicts.settings
     if settings.k == 1 and not verdicts.has_noise:
@@ -103,7 +102,7 @@ def tested_finding(data: ReportData, verdicts: Verdicts) -> Finding:
     answer = (
         f"Yes: at least {settings.k} people could have led to each trace, with probabilities within a factor of "
         f"{factor_text(settings)}. Nobody can be more than {at_most(sure)} sure from whom it was made. "
-        f"{by_construction(verdicts)}"
+        f"{verdicts.by_construction}"
     ).rstrip()
     if settings.noise_epsilon is not None:
         # The number of people that 19 of 20 passed traces had to reach at least, with the noise on k.

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks
-from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks, targets_of
+from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipScores, infer_membership
 from ppmtf_jax.attacks.roc import Roc
-from ppmtf_jax.attacks.splits import targets_of
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.attack_tables import identity_table, membership_table

@@ -9,7 +9,7 @@ from ppmtf_jax.evaluation.report.blocks import Block, Details, Finding, Status, 
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import GUARANTEE, section
 from ppmtf_jax.privacy.limits import EPSILON, grade
-from ppmtf_jax.privacy.release_texts import costs
+from ppmtf_jax.privacy.statements import costs
 
 SEED_RULE = (
     "Good: all seeds were drawn from the operating system; fair: somebody chose one; not known: the traces do not say. "
