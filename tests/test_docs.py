@@ -19,7 +19,6 @@ from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.people.user_bounds import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from tests.commands import works
 from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of

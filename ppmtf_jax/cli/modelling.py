@@ -28,7 +28,8 @@ from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.statement import is_bounded, privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, synthesize_colocations
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import OF_NOBODY, Traces
+from ppmtf_jax.data.trace_set import OF_NOBODY
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 from ppmtf_jax.jobs.steps import fit_model, synthesize_traces
 from ppmtf_jax.noise.accountant import KeptLedger

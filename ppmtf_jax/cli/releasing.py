@@ -26,8 +26,9 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.stored_traces import open_traces, select_traces
-from ppmtf_jax.data.traces import SYNTHETIC, Traces
+from ppmtf_jax.data.stored_traces import open_traces
+from ppmtf_jax.data.trace_set import SYNTHETIC
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
@@ -200,7 +201,7 @@ def evaluate(
     if verdicts is not None:
         judged = load_verdicts(verdicts)
         judged.check_made_of(traces)
-        passed = {"released": select_traces(traces, judged.passed)} if judged.passed.any() else {}
+        passed = {"released": traces.select_traces(judged.passed)} if judged.passed.any() else {}
         sets = passed | {"all": traces}
     found = evaluate_sets(sets, training, testing, chosen, progress=not quiet)
     # Before the file is written, so that a full disk loses no numbers.

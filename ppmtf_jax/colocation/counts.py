@@ -21,8 +21,9 @@ from jaxtyping import Int
 from scipy import sparse
 
 from ppmtf_jax.colocation.friends import FriendGraph, greedy_b_matching, sorted_distinct
+from ppmtf_jax.data.events import counts_per_user
 from ppmtf_jax.data.runs import joined_ranges, least_of_each
-from ppmtf_jax.data.traces import Traces, counts_per_user
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Count, Settings

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.errors import N_EXAMPLES, Problem, first_examples, raise_any
+from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples, missing_columns, raise_any
 
 EVENT_COLUMNS = ("user", "trace", "instant", "place")
 # Events of a piece: as a table it takes about 200 MB.
@@ -22,14 +23,17 @@ PIECE_EVENTS = 2**20
 INT32_MAX = np.iinfo(np.int32).max
 
 
-class EncodedEvents(NamedTuple):
-    """Events sorted by (user, trace, instant), all distinct, as int32 arrays; ids of the users, sorted."""
+class Events(NamedTuple):
+    """Events sorted by (user, trace, instant), all distinct, as int32 arrays; users and places are indices."""
 
     user: np.ndarray
     trace: np.ndarray
     instant: np.ndarray
     place: np.ndarray
-    user_ids: pd.Index
+
+    def at(self, rows: Any) -> Events:
+        """Some of the events."""
+        return Events(*(column[rows] for column in self))
 
 
 def pieces_of(n_events: int) -> Iterator[slice]:
@@ -43,22 +47,21 @@ def read_events(
     n_events: int,
     place_index: Callable[[object], np.ndarray],
     n_instants: int,
-    *,
     subject: str,
-) -> tuple[EncodedEvents, list[Problem]]:
+) -> tuple[Events, pd.Index, list[Problem]]:
     """Check and encode tables with columns user, instant, place and, optionally, trace (else 0), in the order of rows.
 
-    `place_index` gives the index of place ids, -1 for an unknown one. Problems of single values (wrong types, missing
-    values, unknown places) are raised together; values out of range and repeated events are returned, and the caller
-    raises them with other problems, because the events are then useless.
+    `place_index` gives the index of place ids, -1 for an unknown one. Returns the events, the ids of the users, sorted,
+    and problems. Problems of single values (wrong types, missing values, unknown places) are raised together; values
+    out of range and repeated events are returned, and the caller raises them with other problems, because the events
+    are then useless.
     """
     reader = _Reader(n_events, place_index, n_instants)
     for piece in pieces:
         reader.add(piece)
     raise_any(subject, reader.problems_of_values())
-    user, trace, instant, place = reader.columns[:, : reader.n_kept]
-    events = in_order(user, trace, instant, place, reader.user_ids)
-    return events, [*reader.out_of_range.values(), *_repeated(events)]
+    events, ids = sorted_events(Events(*reader.columns[:, : reader.n_kept]), reader.user_ids)
+    return events, ids, [*reader.out_of_range.values(), *_repeated(events, ids)]
 
 
 class _Reader:
@@ -131,40 +134,92 @@ def _note(problems: dict[str, Problem], expected: str, found: str, bad: np.ndarr
         problems[expected] = replace(before, n_rows=before.n_rows + n_bad, examples=first_examples([*different]))
 
 
-def in_order(
-    user: np.ndarray, trace: np.ndarray, instant: np.ndarray, place: np.ndarray, user_ids: pd.Index
-) -> EncodedEvents:
-    """Sort events and ids; `user` has indices into the distinct, unsorted `user_ids`, and is overwritten."""
+def sorted_events(events: Events, user_ids: pd.Index) -> tuple[Events, pd.Index]:
+    """Sort events and ids; `events.user` has indices into the distinct, unsorted `user_ids`, and is overwritten."""
+    user, trace, instant, _ = events
     rank, user_ids = pd.factorize(user_ids, sort=True)
     if (rank[1:] < rank[:-1]).any():
         for rows in pieces_of(len(user)):  # without a full copy
             user[rows] = rank[user[rows]]
-    if not _is_in_order(user, trace, instant):
-        order = np.lexsort((instant, trace, user))
-        user, trace, instant, place = (index[order] for index in (user, trace, instant, place))
-    return EncodedEvents(user, trace, instant, place, user_ids)
+    pieces = (Events(*(column[rows.start : rows.stop + 1] for column in events)) for rows in pieces_of(len(user) - 1))
+    if all(map(in_order, pieces)):
+        return events, user_ids
+    return events.at(np.lexsort((instant, trace, user))), user_ids
 
 
-def _is_in_order(user: np.ndarray, trace: np.ndarray, instant: np.ndarray) -> bool:
-    for before in pieces_of(len(user) - 1):
-        after = slice(before.start + 1, before.stop + 1)
-        later = instant[after] >= instant[before]
-        for index in (trace, user):
-            later = (index[after] > index[before]) | ((index[after] == index[before]) & later)
-        if not later.all():
-            return False
-    return True
+def in_order(events: Events, *, distinct: bool = False) -> bool:
+    """Whether events are sorted by (user, trace, instant), and, if asked, all different."""
+    user, trace, instant, _ = map(np.diff, events)
+    later = (user > 0) | ((user == 0) & ((trace > 0) | ((trace == 0) & (instant >= int(distinct)))))
+    return bool(later.all())
 
 
-def _repeated(events: EncodedEvents) -> list[Problem]:
-    keys = (events.user, events.trace, events.instant)
-    again = np.ones(max(len(events.user) - 1, 0), bool)
-    for index in keys:
-        again &= index[1:] == index[:-1]
-    if not again.any():
+def _repeated(events: Events, user_ids: pd.Index) -> list[Problem]:
+    again = np.flatnonzero(~run_begins(*events[:3]))
+    if not len(again):
         return []
-    which = np.flatnonzero(again)[:N_EXAMPLES] + 1
-    examples = tuple(f"({events.user_ids[events.user[i]]}, {events.trace[i]}, {events.instant[i]})" for i in which)
+    keys = zip(*(column[again[:N_EXAMPLES]] for column in events[:3]), strict=True)
+    examples = tuple(f"({user_ids[user]}, {trace}, {instant})" for user, trace, instant in keys)
     way_out = "Keep one event per instant, or give them different trace numbers"
-    expected = "each (user, trace, instant) once"
-    return [Problem(expected, "repeated ones", int(np.count_nonzero(again)), examples, way_out)]
+    return [Problem("each (user, trace, instant) once", "repeated ones", len(again), examples, way_out)]
+
+
+def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+    """Pairs of friends as in `Traces`, from a table with columns user and friend; and its problems."""
+    missing = missing_columns(friendships.columns, ("user", "friend"))
+    if missing:
+        return np.zeros((0, 2), np.int32), missing
+    index = pd.Index(user_ids)
+    pairs = np.stack([index.get_indexer(friendships[c]) for c in ("user", "friend")], axis=1).reshape(-1, 2)
+    unknown = (pairs < 0).any(1)
+    problems = []
+    if unknown.any():
+        strangers = friendships[["user", "friend"]].to_numpy()[unknown].tolist()
+        examples = first_examples([tuple(pair) for pair in strangers])
+        problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
+    first, second = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1).T
+    # Much faster than `np.unique` of rows.
+    code = np.sort(first * len(user_ids) + second)
+    pairs = np.divmod(code[run_begins(code)], len(user_ids))
+    return np.stack(pairs, axis=1).astype(np.int32), problems
+
+
+def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
+    """How often each user occurs in the sorted array `user`, shape (users,)."""
+    # `bincount` would copy to int64.
+    return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
+
+
+def chosen_users(indices: np.ndarray, n_users: int) -> np.ndarray:
+    """Whether each user is chosen, shape (users,), from their indices or from one boolean per user."""
+    indices = np.asarray(indices)
+    if indices.dtype == bool:
+        fits = indices.shape == (n_users,)
+    else:
+        is_list = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
+        fits = is_list and not ((indices < 0) | (indices >= n_users)).any()
+    if not fits:
+        expected = f"indices from 0 to {n_users - 1}, or {n_users} booleans, one a user"
+        raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
+    chosen = np.zeros(n_users, bool)
+    chosen[indices] = True
+    if not chosen.any():
+        raise InputError("users to keep", [Problem("at least one user to keep", "none")])
+    return chosen
+
+
+def checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
+    """The booleans `keep`, one for each of `n` traces or events (`what`); anything else is an `InputError`."""
+    keep = np.asarray(keep)
+    if keep.dtype != bool or keep.shape != (n,):
+        found = f"{keep.dtype} array of shape {keep.shape}"
+        way_out = f"Make a mask of indices with np.isin(np.arange(n_{what}), indices)"
+        one_each = f"{n} booleans, one {'an' if what == 'events' else 'a'} {what[:-1]}"
+        raise InputError(f"{what} to keep", [Problem(one_each, found, way_out=way_out)])
+    return keep
+
+
+def renumbered(chosen: np.ndarray, pairs: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
+    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]

@@ -12,22 +12,34 @@ from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import finalize
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
-from ppmtf_jax.data.events import EVENT_COLUMNS, INT32_MAX
+from ppmtf_jax.data.events import (
+    EVENT_COLUMNS,
+    INT32_MAX,
+    Events,
+    checked_mask,
+    chosen_users,
+    friend_indices,
+    in_order,
+    renumbered,
+)
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins, stable_order
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
+    EVENT_BYTES,
     TRACES_FILE,
     EventTable,
+    Origin,
+    facts_of_marker,
     open_trace_set,
     opened,
     part_file,
@@ -35,15 +47,7 @@ from ppmtf_jax.data.trace_set import (
     trace_files,
     write_about,
 )
-from ppmtf_jax.data.traces import (
-    Origin,
-    Traces,
-    checked_mask,
-    chosen_users,
-    facts_of_marker,
-    friend_indices,
-    renumbered,
-)
+from ppmtf_jax.data.traces import NOTHING_KEPT, Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.engine import is_remote
 from ppmtf_jax.runtime.files import PathLike
@@ -53,15 +57,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 PART_BLOCKS = 8
 PART_USERS = PART_BLOCKS * BLOCK_USERS
 """Number of users in a part of synthetic traces, and in the part of a worker."""
-
-
-class EventRows(NamedTuple):
-    """Columns of events, as in a file, but with numbers in place of the ids of users and places."""
-
-    user: np.ndarray
-    trace: np.ndarray
-    instant: np.ndarray
-    place: np.ndarray
+# Smaller sets stay in memory.
+MOST_BYTES_IN_MEMORY = 2**25
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +69,7 @@ class StoredTraces(Traces):
     trace: np.ndarray = field(init=False)
     instant: np.ndarray = field(init=False)
     place: np.ndarray = field(init=False)
-    rows: Blocks[EventRows] = field(kw_only=True)
+    events: Blocks[Events] = field(kw_only=True)
     begins: np.ndarray = field(kw_only=True)  # index of the first event of each block, and the number of events
     name: str = field(kw_only=True)  # of the folder, for messages
 
@@ -86,29 +83,40 @@ class StoredTraces(Traces):
 
     @property
     def blocks(self) -> Blocks[Traces]:
-        return self.rows.map(self._made(), self.user_ids)
+        return self.events.map(self._made(), self.user_ids)
+
+    def _made(self) -> Callable[..., Traces]:
+        """Makes traces from events, user ids and friendships; it has nothing of single users."""
+        return partial(_traces_of, (self.places, self.time_grid), (self.origin, self.of_nobody))
 
     def for_many_passes(self) -> Traces:
         # Other processes cannot read a temporary file without a name.
-        return self if is_remote() else replace(self, rows=self.rows.kept())
+        return self if is_remote() else replace(self, events=self.events.kept())
 
     def select_users(self, indices: np.ndarray) -> Traces:
         chosen = chosen_users(indices, self.n_users)
         number, pairs = renumbered(chosen, self.friendships)
 
-        def select(rows: EventRows, keep: np.ndarray, number: np.ndarray) -> EventRows:
-            kept = keep[rows.user]
-            return EventRows(number[rows.user[kept]], *(column[kept] for column in rows[1:]))
+        def select(events: Events, keep: np.ndarray, number: np.ndarray) -> Events:
+            kept = events.at(keep[events.user])
+            return kept._replace(user=number[kept.user])
 
         # In this process: what a worker finds is traces, and they must not be sent.
-        found = list(self.rows.map(select, chosen, number).here())
-        rows = EventRows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
-        return self._made()(rows, self.user_ids[chosen], pairs)
+        found = list(self.events.map(select, chosen, number).here())
+        events = Events(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        return self._made()(events, self.user_ids[chosen], pairs)
 
-    def _made(self) -> Callable[..., Traces]:
-        """Makes traces from events, user ids and friendships; it has nothing of single users."""
-        facts = (self.places, self.time_grid, self.origin, self.of_nobody)
-        return partial(_traces_of, facts)
+    def select_traces(self, keep: np.ndarray) -> Traces:
+        """Some of the traces, read in blocks; `keep` has one boolean for each row of `trace_table`."""
+        user_of_trace, trace = self.trace_table()
+        keep = checked_mask(keep, len(trace), "traces")
+        if not keep.any():
+            raise InputError("traces", [NOTHING_KEPT])
+        is_present = np.zeros(self.n_users, bool)
+        is_present[user_of_trace[keep]] = True
+        number, friendships = renumbered(is_present, self.friendships)
+        user = np.where(keep, number[user_of_trace], -1)
+        return rearranged_traces(self, user_of_trace, user, trace, self.user_ids[is_present], friendships)
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         def of_block(block: Traces, users: range) -> np.ndarray:
@@ -123,12 +131,22 @@ class StoredTraces(Traces):
         return self.select_users(np.arange(self.n_users))
 
 
+def _traces_of(
+    of_grid: tuple[PlaceTable, TimeGrid],
+    facts: tuple[Origin | None, bool],
+    events: Events,
+    user_ids: np.ndarray,
+    friendships: np.ndarray | None = None,
+) -> Traces:
+    return Traces(*events, user_ids, *of_grid, friendships, *facts)
+
+
 def on_places(traces: Traces, places: PlaceTable, subject: str) -> Traces:
     """The same traces with the places of another table; `InputError` about `subject` if an event is elsewhere."""
     number = places.index_of(traces.places.ids).astype(np.int32)
     if isinstance(traces, StoredTraces) and (number >= 0).all():
-        rows = traces.rows.map(lambda rows: rows._replace(place=number[rows.place]))
-        return replace(traces, places=places, rows=rows)
+        events = traces.events.map(lambda events: events._replace(place=number[events.place]))
+        return replace(traces, places=places, events=events)
     placed = Traces.from_frame(traces.in_memory().to_frame(), places, traces.time_grid, subject=subject)
     return replace(placed, of_nobody=traces.of_nobody)
 
@@ -147,16 +165,16 @@ class _StoredBlocks:
     n_users: int
     block_users: int
 
-    def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
+    def __iter__(self) -> Iterator[tuple[slice, Events]]:
         begins, number = self.begins.tolist(), 0
-        left = EventRows(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
-        for rows, _ in _read(self.folder, self.places, begins[0], begins[-1]):
-            left = EventRows(*(np.concatenate(both) for both in zip(left, rows, strict=True)))
+        left = Events(*[np.zeros(0, np.int32)] * len(EVENT_COLUMNS))
+        for events, _ in _read(self.folder, self.places, begins[0], begins[-1]):
+            left = Events(*map(np.append, left, events))
             while number < len(begins) - 1 and len(left.user) >= (n := begins[number + 1] - begins[number]):
-                block, left = (EventRows(*(column[part] for column in left)) for part in (slice(n), slice(n, None)))
+                block, left = left.at(slice(n)), left.at(slice(n, None))
                 first = number * self.block_users
-                users = slice(first, min(first + self.block_users, self.n_users))
                 number += 1
+                users = slice(first, min(first + self.block_users, self.n_users))
                 yield users, block._replace(user=block.user - block.user[0])
 
     def parts(self) -> Iterator[tuple[slice, _StoredBlocks]]:
@@ -168,21 +186,11 @@ class _StoredBlocks:
             yield users, replace(self, begins=begins, n_users=users.stop - users.start)
 
 
-def _traces_of(
-    facts: tuple[PlaceTable, TimeGrid, Origin | None, bool],
-    rows: EventRows,
-    user_ids: np.ndarray,
-    friendships: np.ndarray | None = None,
-) -> Traces:
-    places, time_grid, origin, of_nobody = facts
-    return Traces(*rows, user_ids, places, time_grid, friendships, origin, of_nobody)
-
-
 class _OutOfOrderError(Exception):
     """Events that cannot be read in blocks of users."""
 
 
-def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[EventRows, np.ndarray]]:
+def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterator[tuple[Events, np.ndarray]]:
     """The events from `begin` to `stop`, numbered over all files, in pieces.
 
     With each piece come the ids of the users whose first event is in it. Users are numbered in the order of appearance.
@@ -207,7 +215,7 @@ def _read(folder: PathLike, places: PlaceTable, begin: int, stop: int) -> Iterat
                 number = np.cumsum(begins, dtype=np.int32) + np.int32(n_users - 1)
                 n_users, last = int(number[-1]) + 1, ids[user[-1]]
                 place = places.index_of(place_ids).astype(np.int32)[place]
-                yield EventRows(number, trace, instant, place), ids[user[begins]]
+                yield Events(number, trace, instant, place), ids[user[begins]]
 
 
 def _encoded(column: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -249,42 +257,38 @@ def open_traces(folder: PathLike, *, with_friends: bool = True, progress: bool =
             raise _OutOfOrderError
         with progress_bar("checking", table.n_events, show=progress) as advance:
             user_ids, begins = _checked(folder, table, advance)
-        _check_ascend(user_ids)
     except _OutOfOrderError:
         return Traces.load(folder, progress=progress)
     pairs, problems = None, []
     if table.friendships is not None:
         pairs, problems = friend_indices(table.friendships, user_ids)
     raise_any(str(folder), problems)
-    rows = Blocks(_StoredBlocks(os.path.abspath(folder), table.places, begins, len(user_ids), BLOCK_USERS))
+    events = Blocks(_StoredBlocks(os.path.abspath(folder), table.places, begins, len(user_ids), BLOCK_USERS))
     about, facts = (user_ids, table.places, table.time_grid, pairs), facts_of_marker(folder)
-    return StoredTraces(*about, **facts, rows=rows, begins=begins, name=str(folder))
+    return StoredTraces(*about, **facts, events=events, begins=begins, name=str(folder))
 
 
 def _checked(folder: PathLike, table: EventTable, advance: Callable[[int], None]) -> tuple[np.ndarray, np.ndarray]:
-    """Check the order of the events; returns the ids of the users, whose order is not checked, and `begins`."""
+    """The ids of the users, and `begins`; events that are not in order are an `_OutOfOrderError`."""
     ids, begins, n_events = [], [], 0
-    last = np.full((3, 1), -1)
-    for rows, new_ids in _read(folder, table.places, 0, table.n_events):
-        keys = np.concatenate([last, rows[:3]], axis=1)
-        user, trace, instant = keys[:, 1:] - keys[:, :-1]
-        is_later = (user > 0) | ((user == 0) & ((trace > 0) | ((trace == 0) & (instant > 0))))
-        if not is_later.all() or rows.place.min() < 0 or rows.instant.max() >= table.time_grid.n_instants:
+    last = Events(*np.full((len(EVENT_COLUMNS), 1), -1, np.int32))
+    for events, new_ids in _read(folder, table.places, 0, table.n_events):
+        both = Events(*map(np.append, last, events))
+        is_known = events.place.min() >= 0 and events.instant.max() < table.time_grid.n_instants
+        if not (is_known and in_order(both, distinct=True)):
             raise _OutOfOrderError
-        begins.append(n_events + np.flatnonzero(user > 0))
-        last, n_events = keys[:, -1:], n_events + len(rows.user)
+        begins.append(n_events + np.flatnonzero(np.diff(both.user)))
+        last, n_events = both.at(slice(-1, None)), n_events + len(events.user)
         ids.append(new_ids)
-        advance(len(rows.user))
-    return np.concatenate(ids), np.append(np.concatenate(begins)[::BLOCK_USERS], table.n_events)
-
-
-def _check_ascend(user_ids: np.ndarray) -> None:
+        advance(len(events.user))
+    user_ids = np.concatenate(ids)
     try:
         ascend = bool((user_ids[1:] > user_ids[:-1]).all())
     except TypeError as error:
         raise _OutOfOrderError from error
     if not ascend:
         raise _OutOfOrderError
+    return user_ids, np.append(np.concatenate(begins)[::BLOCK_USERS], table.n_events)
 
 
 def save_in_parts(parts: Iterable[Traces], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
@@ -341,10 +345,6 @@ def write_parts(folder: Path, parts: Iterable[Traces], n_parts: int | None = Non
         write_about(folder, part.places, part.time_grid, pd.concat(friends) if friends else None)
 
 
-# Smaller sets stay in memory.
-MOST_BYTES_IN_MEMORY = 2**25
-
-
 class Rearranged:
     """Chosen traces of a set, with new users and trace numbers, in parts of `PART_USERS` new users.
 
@@ -392,28 +392,27 @@ class Rearranged:
         self.begins = np.concatenate([[0], np.cumsum(of_block)])  # as in `StoredTraces`
         self.at_place = at_place  # number of events at each place
 
-    def __iter__(self) -> Iterator[tuple[slice, EventRows]]:
+    def __iter__(self) -> Iterator[tuple[slice, Events]]:
         """The users and the events of each block; the events number the users of their block from 0."""
-        for users, rows in self.in_parts():
+        for users, events in self.in_parts():
             for first in range(users.start, users.stop, BLOCK_USERS):
                 stop = min(first + BLOCK_USERS, users.stop)
-                of_block = slice(*np.searchsorted(rows.user, [first - users.start, stop - users.start]))
-                user, *columns = (column[of_block] for column in rows)
-                yield slice(first, stop), EventRows(user - np.int32(first - users.start), *columns)
+                block = events.at(slice(*np.searchsorted(events.user, [first - users.start, stop - users.start])))
+                yield slice(first, stop), block._replace(user=block.user - np.int32(first - users.start))
 
-    def in_parts(self) -> Iterator[tuple[slice, EventRows]]:
+    def in_parts(self) -> Iterator[tuple[slice, Events]]:
         """The users and the events of each part; the events number the users of their part from 0."""
-        width = len(EventRows._fields) * np.dtype(np.int32).itemsize
         for number in range(self.n_parts):
             content = []
             for begin, stop in self.edges[:, number : number + 2].tolist():
-                self.store.seek(begin * width)
-                content.append(self.store.read((stop - begin) * width))
-            events = np.frombuffer(b"".join(content), np.int32).reshape(-1, len(EventRows._fields))
+                self.store.seek(begin * EVENT_BYTES)
+                content.append(self.store.read((stop - begin) * EVENT_BYTES))
+            events = np.frombuffer(b"".join(content), np.int32).reshape(-1, len(EVENT_COLUMNS))
             # The events of a trace are in order, because they were read together.
-            rows = EventRows(*events[stable_order(events[:, 0], events[:, 1])].T.copy())
+            columns = Events(*events[stable_order(events[:, 0], events[:, 1])].T.copy())
             first = number * PART_USERS
-            yield slice(first, min(first + PART_USERS, self.n_users)), rows._replace(user=rows.user - np.int32(first))
+            users = slice(first, min(first + PART_USERS, self.n_users))
+            yield users, columns._replace(user=columns.user - np.int32(first))
 
 
 def rearranged_traces(
@@ -428,23 +427,4 @@ def rearranged_traces(
     events = Rearranged(traces, user_of_trace, user, trace, len(user_ids))
     about = (user_ids, traces.places, traces.time_grid, friendships, traces.origin, traces.of_nobody)
     name = getattr(traces, "name", "traces")
-    return StoredTraces(*about, rows=Blocks(events), begins=events.begins, name=name)
-
-
-def select_traces(traces: Traces, keep: Bool[np.ndarray, " trace"]) -> StoredTraces:
-    """Some of the traces, read in blocks; `keep` is as in `Traces.select_traces`, and true for at least one trace.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=5, n_days=2, seed=0).traces.cut_into_periods()
-    >>> select_traces(traces, traces.trace_table()[1] == 1).n_users
-    5
-    """
-    user_of_trace, trace = traces.trace_table()
-    keep = checked_mask(keep, len(trace), "traces")
-    is_present = np.zeros(traces.n_users, bool)
-    is_present[user_of_trace[keep]] = True
-    number, friendships = renumbered(is_present, traces.friendships)
-    user = np.where(keep, number[user_of_trace], -1)
-    return rearranged_traces(traces, user_of_trace, user, trace, traces.user_ids[is_present], friendships)
+    return StoredTraces(*about, events=Blocks(events), begins=events.begins, name=name)

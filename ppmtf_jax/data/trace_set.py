@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,15 +23,38 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike, write_text
+from ppmtf_jax.runtime.folders import Marker, read_marker
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.streams import Stage, fingerprint
 
 TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
 FRIENDS_FILE = "friendships.parquet"
+TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
+OF_NOBODY = "of_nobody"
+"""Key in the marker of a folder: whether the users were invented."""
 # At least this: a number, or the position of a text.
 BYTES_A_VALUE = 8
-# Four int32.
-BYTES_AN_EVENT = 16
+EVENT_BYTES = len(EVENT_COLUMNS) * np.dtype(np.int32).itemsize
+
+
+class Origin(NamedTuple):
+    """The model and the seed that made synthetic traces: a part of what is secret."""
+
+    model: str  # checksum of the model
+    seed: int
+    seeds_given: bool  # whether a person chose the seed of the model or that of the draw
+    training: str = ""  # digest of the training traces; empty where they are not known
+    dated: bool = False  # whether a person chose the date of the traces; otherwise it is that of the training traces
+
+    def __repr__(self) -> str:
+        """Shows only what is not secret."""
+        return f"Origin(seeds_given={self.seeds_given})"
+
+    @property
+    def draw(self) -> str:
+        """Fingerprint of the seed, which differs between the traces of different seeds."""
+        return fingerprint(self.seed, Stage.SYNTHESIS)
 
 
 def write_about(folder: Path, places: PlaceTable, time_grid: TimeGrid, friendships: pd.DataFrame | None = None) -> None:
@@ -63,8 +85,7 @@ def write_events(path: Path, events: Mapping[str, np.ndarray], users: np.ndarray
             writer.write_table(pa.table(columns, names=EVENT_COLUMNS))
 
 
-@dataclass(frozen=True, eq=False)
-class EventTable:
+class EventTable(NamedTuple):
     """A table of events to read in pieces, with its places, time grid and friendships."""
 
     places: PlaceTable
@@ -145,7 +166,7 @@ def files_of_table(path: Path) -> list[Path]:
 
 def require_memory_to_load(folder: PathLike, n_events: int) -> None:
     """Refuse a trace set whose events do not fit into memory; see `require_memory`."""
-    require_memory(str(Path(folder) / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
+    require_memory(str(Path(folder) / TRACES_FILE), n_events * EVENT_BYTES, "Read it on a larger machine")
 
 
 def count_traces(folder: Path) -> int:
@@ -182,3 +203,24 @@ def opened(path: Path, **options: Any) -> Iterator[Any]:
         raise
     except (OSError, ValueError) as error:
         raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
+
+
+def facts_of_marker(folder: PathLike) -> dict[str, Any]:
+    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`."""
+    marker = read_marker(folder)
+    if marker is None:
+        return {}
+    origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
+    return {"origin": origin, "of_nobody": marker.about.get(OF_NOBODY) is True}
+
+
+def _checked_origin(folder: Path, marker: Marker) -> Origin:
+    """The origin in the marker of synthetic traces; refuses traces that changed since."""
+    files = {file.relative_to(folder).as_posix() for file in trace_files(folder)}
+    if not files <= marker.files.keys() or marker.changed_files(folder):
+        way_out = "Synthesize them again: a test of changed traces would say nothing"
+        raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])
+    try:
+        return Origin(**marker.about["origin"])
+    except (KeyError, TypeError) as error:
+        raise InputError(str(folder), [Problem("a marker with the origin of the traces", str(error))]) from error

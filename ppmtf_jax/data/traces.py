@@ -19,58 +19,43 @@ import pandas as pd
 
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.description import counted, in_lines, quantiles
-from ppmtf_jax.data.events import EVENT_COLUMNS, EncodedEvents, in_order, pieces_of, read_events
+from ppmtf_jax.data.events import (
+    EVENT_COLUMNS,
+    Events,
+    checked_mask,
+    chosen_users,
+    counts_per_user,
+    friend_indices,
+    pieces_of,
+    read_events,
+    renumbered,
+    sorted_events,
+)
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import (
+    OF_NOBODY,
+    SYNTHETIC,
+    TRACE_SET,
     TRACES_FILE,
     EventTable,
+    Origin,
+    facts_of_marker,
     open_trace_set,
     require_memory_to_load,
-    trace_files,
     write_about,
     write_events,
 )
-from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, raise_any
+from ppmtf_jax.errors import InputError, Problem, missing_columns, raise_any
 from ppmtf_jax.runtime.files import PathLike
-from ppmtf_jax.runtime.folders import (
-    MODEL,
-    SYNTHETIC_TRACES,
-    TRAINING_TRACES,
-    Lineage,
-    Marker,
-    Paths,
-    output_folder,
-    read_marker,
-)
-from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
+from ppmtf_jax.runtime.folders import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage, Paths, output_folder
+from ppmtf_jax.streams import Stage, numpy_stream
 
-TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
-OF_NOBODY = "of_nobody"
-"""Key in the marker of a folder: whether the users were invented."""
 MOST_PAIRS = 2**27
 """For fewer pairs of a user and a place than this, an array marks which pairs have an event."""
+NOTHING_KEPT = Problem("at least one event to keep", "none")
 NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
-
-
-class Origin(NamedTuple):
-    """The model and the seed that made synthetic traces: a part of what is secret."""
-
-    model: str  # checksum of the model
-    seed: int
-    seeds_given: bool  # whether a person chose the seed of the model or that of the draw
-    training: str = ""  # digest of the training traces; empty where they are not known
-    dated: bool = False  # whether a person chose the date of the traces; otherwise it is that of the training traces
-
-    def __repr__(self) -> str:
-        """Shows only what is not secret."""
-        return f"Origin(seeds_given={self.seeds_given})"
-
-    @property
-    def draw(self) -> str:
-        """Fingerprint of the seed, which differs between the traces of different seeds."""
-        return fingerprint(self.seed, Stage.SYNTHESIS)
 
 
 class Transitions(NamedTuple):
@@ -246,12 +231,11 @@ class Traces:
     @classmethod
     def _of_table(cls, table: EventTable, subject: str) -> Traces:
         problems = missing_columns(table.columns, ("user", "instant", "place"))
-        if not problems and not table.n_events:
-            problems = [NO_EVENT]
-        raise_any(subject, problems)
-        grid, places = table.time_grid, table.places
-        events, problems = read_events(table.pieces, table.n_events, places.index_of, grid.n_instants, subject=subject)
-        return cls._of(events, places, grid, table.friendships, problems, subject)
+        raise_any(subject, problems or ([] if table.n_events else [NO_EVENT]))
+        events, user_ids, problems = read_events(
+            table.pieces, table.n_events, table.places.index_of, table.time_grid.n_instants, subject
+        )
+        return cls._of(events, user_ids, table, problems, subject)
 
     @classmethod
     def from_indices(
@@ -275,27 +259,19 @@ class Traces:
             raise InputError(subject, [NO_EVENT])
         is_present = np.zeros(len(user_ids), bool)
         is_present[user] = True
-        present, index = np.flatnonzero(is_present), np.cumsum(is_present, dtype=np.int32) - np.int32(1)
-        user, trace, instant, place = (np.asarray(column, np.int32) for column in (index[user], trace, instant, place))
-        events = in_order(user, trace, instant, place, pd.Index(pd.Series(user_ids[present])))
-        return cls._of(events, places, time_grid, friendships, [], subject)
+        number, _ = renumbered(is_present)
+        columns = Events(*(np.asarray(column, np.int32) for column in (number[user], trace, instant, place)))
+        events, ids = sorted_events(columns, pd.Index(pd.Series(user_ids[is_present])))
+        table = EventTable(places, time_grid, friendships, EVENT_COLUMNS, len(user), iter(()))
+        return cls._of(events, ids, table, [], subject)
 
     @classmethod
-    def _of(
-        cls,
-        events: EncodedEvents,
-        places: PlaceTable,
-        time_grid: TimeGrid,
-        friendships: pd.DataFrame | None,
-        problems: list[Problem],
-        subject: str,
-    ) -> Traces:
-        ids, pairs = id_array(pd.Series(events.user_ids)), None
-        if friendships is not None:
-            pairs, friend_problems = friend_indices(friendships, ids)
-            problems = [*problems, *friend_problems]
-        raise_any(subject, problems)
-        return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
+    def _of(cls, events: Events, ids: pd.Index, table: EventTable, problems: list[Problem], subject: str) -> Traces:
+        user_ids, pairs, of_friends = id_array(pd.Series(ids)), None, []
+        if table.friendships is not None:
+            pairs, of_friends = friend_indices(table.friendships, user_ids)
+        raise_any(subject, [*problems, *of_friends])
+        return cls(*events, user_ids, table.places, table.time_grid, pairs)
 
     def __repr__(self) -> str:
         """A few lines that tell nothing about a single user; fast at any size."""
@@ -457,19 +433,13 @@ class Traces:
         """
         keep = checked_mask(keep, self.n_events, "events")
         if not keep.any():
-            raise InputError("traces", [Problem("at least one event to keep", "none")])
+            raise InputError("traces", [NOTHING_KEPT])
         present = np.zeros(self.n_users, bool)
         present[self.user[keep]] = True
         number, pairs = renumbered(present, self.friendships)
-        return replace(
-            self,
-            user=number[self.user[keep]],
-            trace=self.trace[keep],
-            instant=self.instant[keep],
-            place=self.place[keep],
-            user_ids=self.user_ids[present],
-            friendships=pairs,
-        )
+        columns = {name: getattr(self, name)[keep] for name in EVENT_COLUMNS}
+        columns["user"] = number[columns["user"]]
+        return replace(self, **columns, user_ids=self.user_ids[present], friendships=pairs)
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         """User index and trace number of each distinct trace, in the order of the events."""
@@ -568,90 +538,8 @@ def check_traces(value: object, what: str) -> None:
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
 
 
-def facts_of_marker(folder: PathLike) -> dict[str, Any]:
-    """What the marker of a trace-set folder says: the arguments `origin` and `of_nobody` of `Traces`."""
-    marker = read_marker(folder)
-    if marker is None:
-        return {}
-    origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
-    return {"origin": origin, "of_nobody": marker.about.get(OF_NOBODY) is True}
-
-
-def _checked_origin(folder: Path, marker: Marker) -> Origin:
-    """The origin in the marker of synthetic traces; refuses traces that changed since."""
-    files = {file.relative_to(folder).as_posix() for file in trace_files(folder)}
-    if not files <= marker.files.keys() or marker.changed_files(folder):
-        way_out = "Synthesize them again: a test of changed traces would say nothing"
-        raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])
-    try:
-        return Origin(**marker.about["origin"])
-    except (KeyError, TypeError) as error:
-        raise InputError(str(folder), [Problem("a marker with the origin of the traces", str(error))]) from error
-
-
-def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
-    """How often each user occurs in the sorted array `user`, shape (users,)."""
-    # `bincount` would copy to int64.
-    return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
-
-
-def friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
-    """Pairs of friends as in `Traces`, from a table with columns user and friend; and its problems."""
-    missing = missing_columns(friendships.columns, ("user", "friend"))
-    if missing:
-        return np.zeros((0, 2), np.int32), missing
-    index = pd.Index(user_ids)
-    pairs = np.stack([index.get_indexer(friendships[c]) for c in ("user", "friend")], axis=1).reshape(-1, 2)
-    unknown = (pairs < 0).any(1)
-    problems = []
-    if unknown.any():
-        strangers = friendships[["user", "friend"]].to_numpy()[unknown].tolist()
-        examples = first_examples([tuple(pair) for pair in strangers])
-        problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
-    first, second = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1).T
-    # Much faster than `np.unique` of rows.
-    code = np.sort(first * len(user_ids) + second)
-    pairs = np.divmod(code[run_begins(code)], len(user_ids))
-    return np.stack(pairs, axis=1).astype(np.int32), problems
-
-
 def _digest_of_events(block: Traces) -> np.ndarray:
     digest = hashlib.sha256(json.dumps([str(each) for each in block.user_ids.tolist()]).encode())
     for column in (block.user, block.trace, block.instant, block.place):
         digest.update(np.ascontiguousarray(column, np.int32).data)
     return np.frombuffer(digest.digest(), np.uint8)
-
-
-def chosen_users(indices: np.ndarray, n_users: int) -> np.ndarray:
-    """Whether each user is chosen, shape (users,), from their indices or from one boolean per user."""
-    indices = np.asarray(indices)
-    if indices.dtype == bool:
-        fits = indices.shape == (n_users,)
-    else:
-        is_list = indices.ndim == 1 and np.issubdtype(indices.dtype, np.integer)
-        fits = is_list and not ((indices < 0) | (indices >= n_users)).any()
-    if not fits:
-        expected = f"indices from 0 to {n_users - 1}, or {n_users} booleans, one a user"
-        raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
-    chosen = np.zeros(n_users, bool)
-    chosen[indices] = True
-    if not chosen.any():
-        raise InputError("users to keep", [Problem("at least one user to keep", "none")])
-    return chosen
-
-
-def checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
-    """The booleans `keep`, one for each of `n` traces or events (`what`); anything else is an `InputError`."""
-    keep = np.asarray(keep)
-    if keep.dtype != bool or keep.shape != (n,):
-        found = f"{keep.dtype} array of shape {keep.shape}"
-        way_out = f"Make a mask of indices with np.isin(np.arange(n_{what}), indices)"
-        one_each = f"{n} booleans, one {'an' if what == 'events' else 'a'} {what[:-1]}"
-        raise InputError(f"{what} to keep", [Problem(one_each, found, way_out=way_out)])
-    return keep
-
-
-def renumbered(chosen: np.ndarray, pairs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """New number of each chosen user, and the friendships among them; `chosen`: a boolean for each user."""
-    number = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
-    return number, None if pairs is None else number[pairs[chosen[pairs].all(axis=1)]]

@@ -20,7 +20,7 @@ from annotated_types import Ge
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import BYTES_AN_EVENT
+from ppmtf_jax.data.trace_set import EVENT_BYTES
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretize import Period
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, split_users
@@ -118,7 +118,7 @@ def toy_city(
     """
     pieces = []
     made = toy_city_pieces(n_users, n_places=n_places, n_days=n_days, missing=missing, period=period, seed=seed)
-    require_memory("toy city", n_users * n_days * len(HOURS) * BYTES_AN_EVENT, "Take fewer users or days")
+    require_memory("toy city", n_users * n_days * len(HOURS) * EVENT_BYTES, "Take fewer users or days")
     with progress_bar("simulating", n_users, show=progress, waits_for="") as advance:
         for piece in made:
             pieces.append(piece)

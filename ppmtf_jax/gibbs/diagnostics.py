@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from ppmtf_jax.data.traces import counts_per_user
+from ppmtf_jax.data.events import counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, rows_of_factors

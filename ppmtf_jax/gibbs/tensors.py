@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ppmtf_jax.data.events import counts_per_user
 from ppmtf_jax.data.runs import least_of_each, rank_in_run
-from ppmtf_jax.data.traces import Traces, counts_per_user
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, UserStreams
 

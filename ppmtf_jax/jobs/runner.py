@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from ppmtf_jax.data.stored_traces import open_traces, select_traces
+from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.trace_set import count_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -262,7 +262,7 @@ class _Job:
         for system in self.config.compared:
             passed = self._passed(self._compared(system))
             if passed.any():
-                sets[system] = select_traces(self._open(f"{COMPARED}/{system}/synthetic"), passed)
+                sets[system] = self._open(f"{COMPARED}/{system}/synthetic").select_traces(passed)
         evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
         write_text(self.private / METRICS_FILE, evaluation.to_json())
 

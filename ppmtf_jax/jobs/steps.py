@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.stored_traces import PART_USERS, on_places, open_traces
-from ppmtf_jax.data.trace_set import TRACES_FILE, part_file, write_about
-from ppmtf_jax.data.traces import SYNTHETIC, Traces
+from ppmtf_jax.data.trace_set import SYNTHETIC, TRACES_FILE, part_file, write_about
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.summary import Imported
 from ppmtf_jax.errors import InputError, Problem

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.data.trace_set import read_parquet
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.trace_set import Origin, read_parquet
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings, semantic_privacy_test

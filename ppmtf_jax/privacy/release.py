@@ -18,8 +18,8 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import id_array
 from ppmtf_jax.data.stored_traces import on_places, open_traces, parts_of_users, rearranged_traces, write_parts
 from ppmtf_jax.data.time_grid import DAY_S, duration
-from ppmtf_jax.data.trace_set import part_file, read_parquet, write_table
-from ppmtf_jax.data.traces import OF_NOBODY, Traces
+from ppmtf_jax.data.trace_set import OF_NOBODY, part_file, read_parquet, write_table
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.release_plan import ReleasePlan
 from ppmtf_jax.privacy.statements import STATEMENT_JSON, as_text, statement_files, statement_texts

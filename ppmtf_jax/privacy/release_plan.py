@@ -26,7 +26,8 @@ from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
 from ppmtf_jax.data.runs import rank_in_run, stable_order
 from ppmtf_jax.data.stored_traces import PART_BLOCKS, PART_USERS, Rearranged, joined
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.trace_set import Origin
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.statements import model_statement, privacy_statement
 from ppmtf_jax.privacy.verdicts import Verdicts

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.stored_traces import parts_of_users
-from ppmtf_jax.data.trace_set import part_file, write_table
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.trace_set import Origin, part_file, write_table
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import (

@@ -39,7 +39,8 @@ from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.data.traces import SYNTHETIC, TRACE_SET, Traces
+from ppmtf_jax.data.trace_set import SYNTHETIC, TRACE_SET
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.ids import read_columns
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.private.domain import N_CELLS, Domain, Grouping

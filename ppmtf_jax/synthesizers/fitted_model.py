@@ -21,7 +21,8 @@ from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.trace_set import Origin
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import MODEL, TRAINING_TRACES, Lineage, Paths, json_of_ids

@@ -19,7 +19,8 @@ from ppmtf_jax.colocation.counts import (
     greedy_colocations,
 )
 from ppmtf_jax.colocation.friends import FriendGraph, limit_friends
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.trace_set import Origin
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from tests.colocation.examples import (
     GRID,

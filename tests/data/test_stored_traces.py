@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data import stored_traces
-from ppmtf_jax.data.events import EVENT_COLUMNS
+from ppmtf_jax.data.events import EVENT_COLUMNS, friend_indices
 from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
-from ppmtf_jax.data.traces import Traces, friend_indices
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.people.counts import PopulationSmoothing, SeenMoves, Transitions, VisitCounts, population

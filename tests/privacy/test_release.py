@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts, select_traces
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -518,7 +518,7 @@ def test_what_passed_is_read_in_blocks(tmp_path, model, synthetic, verdicts, tra
     if bug:
         monkeypatch.setattr("ppmtf_jax.data.stored_traces.BLOCK_USERS", 16)
     from_key = open_with_key(tmp_path / "release", tmp_path / "key", train)
-    by_verdicts = select_traces(open_traces(tmp_path / "synthetic"), verdicts.passed)
+    by_verdicts = open_traces(tmp_path / "synthetic").select_traces(verdicts.passed)
     expected = replace(synthetic, friendships=pairs).select_traces(verdicts.passed)
     assert (by_verdicts.digest == expected.digest) == (not bug)
     np.testing.assert_array_equal(by_verdicts.friendships, expected.friendships)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.trace_set import Origin
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.people.model import RememberingBridge
 from ppmtf_jax.synthesizers import gaps
