@@ -31,8 +31,8 @@ from ppmtf_jax.colocation.metrics import colocation_rates
 from ppmtf_jax.colocation.statement import privacy_statement
 from ppmtf_jax.colocation.synthesizer import synthesize_colocations
 from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla
+from ppmtf_jax.evaluation import format_table
 from ppmtf_jax.evaluation.plots import friend_panels
-from ppmtf_jax.evaluation.tables import format_table
 
 # %% [markdown]
 # ## 1. The data

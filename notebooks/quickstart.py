@@ -34,8 +34,8 @@ from ppmtf_jax import (
     toy_city,
     write_release,
 )
+from ppmtf_jax.evaluation import format_table
 from ppmtf_jax.evaluation.plots import population_maps, transition_matrices, utility_bars
-from ppmtf_jax.evaluation.tables import format_table
 
 # %% [markdown]
 # ## 1. A city

@@ -34,8 +34,8 @@ from ppmtf_jax import (
     toy_city,
     write_release,
 )
+from ppmtf_jax.evaluation import format_table
 from ppmtf_jax.evaluation.plots import jump_length_curves, population_maps
-from ppmtf_jax.evaluation.tables import format_table
 
 # %% [markdown]
 # ## 1. Public places

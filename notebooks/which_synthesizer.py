@@ -21,8 +21,8 @@ import rich
 
 from ppmtf_jax import PPMTFSettings, compare, fit, synthesize, toy_city
 from ppmtf_jax.datasets import read_people_flow
+from ppmtf_jax.evaluation import format_table
 from ppmtf_jax.evaluation.plots import trade_offs, user_clusters
-from ppmtf_jax.evaluation.tables import format_table
 
 # %% [markdown]
 # ## 1. The data

@@ -29,8 +29,8 @@ import rich
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize, toy_city
 from ppmtf_jax.datasets import Discretization, read_foursquare, read_people_flow
+from ppmtf_jax.evaluation import format_table
 from ppmtf_jax.evaluation.plots import flow_maps, jump_length_curves, population_maps
-from ppmtf_jax.evaluation.tables import format_table
 
 # %% [markdown]
 # ## 1. The data

@@ -4,9 +4,8 @@ from .data.traces import Traces
 from .datasets.checkins import read_checkins
 from .datasets.toy_city import toy_city
 from .errors import InputError, NumericalError
-from .evaluation.evaluation import evaluate
+from .evaluation.evaluation import EvaluationSettings, evaluate
 from .evaluation.results import Evaluation
-from .evaluation.settings import EvaluationSettings
 from .jobs.compare import CompareSettings, compare
 from .privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from .privacy.release import write_release

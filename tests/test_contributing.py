@@ -23,7 +23,6 @@ from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation, plots
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.evaluation.report.gauges import gauges_of
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import run
@@ -195,7 +194,7 @@ def test_numbers_of_traces_known_by_heart(added):
 def test_the_metric_has_a_gauge_in_its_section_of_the_report(evaluation):
     data = object.__new__(ReportData)  # gauges need no more than these
     data.__dict__.update(evaluation=evaluation, column=evaluation.columns[0], chance={})
-    assert "How often people step back" in [each.title for each in gauges_of(data, "persons").items]
+    assert "How often people step back" in [each.title for each in data.gauges("persons").items]
 
 
 def test_a_job_knows_all_four(added, taps, monkeypatch):

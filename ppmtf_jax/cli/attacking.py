@@ -27,8 +27,7 @@ from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import sample_of_users
-from ppmtf_jax.evaluation.report.attack_tables import copies_table, identity_table, membership_table, unicity_table
-from ppmtf_jax.evaluation.report.blocks import Table
+from ppmtf_jax.evaluation.report.page import Table, copies_table, identity_table, membership_table, unicity_table
 from ppmtf_jax.evaluation.results import SYNTHETIC, TEST, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import open_released

@@ -32,7 +32,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation import evaluate as evaluate_sets
-from ppmtf_jax.evaluation.tables import TableOrList
+from ppmtf_jax.evaluation.results import TableOrList
 from ppmtf_jax.jobs.steps import open_released, release_traces, run_privacy_test
 from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings

@@ -11,7 +11,7 @@ from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP, with_example
 from ppmtf_jax.cli.options import Engine, Quiet, Train, argument, option, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
+from ppmtf_jax.evaluation.results import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.runner import run as run_job

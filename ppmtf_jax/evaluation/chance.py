@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 
 from ppmtf_jax.data.measurement import Comparison, part_of_trace
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation.evaluation import evaluate, uniform_places
+from ppmtf_jax.evaluation.evaluation import EvaluationSettings, evaluate, uniform_places
 from ppmtf_jax.evaluation.judgement import Chance
-from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.streams import Stage, numpy_stream
 
 N_PARTS = 10
-MOST_USERS = 2000
+MAX_USERS = 2000
 """Largest number of users of a part: more users take longer, and do not make the standard errors more exact."""
-LEAST_USERS = 4
+MIN_USERS = 4
 SEED = 0
 PARTS, FEW = 8, 9
 """Random-stream numbers: metrics use smaller ones."""
@@ -39,21 +37,24 @@ def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chanc
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=80, seed=0).traces.split_users(0.5, seed=0)
     >>> found = chance_of(train, test, train.select_users(np.arange(10)))
-    >>> found["od_tv"].few > evaluated(train, test, 24)["od_tv"]
+    >>> found["od_tv"].few > evaluate(train, train, test, EvaluationSettings(attacks=False))["od_tv"]
     True
     """
-    n_instants = synthetic.time_grid.n_instants
-    errors = standard_errors(partial(evaluated, n_instants=n_instants), train, test)
+
+    def comparison(train: Traces, test: Traces) -> Comparison:
+        return Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
+
+    errors = standard_errors(lambda *sets: _numbers(comparison(*sets)), train, test)
     n_draws = N_FEW if synthetic.n_events < MANY * synthetic.time_grid.period else 2
     drawn: dict[str, list[float]] = {}
     for number in range(n_draws):
-        for name, value in _numbers_of_few(train, test, synthetic, number).items():
-            drawn.setdefault(name, []).append(value)
+        for by_number, few in zip((True, False), few_real(train, synthetic, number), strict=True):
+            if few is not None:
+                for name, value in _numbers(comparison(train, test).of(few, pool_traces=True), by_number).items():
+                    drawn.setdefault(name, []).append(value)
     found = {name: Chance(error) for name, error in errors.items()}
-    few_uniform: dict[str, float] = {}
-    if drawn:
-        random = evaluate(uniform_places(synthetic), train, test, EvaluationSettings(attacks=False))
-        few_uniform = {name: random[name] for name in random.metrics}
+    random = evaluate(uniform_places(synthetic), train, test, EvaluationSettings(attacks=False)) if drawn else None
+    few_uniform = {name: random[name] for name in random.metrics} if random else {}
     for name, values in drawn.items():
         # Numbers that are undefined in some draw are left out.
         if len(values) == n_draws and np.isfinite(values).all():
@@ -80,47 +81,23 @@ def few_real(train: Traces, synthetic: Traces, number: int = 0) -> tuple[Traces 
     return events, windows
 
 
-def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int) -> dict[str, float]:
-    """Numbers of the samples of `few_real`; empty if there are none."""
-    real = Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
-    found: dict[str, float] = {}
-    for by_number, few in zip((True, False), few_real(train, synthetic, number), strict=True):
-        if few is not None:
-            found |= _numbers(real.of(few, pool_traces=True), by_number)
-    return found
-
-
-Numbers = Callable[[Traces, Traces], Mapping[str, float]]
-"""A function from the traces of training and of test users to numbers by name."""
-
-
-def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, float]:
-    """Standard errors of numbers that compare training users with test users.
+def standard_errors(
+    numbers: Callable[[Traces, Traces], Mapping[str, float]], train: Traces, test: Traces
+) -> dict[str, float]:
+    """Standard errors of numbers, by name, that a function computes of training and of test users.
 
     The numbers are computed again for ten random parts of the training users and of the test users: half of the users
     or less. For a share f of the users, drawn without replacement, the variance of a statistic over such parts is
-    (1 - f) / f times the variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife). `numbers`
-    is a function such as `evaluated` with a given `n_instants`. A number that is undefined for a part has the error
-    NaN; if a set has fewer than four users, there are no errors.
+    (1 - f) / f times the variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife). A number
+    that is undefined for a part has the error NaN; if a set has fewer than four users, there are no errors.
 
     References
     ----------
     Shao and Wu 1989, A general theory for jackknife variance estimation, The Annals of Statistics 17.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> def share_at_first_place(train, test):
-    ...     return {"share": float((train.place == 0).mean())}
-    >>> train, test = toy_city(n_users=800, seed=0).traces.split_users(0.5, seed=0)
-    >>> few, many = (train.select_users(np.arange(n)) for n in (20, 400))
-    >>> errors = [standard_errors(share_at_first_place, each, test)["share"] for each in (few, many)]
-    >>> 0 < errors[1] < errors[0]
-    True
     """
-    if min(train.n_users, test.n_users) < LEAST_USERS:
+    if min(train.n_users, test.n_users) < MIN_USERS:
         return {}
-    share = min(0.5, MOST_USERS / max(train.n_users, test.n_users))
+    share = min(0.5, MAX_USERS / max(train.n_users, test.n_users))
     found: dict[str, list[float]] = {}
     for number in range(N_PARTS):
         stream = numpy_stream(SEED, Stage.METRICS, PARTS, number)
@@ -133,16 +110,8 @@ def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, 
     return {name: scale * float(np.std(values, ddof=1)) for name, values in found.items() if len(values) == N_PARTS}
 
 
-def evaluated(train: Traces, test: Traces, n_instants: int) -> dict[str, float]:
-    """The training users' numbers of an evaluation, without attacks; NaN where they cannot be computed.
-
-    `n_instants`: how many instants a synthetic trace covers.
-    """
-    return _numbers(Comparison(train, train, test, n_instants, pool_traces=True))
-
-
 def _numbers(comparison: Comparison, of_single_numbers: bool | None = None) -> dict[str, float]:
-    """The numbers of a comparison: all, or only those (not) measured for each trace number."""
+    """The numbers of a comparison, NaN where they cannot be computed: all, or those (not) measured by trace number."""
     found: dict[str, float] = {}
     for each in EvaluationSettings(attacks=False).measurements():
         if of_single_numbers not in (None, each.measurement.per_trace_number) or not each.applies(comparison):

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo, Scale
-from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
+from ppmtf_jax.data.measurement import Caveat, MetricInfo, Scale
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row, references_text
 from ppmtf_jax.privacy.limits import Status
 
 FIT, WITH_CARE = 0.05, 0.2
@@ -27,7 +28,7 @@ compares where people are, 5 or 20 of 100 people would have to be elsewhere. Mos
 20 of 100, an answer may be wrong."""
 N_STANDARD_ERRORS = 2
 """Chance explains a difference of at most so many standard errors, with a probability of about 95 %."""
-LEAST_GAP = 0.02
+MIN_GAP = 0.02
 """If random places are worse than Training by at most this share of their own number, the number says little."""
 FLOOR = "floor"
 """Name of a reference that no synthesizer can beat. It replaces Training if it is worse than Training."""
@@ -82,7 +83,7 @@ NEAR_AS_FAR_AS_KNOWN = (
 
 
 class Fitness(Enum):
-    """Whether traces are fit for a use: a printed word and symbol, and the light of the same colour."""
+    """Whether traces are fit for a use: a printed word, and the light of the same symbol and colour."""
 
     FIT = ("Fit", Status.GOOD)
     WITH_CARE = ("With care", Status.FAIR)
@@ -91,20 +92,11 @@ class Fitness(Enum):
 
     def __init__(self, word: str, status: Status) -> None:
         self.word, self.status = word, status
-
-    @property
-    def symbol(self) -> str:
-        """The symbol of its light."""
-        return self.status.symbol
-
-    @property
-    def css(self) -> str:
-        """Its class in the style sheet."""
-        return self.status.css
+        self.symbol, self.css = status.symbol, status.css
 
 
 class Chance(NamedTuple):
-    """What chance does to a number of real people."""
+    """What chance does to a number of real people, see `chance_of`."""
 
     standard_error: float = 0.0  # NaN if it is not known
     few: float = math.nan  # mean over samples of as many real windows as synthetic traces; NaN if nothing was drawn
@@ -113,15 +105,27 @@ class Chance(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A number of synthetic traces, judged."""
+    """A number of synthetic traces, judged: `row.numbers[column]`."""
 
+    row: Row
+    column: str
+    chance: Chance
     fitness: Fitness
     error: float  # how much worse the number is than that of real people, beyond chance; 1 is the yardstick
     real: float  # the number of real people: of Training, the floor, or equally few real traces, whichever is worst
+    uniform: float  # the number of random places: exactly, or of equally few, as for real people
     noise: float  # how much chance alone changes the number
     yardstick: float
     reason: str = ""  # why the fitness is not known, or known only with care
-    uniform: float = math.nan  # the number of random places: exactly, or of equally few, as for real people
+
+    @property
+    def quantity(self) -> MetricInfo:
+        return self.row.quantity
+
+    @property
+    def title(self) -> str:
+        """What it measures, in words that need no explanation."""
+        return self.quantity.plain or self.quantity.title
 
     @property
     def badness(self) -> tuple[int, float]:
@@ -133,33 +137,56 @@ class Judged(NamedTuple):
         is_open = self.reason and self.fitness is Fitness.WITH_CARE
         return order.index(None if is_open else self.fitness), self.error if math.isfinite(self.error) else 0.0
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The printed numbers of real people ± what chance explains, of the synthetic traces and of random places.
 
-def judge(
-    quantity: MetricInfo,
-    synthetic: float,
-    training: float,
-    uniform: float,
-    reading: Interpretation = Interpretation(),
-    chance: Chance = Chance(),
-) -> Judged:
-    """Judge a number of synthetic traces.
+        The names of the first and the last say which number of real people and of random places it is.
+        """
+        known = {"Training": self.row.numbers.get(TRAINING), "Floor": self.row.reading.references.get(FLOOR)}
+        known["Equally few real"] = self.chance.few
+        best = next((name for name, value in known.items() if value == self.real), "Training")
+        random = "Equally few random" if self.uniform == self.chance.few_uniform else "Uniform"
+        apart = f" ± {self.quantity.text(self.noise)}" if self.noise > 0 and math.isfinite(self.real) else ""
+        numbers = {best: self.real, "Synthetic": self.row.numbers[self.column], random: self.uniform}
+        return {name: self.quantity.text(value) + apart * (name == best) for name, value in numbers.items()}
 
-    Parameters
-    ----------
-    synthetic, training, uniform : float
-        The number of synthetic traces, of training users, and of random places; NaN if it is undefined.
-    reading : Interpretation
-        A caveat makes the fitness unknown. A reference "floor" replaces Training if it is worse than Training.
-    chance : Chance
-        What chance does to the training users' number, see `chance_of`. The number of equally few real traces replaces
-        Training if it is worse than Training, and then that of equally few random places replaces Uniform.
+    @property
+    def beside(self) -> str:
+        """The references of the number that are not among its `texts`, and its alarm."""
+        reading, shown = self.row.reading, self.texts
+        beside = {name: value for name, value in reading.references.items() if name.capitalize() not in shown}
+        return references_text(replace(reading, references=beside))
+
+    @property
+    def scale(self) -> tuple[float, ...] | None:
+        """Where the number is on the way from real people (0) to random places (1), and where good and fair end.
+
+        None if there is no such scale. The number is below 0 if it is better than both.
+        """
+        real = loss(self.quantity, self.real)
+        way = loss(self.quantity, self.uniform) - real
+        if self.reason or not way > 0:
+            return None
+        ends = (min((self.noise + limit * self.yardstick) / way, 1.0) for limit in (FIT, WITH_CARE))
+        return (loss(self.quantity, self.row.numbers[self.column]) - real) / way, *ends
+
+
+def judge(row: Row, column: str, chance: Chance = Chance()) -> Judged:
+    """Judge a number of synthetic traces beside those of Training and of random places.
+
+    A caveat makes the fitness unknown. The worst of Training, a reference "floor" and equally few real traces stands
+    for real people; beside the last, equally few random places replace Uniform.
 
     Examples
     --------
     >>> flows = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1", scale="share")
-    >>> [judge(flows, value, 0.10, 0.90, chance=Chance(0.01)).fitness.word for value in (0.12, 0.15, 0.25, 0.35)]
+    >>> rows = [Row(flows, "utility", {"ours": n, "training": 0.10, "uniform": 0.90}) for n in (0.12, 0.15, 0.25, 0.35)]
+    >>> [judge(row, "ours", Chance(0.01)).fitness.word for row in rows]
     ['Fit', 'Fit', 'With care', 'Not fit']
     """
+    quantity, reading = row.quantity, row.reading
+    synthetic, training, uniform = (row.numbers.get(each, math.nan) for each in (column, TRAINING, UNIFORM))
     noise = N_STANDARD_ERRORS * chance.standard_error if math.isfinite(chance.standard_error) else 0.0
     floor = reading.references.get(FLOOR, math.nan)
     known = [each for each in (training, floor, chance.few) if math.isfinite(each)]
@@ -173,34 +200,32 @@ def judge(
     is_own_measure = is_signed or not math.isfinite(way)
     yardstick = length if is_own_measure and math.isfinite(length) else min(length, way)
 
-    def unknown(reason: str) -> Judged:
-        return Judged(Fitness.NOT_KNOWN, math.nan, real, noise, yardstick, reason, uniform)
+    def found(fitness: Fitness, error: float = math.nan, reason: str = "") -> Judged:
+        return Judged(row, column, chance, fitness, error, real, uniform, noise, yardstick, reason)
 
     # For the same reason, random places may be better than Training: then this caveat says nothing.
     caveats = [each for each in reading.caveats if not (is_signed and each.code == UNIFORM_IS_BETTER.code)]
     if not math.isfinite(synthetic):
-        return unknown(f"It is undefined here: {quantity.undefined}")
+        return found(Fitness.NOT_KNOWN, reason=f"It is undefined here: {quantity.undefined}")
     if caveats:
-        return unknown(". ".join(each.text for each in caveats))
+        return found(Fitness.NOT_KNOWN, reason=". ".join(each.text for each in caveats))
     if not math.isfinite(best):
-        return unknown("There is no number of real people to compare it with")
-    if not math.isfinite(yardstick) or yardstick <= (0 if is_signed else LEAST_GAP * abs(loss(quantity, uniform))):
-        return unknown(TOO_SHORT)
+        return found(Fitness.NOT_KNOWN, reason="There is no number of real people to compare it with")
+    if not math.isfinite(yardstick) or yardstick <= (0 if is_signed else MIN_GAP * abs(loss(quantity, uniform))):
+        return found(Fitness.NOT_KNOWN, reason=TOO_SHORT)
     excess = max(loss(quantity, synthetic) - best - noise, 0.0)
     error = excess / yardstick
     is_worse = loss(quantity, synthetic) > best
     is_surely_nearer = loss(quantity, synthetic) + noise < loss(quantity, uniform)
     if error <= WITH_CARE < noise / yardstick and (is_worse or not is_own_measure):
         if not is_surely_nearer:
-            return unknown(TOO_FEW)
+            return found(Fitness.NOT_KNOWN, reason=TOO_FEW)
         if is_worse:
-            reason = NEAR_AS_FAR_AS_KNOWN if error <= FIT else ""
-            return Judged(Fitness.WITH_CARE, error, real, noise, yardstick, reason, uniform)
+            return found(Fitness.WITH_CARE, error, NEAR_AS_FAR_AS_KNOWN if error <= FIT else "")
     if error > WITH_CARE and excess <= FIT * length < math.inf:
         # The error is small, but the error of random places is small too.
-        return unknown(TOO_SHORT)
-    fitness = Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT
-    return Judged(fitness, error, real, noise, yardstick, uniform=uniform)
+        return found(Fitness.NOT_KNOWN, reason=TOO_SHORT)
+    return found(Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT, error)
 
 
 def loss(quantity: MetricInfo, value: float) -> float:
@@ -274,50 +299,35 @@ USES = {
 
 
 class JudgedUse(NamedTuple):
-    """A use with its judged numbers, the worst first."""
+    """A use with its judged numbers, the worst first; it is as fit as the worst number whose fitness is known."""
 
     use: Use
-    numbers: Sequence[tuple[Row, Judged]]
+    numbers: Sequence[Judged]
 
     @property
     def fitness(self) -> Fitness:
-        """The fitness of the worst number whose fitness is known."""
-        return self.numbers[0][1].fitness if self.numbers else Fitness.NOT_KNOWN
+        return self.numbers[0].fitness if self.numbers else Fitness.NOT_KNOWN
 
 
 def judge_uses(rows: Sequence[Row], column: str, chance: Mapping[str, Chance]) -> list[JudgedUse]:
-    """Judge all uses by the rows of an evaluation.
+    """Judge all uses by a column of the rows of an `Evaluation`.
 
-    The uses are in the order of `USES`, without those for which the evaluation has none of the `needs`.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-        The rows of an `Evaluation`.
-    column : str
-        The column to judge.
-    chance : mapping of metrics to Chance
-        See `chance_of`; a metric that is missing counts as exact.
+    The uses are in the order of `USES`, without those for which the evaluation has none of the `needs`. `chance`: by
+    metric, see `chance_of`; a metric that is missing counts as exact.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax import evaluate
     >>> train, test = toy_city(n_users=200, seed=0).traces.split_users(0.5, seed=0)
-    >>> evaluation = evaluate(train, train, test)
-    >>> judged = judge_uses(evaluation.rows, "uniform", {})
+    >>> judged = judge_uses(evaluate(train, train, test).rows, "uniform", {})
     >>> judged[0].use.title, judged[0].fitness.word
     ('Where people are, by hour', 'Not fit')
     """
-    found, known = [], {row.quantity.name for row in rows}
-    for name, use in USES.items():
-        if use.needs and known.isdisjoint(use.needs):
-            continue
-        judged = []
-        for row in (row for row in rows if name in row.quantity.uses):
-            synthetic, training, uniform = (row.numbers.get(each, math.nan) for each in (column, TRAINING, UNIFORM))
-            by_chance = chance.get(row.quantity.name, Chance())
-            judged.append((row, judge(row.quantity, synthetic, training, uniform, row.reading, by_chance)))
-        judged.sort(key=lambda each: each[1].badness, reverse=True)
-        found.append(JudgedUse(use, judged))
-    return found
+    judged = [judge(row, column, chance.get(row.quantity.name, Chance())) for row in rows if row.quantity.uses]
+    known = {row.quantity.name for row in rows}
+    return [
+        JudgedUse(use, sorted((e for e in judged if name in e.quantity.uses), key=lambda e: e.badness, reverse=True))
+        for name, use in USES.items()
+        if not use.needs or not known.isdisjoint(use.needs)
+    ]

@@ -21,13 +21,12 @@ from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, collecting, raise_any
-from ppmtf_jax.evaluation.evaluation import evaluate
+from ppmtf_jax.evaluation.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
-from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.own_test import can_be_tested, privacy_test, settings_for
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
-from ppmtf_jax.runtime.folders import TEST_TRACES, TRAINING_TRACES, Lineage, digest_of, digest_of_sources
+from ppmtf_jax.runtime.folders import TEST_TRACES, TRAINING_TRACES, digest_of, digest_of_sources
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.runtime.progress import continues_from
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
@@ -48,8 +47,6 @@ COSTS = (
     MetricInfo("peak_mb", "Memory, MB", "Peak of the process, including what it loaded earlier.", "MB", "lower", ""),
 )
 Result = TypeVar("Result")
-Numbers = dict[tuple[str, str], float]
-"""Numbers of a cell, by metric and column."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +117,6 @@ class Compared:
     refused: dict[str, str]  # candidates that cannot be fitted to these data, and why
 
     @property
-    def lineage(self) -> Lineage:
-        """Digests of the training and of the test traces."""
-        lineage = next(iter(self.cells.values())).lineage
-        return {name: lineage[name] for name in (TRAINING_TRACES, TEST_TRACES)}
-
-    @property
     def table(self) -> pd.DataFrame:
         """A row for each number: candidate, seed, traces ("all" or "passed"), metric, value.
 
@@ -156,25 +147,28 @@ class Compared:
         return self._over_seeds(traces, lambda values: np.std(values, ddof=1) if len(values) > 1 else np.nan)
 
     def _over_seeds(self, traces: str, statistic: Callable[[list[float]], float]) -> Evaluation:
-        cells: dict[str, list[Numbers]] = {}
-        for (name, _), cell in self.cells.items():
-            by_column = {(row.quantity.name, each): n for row in cell.rows for each, n in row.numbers.items()}
-            cells.setdefault(name, []).append(by_column)
-        first = next(iter(cells.values()))
-        columns = [(name, of_name, traces) for name, of_name in cells.items()]
-        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in cells]
         # A cell may lack metrics that others have, such as those of events with gaps.
-        first_rows: dict[str, Row] = {}
-        for row in (row for cell in self.cells.values() for row in cell.rows):
-            first_rows.setdefault(row.quantity.name, row)
-        rows = []
-        for row in first_rows.values():
-            found = [[_number(cell, row.quantity.name, which) for cell in of_name] for _, of_name, which in columns]
-            finite = [[each for each in values if np.isfinite(each)] for values in found]
-            over_seeds = (float(statistic(values)) if values else np.nan for values in finite)
-            numbers = dict(zip((name for name, *_ in columns), over_seeds, strict=True))
-            rows.append(row._replace(numbers=numbers))
-        return Evaluation(rows, self.lineage)
+        rows: dict[str, Row] = {}
+        cells: dict[str, list[dict[str, Row]]] = {}
+        for (name, _), cell in self.cells.items():
+            of_cell = {row.quantity.name: row for row in cell.rows}
+            rows |= {metric: row for metric, row in of_cell.items() if metric not in rows}
+            cells.setdefault(name, []).append(of_cell)
+        columns = {name: (of_name, traces) for name, of_name in cells.items()}
+        first = next(iter(cells.values()))
+        columns |= {name: (first, name) for name in (TRAINING, UNIFORM) if name not in cells}
+
+        def over_seeds(of_name: list[dict[str, Row]], which: str, metric: str) -> float:
+            found = [_number(cell, metric, which) for cell in of_name]
+            finite = [each for each in found if np.isfinite(each)]
+            return float(statistic(finite)) if finite else np.nan
+
+        means = [
+            row._replace(numbers={name: over_seeds(*about, metric) for name, about in columns.items()})
+            for metric, row in rows.items()
+        ]
+        lineage = next(iter(self.cells.values())).lineage
+        return Evaluation(means, {name: lineage[name] for name in (TRAINING_TRACES, TEST_TRACES)})
 
     def __repr__(self) -> str:
         return repr(self.mean())
@@ -327,23 +321,23 @@ def _distinct(candidates: Sequence[str | Candidate]) -> list[Candidate]:
     problems: list[Problem | str] = []
     chosen: dict[str, Candidate] = {}
     for each in candidates:
-        try:
+        with collecting(problems):
             candidate = Candidate.parse(each) if isinstance(each, str) else each
-        except InputError as error:
-            problems += error.problems
-            continue
-        if candidate.name in chosen:
-            problems.append(Problem("different candidates", f"{candidate.name!r} twice"))
-        chosen[candidate.name] = candidate
+            if candidate.name in chosen:
+                problems.append(Problem("different candidates", f"{candidate.name!r} twice"))
+            chosen[candidate.name] = candidate
     if not candidates:
         problems.append(Problem(f"synthesizers among {', '.join(SYNTHESIZERS)}", "none"))
     raise_any("compare", problems)
     return list(chosen.values())
 
 
-def _number(cell: Numbers, metric: str, column: str) -> float:
+def _number(cell: dict[str, Row], metric: str, column: str) -> float:
     """A number of a cell; `Compared.mean` says what "passed" is in a cell without that column."""
-    if column == PASSED and (metric, PASSED) not in cell:
-        nothing = cell[SHARE_PASSED, ALL] == 0 and metric != SHARE_PASSED
+    if metric not in cell:
+        return np.nan
+    numbers = cell[metric].numbers
+    if column == PASSED and PASSED not in numbers:
+        nothing = cell[SHARE_PASSED].numbers[ALL] == 0 and metric != SHARE_PASSED
         column = column if nothing else ALL
-    return cell.get((metric, column), np.nan)
+    return numbers.get(column, np.nan)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, collecting, raise_any
-from ppmtf_jax.evaluation.settings import EvaluationSettings
+from ppmtf_jax.evaluation.evaluation import EvaluationSettings
 from ppmtf_jax.privacy.own_test import TestSettings, settings_kind
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release_plan import ReleaseSettings

@@ -17,9 +17,9 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
+from ppmtf_jax.evaluation.report.compose import compose_early
 from ppmtf_jax.evaluation.report.inputs import needed
-from ppmtf_jax.evaluation.report.registry import compose_early
-from ppmtf_jax.evaluation.report.sections.found import traced_back
+from ppmtf_jax.evaluation.report.sections.leaks import traced_back
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, Row
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.compare import MEANS_FILE, SHARE_PASSED
@@ -27,7 +27,6 @@ from ppmtf_jax.jobs.runner import COMPARED, METRICS_FILE
 from ppmtf_jax.jobs.steps import open_released
 from ppmtf_jax.privacy.own_test import load_verdicts
 from ppmtf_jax.privacy.release import lineage_of_key, statement_of
-from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
 from ppmtf_jax.runtime.folders import MODEL, TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of, read_marker
 from ppmtf_jax.runtime.threads import one_thread
@@ -110,34 +109,38 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         raise InputError(str(folder), [Problem("release or private/synthetic", "neither", way_out=way_out)])
     has_key = is_release and key.is_dir()
     synthetic = open_released(source, train, key if has_key else None, progress=progress)
+    users_known = bool((index_of_ids(synthetic.user_ids, train.user_ids) >= 0).all())
+    found = _measured(private / METRICS_FILE, column) if users_known or synthetic.of_nobody else None
+    of_source = {} if is_release else dict(synthetic.lineage)
+    if is_release and statement:
+        if parameters := statement.get("parameters"):
+            of_source |= _test_in(parameters, len(synthetic.trace_table()[0]))
+        if checksum := statement.get("generator", {}).get("model"):
+            of_source[MODEL] = checksum
+    if found is not None:
+        of_source[column_of(column)] = synthetic.digest
+    of_verdicts = _test_in(verdicts.settings.stated(), int(verdicts.passed.sum())) if verdicts else {}
     lineages: dict[str, dict[str, str]] = {
         "private/data": {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest},
         "private/model": dict(model.lineage) if model else {},
-        "private/verdicts": dict(verdicts.lineage) if verdicts else {},
+        "private/verdicts": dict(verdicts.lineage if verdicts else {}) | of_verdicts,
         "private/key": dict(lineage_of_key(key)) if has_key else {},
+        source.relative_to(folder).as_posix(): of_source,
+        METRICS_FILE: dict(found.lineage) if found else {},
     }
-    if verdicts:
-        lineages["private/verdicts"] |= _test_in(verdicts.settings.stated(), int(verdicts.passed.sum()))
-    if is_release:
-        said = statement or {}
-        parameters, checksum = said.get("parameters"), said.get("generator", {}).get("model")
-        of_source = _test_in(parameters, len(synthetic.trace_table()[0])) if parameters else {}
-        of_source |= {MODEL: checksum} if checksum else {}
-    else:
-        of_source = dict(synthetic.lineage)
-    lineages[source.relative_to(folder).as_posix()] = of_source
-    users_known = bool((index_of_ids(synthetic.user_ids, train.user_ids) >= 0).all())
-    found = _measured(private / METRICS_FILE, column) if users_known or synthetic.of_nobody else None
-    if found is not None:
-        lineages[METRICS_FILE] = dict(found.lineage)
-        of_source[column_of(column)] = synthetic.digest
     way_out = "Run the job again with its configuration: it makes anew what is out of date"
     check_belong_together(str(folder), lineages, way_out=way_out)
     if not users_known:
         # A release without its key has new ids, so its traces cannot be linked to training users.
         synthetic = replace(synthetic, of_nobody=True)
     about = _about(private / "data")
-    whole = train, test, synthetic
+    # Whether somebody chose the seed of any step.
+    seeds = [each.get("seed") for each in (about, _about(private / "key"))]
+    given = [bool(seed["given"]) for seed in seeds if isinstance(seed, dict) and "given" in seed]
+    passed = {each.parent.name: load_verdicts(each) for each in (private / COMPARED).glob("*/verdicts")}
+    if verdicts is not None:
+        given.append(verdicts.seed_given)
+        passed = {column: verdicts, **passed}
     sets, sampled = sample_of_users({TRAINING: train, TEST: test, column: synthetic})
     return ReportData(
         sets[TRAINING],
@@ -146,24 +149,17 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         found or evaluate({column: synthetic}, train, test, progress=progress),
         column,
         is_release,
-        users_known,
         source=str(about.get("source", "")),
         kept=str(about.get("kept", "")),
         losses=tuple(map(str, about.get("losses", ()))),
-        seeds_given=_seeds_given(private, verdicts),
+        seeds_given=any(given) if given else None,
         model=model,
         verdicts=verdicts,
         statement=statement,
         settings=settings,
-        shares_passed=_shares_passed(private, column, verdicts),
-        whole=whole if sampled else None,
+        shares_passed={name: float(each.passed.mean()) for name, each in passed.items()},
+        whole=(train, test, synthetic) if sampled else None,
     )
-
-
-def _shares_passed(private: Path, column: str, verdicts: Verdicts | None) -> dict[str, float]:
-    """Share of the traces that passed the privacy test: for the job's own system and for each compared system."""
-    others = {each.parent.name: load_verdicts(each) for each in (private / COMPARED).glob("*/verdicts")}
-    return {name: float(each.passed.mean()) for name, each in {column: verdicts, **others}.items() if each is not None}
 
 
 def with_compared(data: ReportData, folder: PathLike) -> ReportData:
@@ -241,12 +237,3 @@ def _test_in(parameters: Mapping[str, Any], n_released: int) -> dict[str, str]:
 def _about(folder: Path) -> dict[str, Any]:
     marker = read_marker(folder) if folder.is_dir() else None
     return {} if marker is None else marker.about
-
-
-def _seeds_given(private: Path, verdicts: Verdicts | None) -> bool | None:
-    """Whether somebody chose the seed of any step; None if it is not known."""
-    seeds = [_about(private / name).get("seed") for name in ("data", "key")]
-    given = [bool(seed["given"]) for seed in seeds if isinstance(seed, dict) and "given" in seed]
-    if verdicts is not None:
-        given.append(verdicts.seed_given)
-    return any(given) if given else None

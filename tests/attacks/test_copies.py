@@ -21,7 +21,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.places import keep_shared_places
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
-from ppmtf_jax.evaluation.report.sections.copies import finding_of_copies
+from ppmtf_jax.evaluation.report.sections.leaks import finding_of_copies
 from ppmtf_jax.privacy.limits import COPIED, Status, share_interval
 from tests.attacks.loops import walks
 from tests.support import minutes, places_in_line, random_traces, to_traces

@@ -192,7 +192,7 @@ def test_half_of_what_is_needed_is_refused(halves):
 def test_of_large_sets_a_sample_is_attacked(halves, tmp_path, monkeypatch):
     """The numbers are those of the sample alone, and are said to be so; no large set is in memory as a whole."""
     train, test = (Traces.load(halves[name]) for name in ("train", "test"))
-    monkeypatch.setattr(evaluation, "MOST_USERS", test.n_users // 2)
+    monkeypatch.setattr(evaluation, "MAX_USERS", test.n_users // 2)
     sets, _ = evaluation.sample_of_users({"training": train, "test": test, "synthetic": train})
     for name, traces in (("train", sets["training"]), ("test", sets["test"]), ("copy", sets["synthetic"])):
         traces.save(tmp_path / name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,8 +13,19 @@ from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo, Scale
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.chance import chance_of, standard_errors
-from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER, USES, YARDSTICKS, Chance, Fitness, judge, judge_uses, loss
-from ppmtf_jax.evaluation.report import SECTIONS
+from ppmtf_jax.evaluation.judgement import (
+    UNIFORM_IS_BETTER,
+    USES,
+    YARDSTICKS,
+    Chance,
+    Fitness,
+    Judged,
+    judge,
+    judge_uses,
+)
+from ppmtf_jax.evaluation.report import SECTIONS, Status
+from ppmtf_jax.evaluation.report.compose import utility_finding
+from ppmtf_jax.evaluation.results import Row
 from tests.support import evaluation_of
 
 FLOWS = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1", scale="share", uses=("flows",))
@@ -25,8 +36,24 @@ DISTINCT = MetricInfo("distinct_w1", "Distinct places", "Places.", "places", sca
 RADIUS = MetricInfo("radius_w1_km", "Gyration, km", "Radius.", "km")
 
 
+FAR = MetricInfo("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
+CAVEATS = (Caveat("sparse", "Too sparse"), Caveat("far", "Too far"))
+
+
+def judged(
+    quantity: MetricInfo, *numbers: float, reading: Interpretation = Interpretation(), **chance: float
+) -> Judged:
+    """The judgement of synthetic traces; the numbers are theirs, that of Training, and that of Uniform."""
+    row = Row(quantity, "utility", dict(zip(("ours", "training", "uniform"), numbers, strict=True)), reading)
+    return judge(row, "ours", Chance(**chance))
+
+
+def word(*numbers: Any, **options: Any) -> str:
+    return judged(*numbers, **options).fitness.word
+
+
 @pytest.mark.parametrize(
-    ("quantity", "numbers", "word"),
+    ("quantity", "numbers", "expected"),
     [
         # Synthetic, Training, Uniform. The yardstick is the way from Training to Uniform: 0.8.
         (FLOWS, (0.139, 0.1, 0.9), "Fit"),
@@ -41,80 +68,120 @@ RADIUS = MetricInfo("radius_w1_km", "Gyration, km", "Radius.", "km")
         (DISTINCT, (0.6, 0.1, 160.0), "Fit"),
         (RADIUS, (0.5, 0.1, 8.1), "Fit"),
         (RADIUS, (1.8, 0.1, 8.1), "Not fit"),
+        (replace(FLOWS, direction="higher"), (0.79, 0.8, 0.0), "Fit"),
+        (replace(FLOWS, direction="higher"), (0.5, 0.8, 0.0), "Not fit"),
         # Random places would be as good.
         (FLOWS, (0.6, 0.58, 0.585), "Not known"),
         (FLOWS, (0.61, 0.58, 0.6), "Not known"),
         (FLOWS, (math.nan, 0.1, 0.9), "Not known"),
         (FLOWS, (0.1, math.nan, 0.9), "Not known"),
+        (replace(FLOWS, direction="none"), (0.1, 0.1, 0.9), "Not known"),
         # Worse than random places by much is not fit.
         (FLOWS, (0.9, 0.58, 0.61), "Not fit"),
     ],
 )
-def test_numbers_by_hand(quantity, numbers, word):
-    assert judge(quantity, *numbers).fitness.word == word
+def test_numbers_by_hand(quantity, numbers, expected):
+    assert word(quantity, *numbers) == expected
+    # A unit in another language gives the same judgement.
+    assert word(replace(quantity, unit="Anteil der Wege"), *numbers) == expected
 
 
 def test_what_chance_explains_is_no_error():
-    assert judge(FLOWS, 0.3, 0.1, 0.9).fitness is Fitness.NOT_FIT
-    assert judge(FLOWS, 0.3, 0.1, 0.9, chance=Chance(0.05)).fitness is Fitness.WITH_CARE
-    assert judge(FLOWS, 0.3, 0.1, 0.9, chance=Chance(0.05)).error == pytest.approx(0.1 / 0.8)
+    assert word(FLOWS, 0.3, 0.1, 0.9) == "Not fit"
+    assert word(FLOWS, 0.3, 0.1, 0.9, standard_error=0.05) == "With care"
+    assert judged(FLOWS, 0.3, 0.1, 0.9, standard_error=0.05).error == pytest.approx(0.1 / 0.8)
     # Equally few real traces are as far.
-    assert judge(FLOWS, 0.3, 0.1, 0.9, chance=Chance(0.0, few=0.29)).fitness is Fitness.FIT
+    assert word(FLOWS, 0.3, 0.1, 0.9, few=0.29) == "Fit"
     # A standard error that is not known is no error.
-    assert judge(FLOWS, 0.3, 0.1, 0.9, chance=Chance(math.nan)).fitness is Fitness.NOT_FIT
+    assert word(FLOWS, 0.3, 0.1, 0.9, standard_error=math.nan) == "Not fit"
     # If chance alone makes a serious error, only what is beyond it, or as good as real people, is known.
-    widest = Chance(0.2)
-    words = [judge(FLOWS, value, 0.1, 0.9, chance=widest).fitness.word for value in (0.1, 0.2, 0.5, 0.9)]
+    words = [word(FLOWS, value, 0.1, 0.9, standard_error=0.2) for value in (0.1, 0.2, 0.5, 0.9)]
     assert words == ["Fit", "With care", "Not known", "Not fit"]
 
 
 def test_few_traces_are_compared_with_few_real_and_few_random_ones():
     """New York: Uniform, which has no chance error, is as near to the test users as equally few real traces are."""
-    exact, few = Chance(0.0129, 0.7141), Chance(0.0129, 0.7141, 0.8014)
-    assert judge(FLOWS, 0.7221, 0.6259, 0.7167, chance=exact).fitness is Fitness.NOT_KNOWN
-    found = judge(FLOWS, 0.7221, 0.6259, 0.7167, chance=few)
+    numbers, few = (0.7221, 0.6259, 0.7167), {"standard_error": 0.0129, "few": 0.7141}
+    assert word(FLOWS, *numbers, **few) == "Not known"
+    few["few_uniform"] = 0.8014
+    found = judged(FLOWS, *numbers, **few)
     assert (found.fitness, found.error, found.uniform) == (Fitness.WITH_CARE, 0.0, 0.8014)
     assert found.yardstick == pytest.approx(0.8014 - 0.7141)
     # What chance leaves open decides only where nothing else is known.
-    fit = judge(FLOWS, 0.12, 0.1, 0.9)
-    unknown = judge(FLOWS, math.nan, 0.1, 0.9)
-    assert unknown.badness < found.badness < fit.badness
+    assert judged(FLOWS, math.nan, 0.1, 0.9).badness < found.badness < judged(FLOWS, 0.12, 0.1, 0.9).badness
     # Nearer to random places than chance explains.
-    assert judge(FLOWS, 0.8, 0.6259, 0.7167, chance=few).fitness is Fitness.NOT_FIT
-    assert judge(FLOWS, 0.7407, 0.6259, 0.7167, chance=few._replace(few_uniform=0.76)).fitness is Fitness.NOT_KNOWN
+    assert word(FLOWS, 0.8, 0.6259, 0.7167, **few) == "Not fit"
+    assert word(FLOWS, 0.7407, 0.6259, 0.7167, **few | {"few_uniform": 0.76}) == "Not known"
     # As good as real people, but random places are as near, too: the 50 busiest places of New York.
-    busiest = Chance(0.0118, 0.2440, 0.2629)
-    assert judge(FLOWS, 0.2401, 0.2193, 0.2607, chance=busiest).fitness is Fitness.NOT_KNOWN
+    busiest = {"standard_error": 0.0118, "few": 0.2440, "few_uniform": 0.2629}
+    assert word(FLOWS, 0.2401, 0.2193, 0.2607, **busiest) == "Not known"
     # If Training is worse than equally few real traces, all are compared with Uniform itself.
-    assert judge(FLOWS, 0.72, 0.715, 0.9, chance=few).uniform == 0.9
+    assert judged(FLOWS, 0.72, 0.715, 0.9, **few).uniform == 0.9
 
 
 def test_caveats_and_floors():
-    reading = Interpretation({"floor": 0.2}, (Caveat("sparse", "Too sparse"), Caveat("far", "Too far")))
-    assert judge(FLOWS, 0.3, 0.1, 0.9, reading).reason == "Too sparse. Too far"
-    assert judge(FLOWS, 0.22, 0.1, 0.9, Interpretation({"floor": 0.2})).fitness is Fitness.FIT
-    assert judge(FLOWS, 0.22, 0.1, 0.9, Interpretation({"other": 0.2})).fitness is Fitness.WITH_CARE
-    # Random places may have the right share by accident, but are near in no distance by accident.
-    better = Interpretation(caveats=(UNIFORM_IS_BETTER,))
-    assert judge(RETURNS, 0.25, 0.02, 0.01, better).fitness is Fitness.NOT_FIT
-    assert judge(FLOWS, 0.25, 0.02, 0.01, better).fitness is Fitness.NOT_KNOWN
+    floor = Interpretation({"floor": 0.2})
+    assert judged(FLOWS, 0.3, 0.1, 0.9, reading=replace(floor, caveats=CAVEATS)).reason == "Too sparse. Too far"
+    assert word(FLOWS, 0.22, 0.1, 0.9, reading=floor) == "Fit"
+    assert word(FLOWS, 0.22, 0.1, 0.9, reading=Interpretation({"other": 0.2})) == "With care"
+    # Random places may have the right share by accident, but are near in no distance by accident. Words decide nothing.
+    better = Interpretation(caveats=(UNIFORM_IS_BETTER._replace(text="Zufall ist besser"),))
+    assert word(RETURNS, 0.25, 0.02, 0.01, reading=better) == "Not fit"
+    assert word(FLOWS, 0.25, 0.02, 0.01, reading=better) == "Not known"
 
 
 def test_a_larger_error_is_never_fitter():
     order = [Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT]
     for quantity in (FLOWS, RETURNS, DISTINCT, RADIUS):
-        found = [judge(quantity, value, 0.05, 2.0, chance=Chance(0.01)).fitness for value in np.linspace(0, 9, 400)]
+        found = [judged(quantity, value, 0.05, 2.0, standard_error=0.01).fitness for value in np.linspace(0, 9, 400)]
         ranks = [order.index(each) for each in found if each in order]
         assert ranks == sorted(ranks)
         assert set(ranks) == {0, 1, 2}
 
 
-def test_directions():
-    higher = replace(FLOWS, direction="higher")
-    assert [loss(each, -2.0) for each in (FLOWS, higher, RETURNS)] == [-2.0, 2.0, 2.0]
-    assert math.isnan(loss(replace(FLOWS, direction="none"), 1.0))
-    assert judge(higher, 0.79, 0.8, 0.0).fitness is Fitness.FIT
-    assert judge(higher, 0.5, 0.8, 0.0).fitness is Fitness.NOT_FIT
+@pytest.mark.parametrize(
+    ("synthetic", "position", "expected"),
+    [
+        (0.5, -0.125, "Fit"),
+        (1.0, 0.0, "Fit"),
+        (1.2, 0.05, "Fit"),
+        (1.3, 0.075, "With care"),
+        (1.8, 0.2, "With care"),
+        (1.9, 0.225, "Not fit"),
+        (9.0, 2.0, "Not fit"),
+        (math.nan, None, "Not known"),
+    ],
+)
+def test_the_way_from_training_to_uniform(synthetic, position, expected):
+    """Training is at 1, Uniform at 5: a twentieth of the way is 1.2, a fifth of it 1.8."""
+    found = judged(FAR, synthetic, 1.0, 5.0)
+    assert found.fitness.word == expected
+    assert found.scale == (None if position is None else pytest.approx((position, 0.05, 0.2)))
+
+
+def test_scales_and_numbers_are_those_that_the_judgement_compares():
+    # Two standard errors of 0.1 on the way from 1 to 5 are a twentieth of it.
+    found = judged(FAR, 1.35, 1.0, 5.0, standard_error=0.1)
+    assert found.scale == pytest.approx((0.35 / 4, 0.1, 0.25))
+    assert found.texts == {"Training": "1.0000 ± 0.2000", "Synthetic": "1.3500", "Uniform": "5.0000"}
+    few = judged(FAR, 1.9, 1.0, 5.0, few=1.8, few_uniform=6.0)
+    assert (few.fitness, [*few.texts]) == (Fitness.FIT, ["Equally few real", "Synthetic", "Equally few random"])
+    signed, more = (replace(FAR, direction=direction) for direction in ("zero", "higher"))
+    assert judged(signed, -0.3, 0.1, 0.9).scale[0] == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
+    assert judged(more, 0.6, 0.8, 0.0).scale[0] == pytest.approx((0.8 - 0.6) / 0.8)
+    with_floor = judged(FAR, 2.0, 0.0, 4.0, reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
+    assert with_floor.scale[0] == pytest.approx((2 - 1) / (4 - 1))
+    assert with_floor.beside == "all alike 3"
+    assert with_floor.texts == {"Floor": "1.0000", "Synthetic": "2.0000", "Uniform": "4.0000"}
+    assert "Training" in judged(FAR, 2.0, 1.5, 4.0, reading=Interpretation({"floor": 1.0})).texts
+
+
+def test_numbers_that_say_little_decide_nothing():
+    with_caveat = judged(FAR, 9.0, 1.0, 5.0, reading=Interpretation(caveats=CAVEATS))
+    assert with_caveat.scale is None
+    assert word(FAR, 1.0, 5.0, 5.05) == "Not known"
+    assert utility_finding("How far?", [with_caveat, judged(FAR, 1.0, 1.0, 5.0)]).status is Status.GOOD
+    assert utility_finding("How far?", [with_caveat]).status is Status.UNKNOWN
 
 
 def test_every_metric_has_a_yardstick_and_every_name_a_metric():
@@ -127,17 +194,8 @@ def test_every_metric_has_a_yardstick_and_every_name_a_metric():
     assert {each.name for each in used if each.scale == "none"} <= in_space
     assert set(YARDSTICKS) == set(get_args(Scale))
     # A week's places are counted apart from other places.
-    night = judge(quantities["night_homes_difference"], 1.5, 0.0, 6.0)
+    night = judged(quantities["night_homes_difference"], 1.5, 0.0, 6.0)
     assert (night.yardstick, night.fitness) == (5.0, Fitness.NOT_FIT)
-
-
-def test_words_decide_nothing():
-    """A unit or a caveat in another language gives the same verdict."""
-    other = replace(FLOWS, unit="Anteil der Wege")
-    for value in (0.12, 0.15, 0.25, 0.35):
-        assert judge(other, value, 0.1, 0.5) == judge(FLOWS, value, 0.1, 0.5)
-    better = Interpretation(caveats=(UNIFORM_IS_BETTER._replace(text="Zufall ist besser"),))
-    assert judge(RETURNS, 0.25, 0.02, 0.01, better).fitness is Fitness.NOT_FIT
 
 
 def test_the_worst_number_of_a_use_decides():
@@ -146,7 +204,7 @@ def test_the_worst_number_of_a_use_decides():
     evaluation = evaluation_of(["synthetic", "training", "uniform"], [*rows, (FLOWS, [0.12, 0.1, 0.9])])
     found = {each.use.title: each for each in judge_uses(evaluation.rows, "synthetic", {})}
     assert found["Days of persons"].fitness is Fitness.NOT_FIT
-    assert [row.quantity.name for row, _ in found["Days of persons"].numbers] == list(rest)
+    assert [each.quantity.name for each in found["Days of persons"].numbers] == list(rest)
     assert found["Flows between areas"].fitness is Fitness.FIT
     # Without a number nothing is known; what these data do not have is left out.
     assert found["Groups of people"].fitness is Fitness.NOT_KNOWN
@@ -173,7 +231,7 @@ def test_parts_that_are_less_than_half_give_the_same_standard_error(monkeypatch)
     """A part of a tenth of the users has a variance 9 times as large, by which it is divided."""
     city = toy_city(n_users=400, n_days=1, seed=0).traces
     half = standard_errors(mean_share, city, city)["share"]
-    monkeypatch.setattr("ppmtf_jax.evaluation.chance.MOST_USERS", 40)
+    monkeypatch.setattr("ppmtf_jax.evaluation.chance.MAX_USERS", 40)
     tenth = standard_errors(mean_share, city, city)["share"]
     # Both are estimates with a relative standard error of 0.24.
     assert 0.3 < tenth / half < 3
@@ -197,9 +255,8 @@ def test_few_real_traces_are_not_called_unfit(people):
     pieces = train.cut_into_periods()
     few = pieces.select_traces(np.random.default_rng(1).random(len(pieces.trace_table()[0])) < 1 / 40)
     few = replace(few, instant=few.instant % 24, time_grid=train.time_grid.one_period())
-    evaluation = evaluate(few, train, test, EvaluationSettings(attacks=False))
+    rows = evaluate(few, train, test, EvaluationSettings(attacks=False)).rows
     chance = chance_of(train, test, few)
-    rows = evaluation.rows
     found = judge_uses(rows, "synthetic", chance)
     assert Fitness.NOT_FIT not in {each.fitness for each in found}
     alone = {name: Chance(each.standard_error) for name, each in chance.items()}

@@ -19,6 +19,7 @@ from ppmtf_jax.jobs.compare import Candidate, Compared, CompareSettings, compare
 from tests.trace_models.nobody import registered_nobody
 
 SETTINGS = CompareSettings(n_seeds=2, traces_per_user=2, k=5, attacks=False)
+ONCE = replace(SETTINGS, n_seeds=1)
 SYSTEMS = ["sgd n_copied=1", "uniform"]
 
 
@@ -78,24 +79,20 @@ def test_numbers_are_those_of_the_steps_one_by_one(sets, found):
     assert found.spread().value("tp_tv", name) == pytest.approx(abs(values[0] - values[1]) / np.sqrt(2))
 
 
-def test_costs_are_measured(found):
-    for name in ("sgd n_copied=1", "uniform"):
+def test_costs_are_measured_and_where_all_pass_passed_are_all(found):
+    """Everybody is equally plausible under uniform traces."""
+    for name in SYSTEMS:
         assert found.mean().value("fit_s", name) >= 0
         assert found.mean().value("synthesize_s", name) >= 0.02
         # Python with JAX alone takes more than 100 MB.
         assert not found.mean().value("peak_mb", name) < 100
     assert np.isnan(found.mean().value("fit_s", "training"))
-
-
-def test_where_all_pass_passed_are_all(found):
-    """Everybody is equally plausible under uniform traces."""
     assert found.mean("passed").value("share_passed", "uniform") == 1
     assert found.mean("passed").value("tp_tv", "uniform") == found.mean().value("tp_tv", "uniform")
 
 
 def test_where_none_pass_there_are_no_numbers_of_passed(sets):
-    strict = CompareSettings(n_seeds=1, traces_per_user=2, k=30, attacks=False)
-    nobody = compare(*sets, ["uniform"], strict)
+    nobody = compare(*sets, ["uniform"], replace(ONCE, k=30))
     assert nobody.mean("passed").value("share_passed", "uniform") == 0
     assert np.isnan(nobody.mean("passed").value("tp_tv", "uniform"))
     assert nobody.mean().value("tp_tv", "uniform") > 0
@@ -114,16 +111,16 @@ def test_a_metric_that_the_first_cell_lacks_is_kept(found):
 def test_the_table_has_a_row_for_each_number(found):
     table = found.table
     assert not table.duplicated(["candidate", "seed", "traces", "metric"]).any()
-    assert set(table["candidate"]) == {"sgd n_copied=1", "uniform", "training"}
-    own = table[(table["candidate"] == "sgd n_copied=1") & (table["metric"] == "tp_tv") & (table["traces"] == "all")]
+    assert set(table["candidate"]) == {*SYSTEMS, "training"}
+    own = table.query("candidate == 'sgd n_copied=1' and metric == 'tp_tv' and traces == 'all'")
     assert own["value"].mean() == pytest.approx(found.mean().value("tp_tv", "sgd n_copied=1"))
 
 
 def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
-    first = compare_systems(*folders, tmp_path / "out", SYSTEMS, CompareSettings(1, 2, k=5, attacks=False))
+    first = compare_systems(*folders, tmp_path / "out", SYSTEMS, ONCE)
     assert measured == [("sgd n_copied=1", 0), ("uniform", 0)]
     measured.clear()
-    more = compare_systems(*folders, tmp_path / "out", [*SYSTEMS, "sgd"], CompareSettings(2, 2, k=5, attacks=False))
+    more = compare_systems(*folders, tmp_path / "out", [*SYSTEMS, "sgd"], SETTINGS)
     assert measured == [("sgd n_copied=1", 1), ("uniform", 1), ("sgd", 0), ("sgd", 1)]
     same = more.table[more.table["seed"] == 0].merge(first.table, on=["candidate", "seed", "traces", "metric"])
     assert (same["value_x"] == same["value_y"]).all()
@@ -139,18 +136,16 @@ def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
 
 
 def test_what_a_cell_depends_on_makes_another(folders, sets, tmp_path, measured):
-    settings = CompareSettings(1, 2, k=5, attacks=False)
-    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
-    compare_systems(*folders, tmp_path / "out", ["uniform"], CompareSettings(1, 2, k=4, attacks=False))
+    compare_systems(*folders, tmp_path / "out", ["uniform"], ONCE)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], replace(ONCE, k=4))
     other = tmp_path / "other"
     sets[0].select_users(np.arange(10)).save(other)
-    compare_systems(other, folders[1], tmp_path / "out", ["uniform"], settings)
+    compare_systems(other, folders[1], tmp_path / "out", ["uniform"], ONCE)
     assert len(measured) == 3
 
 
 def test_a_damaged_cell_is_measured_again_and_leftovers_vanish(folders, tmp_path, measured):
-    settings = CompareSettings(1, 2, k=5, attacks=False)
-    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], ONCE)
     (cell,) = (tmp_path / "out" / "cells").glob("*.json")
     cell.write_text(cell.read_text()[:50])
     left = [
@@ -158,43 +153,41 @@ def test_a_damaged_cell_is_measured_again_and_leftovers_vanish(folders, tmp_path
     ]
     for file in left:
         file.write_text("half")
-    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], ONCE)
     assert len(measured) == 2
     assert not any(file.exists() for file in left)
 
 
-def test_a_stop_keeps_what_was_finished(folders, tmp_path, monkeypatch, measured):
-    settings = CompareSettings(1, 2, k=5, attacks=False)
+def failing(monkeypatch, error: BaseException) -> None:
+    """The fit of SGD fails."""
     kept = module.fit
 
-    def stopped(train, system, *arguments, **options):
+    def fitted(train, system, *arguments, **options):
         if system == "sgd":
-            raise KeyboardInterrupt
+            raise error
         return kept(train, system, *arguments, **options)
 
-    monkeypatch.setattr(module, "fit", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], settings)
-    monkeypatch.setattr(module, "fit", kept)
-    compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], settings)
+    monkeypatch.setattr(module, "fit", fitted)
+
+
+def test_a_stop_keeps_what_was_finished(folders, tmp_path, measured):
+    with pytest.MonkeyPatch.context() as patch:
+        failing(patch, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], ONCE)
+    compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], ONCE)
     assert measured == [("uniform", 0), ("sgd", 0), ("sgd", 0)]
 
 
 def test_one_that_does_not_suit_the_data_is_left_out(sets, monkeypatch):
-    kept, said = module.fit, []
-
-    def refusing(train, system, *arguments, **options):
-        if system == "sgd":
-            raise InputError("train", [Problem("whole traces", "gaps")])
-        return kept(train, system, *arguments, **options)
-
-    monkeypatch.setattr(module, "fit", refusing)
-    found = compare(*sets, ["sgd", "uniform"], CompareSettings(1, 2, k=5, attacks=False), say=said.append)
+    said: list[str] = []
+    failing(monkeypatch, InputError("train", [Problem("whole traces", "gaps")]))
+    found = compare(*sets, ["sgd", "uniform"], ONCE, say=said.append)
     assert list(found.refused) == ["sgd"]
     assert any("whole traces" in line for line in said)
     assert found.mean().columns == ["uniform", "training"]
     with pytest.raises(InputError, match=r"suits the data.*whole traces"):
-        compare(*sets, ["sgd"], CompareSettings(1, attacks=False))
+        compare(*sets, ["sgd"], ONCE)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +206,16 @@ def test_candidates_that_are_none(sets, systems, message):
         compare(*sets, systems)
 
 
-def test_all_mistakes_are_told_at_once(sets):
+def test_what_cannot_be_compared_is_refused_before_any_work(sets, measured):
     with pytest.raises(InputError) as caught:
         compare(*sets, ["nothing", "sgd copied=1"])
     assert len(caught.value.problems) == 2
-
-
-def test_data_that_cannot_be_compared_are_refused_before_any_work(sets, measured):
     with pytest.raises(InputError, match="users"):
         compare(sets[0], sets[0], ["uniform"], CompareSettings(1))
+    with pytest.raises(InputError, match="n_seeds"):
+        CompareSettings(n_seeds=0)
+    with pytest.raises(InputError, match="eta"):
+        CompareSettings(eta=-1.0)
     assert not measured
 
 
@@ -235,13 +229,6 @@ def test_a_folder_of_others_is_not_touched(folders, tmp_path):
 def test_names_tell_what_is_not_the_default():
     assert Candidate.parse("sgd").name == Candidate.parse("sgd n_copied=0").name == "sgd"
     assert Candidate.parse("ppmtf zeros=weighted rank=8").name == "ppmtf rank=8 zeros=weighted"
-
-
-def test_settings_that_cannot_be():
-    with pytest.raises(InputError, match="n_seeds"):
-        CompareSettings(n_seeds=0)
-    with pytest.raises(InputError, match="eta"):
-        CompareSettings(eta=-1.0)
 
 
 def test_nobody_is_measured_without_a_test(sets):

@@ -233,7 +233,7 @@ def test_what_was_withheld_is_measured_too(tmp_path, no_drawing):
 
 def test_of_many_users_a_sample_is_measured_and_drawn(done, monkeypatch):
     """No step loads a whole set."""
-    monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MOST_USERS", 7)
+    monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MAX_USERS", 7)
     monkeypatch.setattr(StoredTraces, "in_memory", None)
     drawn = {}
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **given: drawn.update(given))

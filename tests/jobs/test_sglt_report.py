@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.evaluation.report.blocks import Status
-from ppmtf_jax.evaluation.report.inputs import ReportSettings
-from ppmtf_jax.evaluation.report.sections import deniability, made
-from ppmtf_jax.evaluation.report.verdict import largest_k
-from ppmtf_jax.jobs.attack import shadows_of_release
+from ppmtf_jax.evaluation.report import ReportSettings, Status
+from ppmtf_jax.evaluation.report.compose import largest_k
+from ppmtf_jax.evaluation.report.sections import facts, leaks
+from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.report import load_report_data
 from ppmtf_jax.jobs.steps import fit_model, release_traces, run_privacy_test, synthesize_traces
 from ppmtf_jax.privacy.release import statement_of
@@ -29,13 +28,13 @@ def test_a_release_of_sglt_is_reported_and_its_light_is_not_good(tmp_path):
     release_traces(private / "synthetic", private / "verdicts", tmp_path / "release", private / "key", every_place)
     data = load_report_data(tmp_path, ReportSettings())
     assert 0 < data.shares_passed[data.column] < 1
-    finding = deniability.tested_finding(data, data.verdicts)
+    finding = leaks.tested_finding(data, data.verdicts)
     # All released traces passed, but the test bounds nobody's guess.
-    assert (finding.question, finding.status) == (deniability.TESTED, Status.UNKNOWN)
-    assert len(deniability.make(data)) >= 4
-    assert made.make(data)
+    assert (finding.question, finding.status) == (leaks.TESTED, Status.UNKNOWN)
+    assert len(leaks.deniability(data)) >= 4
+    assert facts.made(data)
     assert largest_k(data.verdicts) is not None
     # Shadow models are tested as the released traces were.
-    settings = shadows_of_release(statement_of(tmp_path / "release"))
+    settings = shadows_like(statement_of(tmp_path / "release"), None)[0]
     assert settings.test_settings["max_intersection"] == 0.15
     assert settings.system == "sglt"

@@ -528,7 +528,7 @@ def test_what_passed_is_read_in_blocks(tmp_path, model, synthetic, verdicts, tra
         pd.testing.assert_frame_equal(pd.concat(frames, ignore_index=True), expected.to_frame(), check_dtype=False)
     if not bug:
         # Of a sample, the same numbers as from memory, without all traces in memory.
-        monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MOST_USERS", 50)
+        monkeypatch.setattr("ppmtf_jax.evaluation.evaluation.MAX_USERS", 50)
         how = EvaluationSettings(attacks=False)
         in_memory = evaluate(load_with_key(tmp_path / "release", tmp_path / "key", train), train, train, how)
         monkeypatch.setattr(StoredTraces, "in_memory", None)

@@ -30,8 +30,7 @@ from ppmtf_jax.evaluation.plots.style import (
     panels,
     styled,
 )
-from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
-from ppmtf_jax.evaluation.tables import references_text
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row, references_text
 
 N_COLUMNS = 4
 LABEL_LENGTH, LINE_LENGTH = 30, 145

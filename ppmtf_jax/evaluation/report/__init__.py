@@ -3,10 +3,9 @@
 `compose_report` makes the sections from `ReportData`; their functions are in `sections/`. `render` makes the page.
 """
 
-from ppmtf_jax.evaluation.report.blocks import Report, Status
+from ppmtf_jax.evaluation.report.compose import SECTIONS, compose_report, section
 from ppmtf_jax.evaluation.report.inputs import ReportData, ReportSettings
-from ppmtf_jax.evaluation.report.registry import SECTIONS, compose_report, section
-from ppmtf_jax.evaluation.report.rendering import is_report, render
+from ppmtf_jax.evaluation.report.page import Report, Status, is_report, render
 
 __all__ = [
     "SECTIONS",

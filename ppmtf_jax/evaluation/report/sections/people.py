@@ -1,4 +1,4 @@
-"""Groups of similar people: whether traces made from a group have its places and hours (Figs. 8 and 12)."""
+"""Single persons and groups: days, times, pictures of ten people, and clusters of people who are alike."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import index_of_ids
+from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows, is_complete
 from ppmtf_jax.evaluation.distributions import counts_to_shares, pair_counts
+from ppmtf_jax.evaluation.plots import person_maps, person_timelines
 from ppmtf_jax.evaluation.plots.curves import draw_lines
 from ppmtf_jax.evaluation.plots.maps import (
     cluster_strength,
@@ -23,17 +26,136 @@ from ppmtf_jax.evaluation.plots.maps import (
     top_users,
 )
 from ppmtf_jax.evaluation.plots.style import label_slots, styled
-from ppmtf_jax.evaluation.report.blocks import Block, Details, Picture, Table, Text, percent
-from ppmtf_jax.evaluation.report.gauges import gauges_of
-from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
-from ppmtf_jax.evaluation.report.registry import GROUPS, section
+from ppmtf_jax.evaluation.report.compose import GROUPS, UTILITY, section, utility_finding
+from ppmtf_jax.evaluation.report.inputs import MIN_VISITORS, ReportData, Unavailable, if_available
+from ppmtf_jax.evaluation.report.page import Block, Details, Picture, Table, Text, percent
 from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING
+from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
-N_CLUSTERS = 3
-LEAST_USERS = 5
+SIMULATED = ("toy-city",)
+"""Data sets of simulated people, whose days can be shown to anybody."""
+N_PERSONS, MIN_EVENTS, SEED = 10, 2, 0
+QUESTION_OF_EVENTS = "Are people seen as often, and at the same times, as real people?"
+NO_REAL = (
+    "No days of real people are shown: they would reveal who these people are. Days from the data are shown only for "
+    "simulated people, such as those of the toy city, or with `--consent`, if all people of the data agreed to it."
+)
+NUMBERS = (
+    "A bar is a stay at one place. Its number and colour say which of the person's places it is: 1 is the most visited "
+    "place, often the home. Where there is no bar, nothing is known."
+)
+N_CLUSTERS, N_TOP_PLACES = 3, 5
+MIN_USERS = 5
 """Smaller clusters are not shown: their maps would show what single people do."""
-N_TOP_PLACES = 5
+
+
+@section(
+    "persons",
+    UTILITY,
+    "Days of persons",
+    "People come home, go back to places that they know, and are at the same few places on most days. Traces can have "
+    "the right number of people at each place and hour, and still not look like the traces of persons.",
+    question="Do people come back to their places as real people do?",
+    if_poor="Do not follow single persons through these traces.",
+)
+def persons(data: ReportData) -> list[Block]:
+    """Gauges of memory, and ten persons drawn at random."""
+    return [data.gauges("persons"), *if_available(lambda: _pictures(data))]
+
+
+@section(
+    "events",
+    UTILITY,
+    "When people are seen",
+    "People check in, or use their telephones, at some hours only. If synthetic traces have gaps, the gaps should be "
+    "like those of real traces.",
+)
+def events(data: ReportData) -> list[Block]:
+    """Gauges of the events of traces with gaps."""
+    if is_complete(data.synthetic):
+        raise Unavailable("These traces have no gaps: they say where a person is at every instant.")
+    gauges = data.gauges("events")
+    # The question is not part of the section, because complete traces have no answer to it.
+    return [utility_finding(QUESTION_OF_EVENTS, gauges.items), gauges]
+
+
+def _pictures(data: ReportData) -> list[Block]:
+    length = data.synthetic.time_grid.n_instants
+    people = {"synthetic": _drawn(tested(data), length)}
+    is_simulated = data.source in SIMULATED
+    real_is_shown = is_simulated or data.settings.consent
+    if real_is_shown:
+        people["real"] = _drawn(data.test, length)
+    day = DAY_S // data.synthetic.time_grid.step_s
+    blocks: list[Block] = [_timelines(people, "whole traces" if length > day > 0 else "days")]
+    if length > day > 0:
+        blocks.append(_timelines({name: _one_each(windows.days()) for name, windows in people.items()}, "days"))
+    if data.has_map:
+        maps = Picture(
+            person_maps(people),
+            f"Maps of the routes of {_listed(people)} people, with arrows from each place to the next one.",
+            "The traces of these people on maps, each map on its own scale. The numbers are the order in which places "
+            "are first visited; of places that are very near each other, only one has a number.",
+        )
+        blocks.append(maps)
+    if not real_is_shown:
+        return [*blocks, Text((NO_REAL,))]
+    why = "is simulated" if is_simulated else "agreed that their days are shown"
+    who = (
+        f"The {people['real'].n_windows} real people are test users, whose data no synthesizer saw. Everybody in these "
+        f"data {why}. A synthetic person has nothing to do with the real person of the same number."
+    )
+    return [*blocks, Text((who,))]
+
+
+def tested(data: ReportData) -> Traces:
+    """The synthetic traces that passed the privacy test; raises `Unavailable` if there are none."""
+    if data.is_release:
+        return data.synthetic
+    if data.verdicts is None:
+        raise Unavailable("No days are shown: no privacy test is known, and a trace may be that of a real person.")
+    # The synthetic traces may be a sample; verdicts are on all traces.
+    measured = index_of_ids(data.verdicts.table["user"].to_numpy(), data.synthetic.user_ids) >= 0
+    passed = data.verdicts.passed[measured]
+    if not passed.any():
+        raise Unavailable("No days are shown: no trace passed the privacy test.")
+    return data.synthetic.select_traces(passed)
+
+
+def _drawn(traces: Traces, length: int) -> Windows:
+    """A window of at least two events for each of up to `N_PERSONS` random people; `Unavailable` if there is none."""
+    windows = Windows.of(traces, length).with_events(MIN_EVENTS)
+    if not windows.n_windows:
+        raise Unavailable("No days are shown: no trace has two events.")
+    return _one_each(windows)
+
+
+def _one_each(windows: Windows) -> Windows:
+    """A random window for each of up to `N_PERSONS` random people, if possible with at least two events."""
+    few = windows.events_per_window() < MIN_EVENTS
+    shuffled = numpy_stream(SEED, Stage.SHOWN_PEOPLE).permutation(windows.n_windows)
+    shuffled = shuffled[np.argsort(few[shuffled], kind="stable")]
+    _, first = np.unique(windows.user[shuffled], return_index=True)
+    chosen = np.zeros(windows.n_windows, bool)
+    chosen[shuffled[np.sort(first)[:N_PERSONS]]] = True
+    return windows.select(chosen)
+
+
+def _timelines(people: dict[str, Windows], what: str) -> Picture:
+    sets = _listed(people)
+    return Picture(
+        person_timelines(people),
+        f"Timelines, a row for each person: {what} of {sets} people, as bars of stays at places.",
+        f"The {what} of {sets} people, drawn at random. {NUMBERS}",
+    )
+
+
+def _listed(people: dict[str, Windows]) -> str:
+    return " and ".join(f"{windows.n_windows} {name}" for name, windows in people.items())
+
+
+# Groups
 
 
 class Cluster(NamedTuple):
@@ -64,9 +186,9 @@ class Cluster(NamedTuple):
     question="Are groups of people kept apart?",
     if_poor="Do not use these traces for questions about a part of the people.",
 )
-def make(data: ReportData) -> list[Block]:
+def clusters(data: ReportData) -> list[Block]:
     """Group-TV, and the clusters that differ most from everybody."""
-    gauges = gauges_of(data, "clusters")
+    gauges = data.gauges("clusters")
     blocks: list[Block] = [gauges] if gauges.items else []
     if not data.has_known_users:
         return [*blocks, Text((f"No clusters of these traces: {data.no_users}.",))]
@@ -110,11 +232,11 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
     for number in np.argsort(-strength, kind="stable").tolist():
         users = members[number]
         own = index_of_ids(data.synthetic.user_ids, train.user_ids[users]) >= 0
-        if len(users) >= LEAST_USERS and own.sum() >= LEAST_USERS and len(found) < N_CLUSTERS:
+        if len(users) >= MIN_USERS and own.sum() >= MIN_USERS and len(found) < N_CLUSTERS:
             title = f"Cluster {number + 1}: {len(users):,} people, {what}"
             parts = train.select_users(users), data.synthetic.select_users(own)
             found.append(Cluster(number, title, *parts, float(strength[number])))
-    return found, f"No cluster has {LEAST_USERS} people with synthetic traces; fewer would be single people."
+    return found, f"No cluster has {MIN_USERS} people with synthetic traces; fewer would be single people."
 
 
 def _factors(model: MetropolisHastings, users: np.ndarray, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -139,7 +261,7 @@ def _blocks_of(data: ReportData, cluster: Cluster) -> list[Block]:
         f"{cluster.title}: {maps}the share of the events at its five most visited places over the day.",
         f"{cluster.title}. Their distribution over places differs by {percent(cluster.strength)} from that of all "
         f"people. {alike}: then the traces made from these people are at the "
-        f"right places. Places with fewer than {LEAST_VISITORS} of these people are left out.",
+        f"right places. Places with fewer than {MIN_VISITORS} of these people are left out.",
     )
     columns = [each[top] for each in (*shares.values(), population_of(data.train))]
     cells = ([percent(value, 1) for value in column.tolist()] for column in columns)
