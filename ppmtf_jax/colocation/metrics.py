@@ -47,7 +47,7 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
     if places.category is None:
         way_out = "Give the table of places a column category"
         raise InputError("places", [Problem("a category of each place", "none known", way_out=way_out)])
-    if tuple(counts.shape)[1:] != (len(places),):
+    if np.shape(counts)[1:] != (len(places),):
         raise InputError("counts", [Problem(f"shape (instants, {len(places)})", f"shape {counts.shape}")])
     categories, of_place = np.unique(places.category.astype(str), return_inverse=True)
     is_in = sparse.csr_array((np.ones(len(places), np.int64), (np.arange(len(places)), of_place)))
@@ -74,7 +74,7 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
     >>> meetings_by_hour(np.array([[1], [2], [1], [0]]), grid)[[22, 23, 0]].tolist()
     [0.25, 0.75, 0.0]
     """
-    if len(counts.shape) != 2 or counts.shape[0] != time_grid.n_instants:
+    if len(np.shape(counts)) != 2 or np.shape(counts)[0] != time_grid.n_instants:
         raise InputError("counts", [Problem(f"shape ({time_grid.n_instants}, places)", f"shape {counts.shape}")])
     hour = time_grid.since_midnight_s() // 3600 % HOURS
     return _shares(np.bincount(hour, np.asarray(counts.sum(axis=1)).ravel(), HOURS))

@@ -56,7 +56,10 @@ def read_model(folder: Path) -> dict[str, Any]:
         raise _refusal(folder, "a model folder", found, "Make one with `ppmtf fit`")
     marked(folder, MODEL, way_out=WAY_OUT)
     about = _read_about(folder / ABOUT_FILE)
-    kind = _class_of(about, folder / ABOUT_FILE)
+    kinds, name = SYNTHESIZERS[about["system"]].models, about["trace_model"]
+    if name not in kinds:
+        raise _refusal(folder / ABOUT_FILE, f"a trace model among {', '.join(kinds)}", repr(name))
+    kind = kinds[name]
     user_ids = _read_users(folder / USERS_FILE, kind.of_nobody)
     places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
     time_grid = TimeGrid.load(folder / GRID_FILE)
@@ -94,26 +97,17 @@ def _read_about(file: Path) -> dict[str, Any]:
         raise _refusal(file, "a readable model.json", str(error)) from error
     if found != MODEL_FORMAT:
         raise _refusal(file, f"a model of format {MODEL_FORMAT}", f"format {found}")
-    if absent := [name for name in ABOUT if name not in about]:
+    if absent := [name for name in (*ABOUT, "module", "trace_model") if name not in about]:
         raise _refusal(file, "all of a model.json", f"no {', '.join(absent)}")
     if not isinstance(about["seed_given"], bool):
         raise _refusal(file, "seed_given as true or false", repr(about["seed_given"]))
-    system, module = about["system"], about.get("module", PACKAGE)
+    system, module = about["system"], about["module"]
     if not isinstance(system, str) or system not in SYNTHESIZERS:
         unnamed = {PACKAGE: "the module that registers it", "__main__": "the script or notebook that registers it"}
         what = unnamed.get(module, f"module {module}, which registers it")
         way_out = f"Import or run {what}, before the model is loaded"
         raise _refusal(file, f"a synthesizer among {', '.join(SYNTHESIZERS)}", repr(system), way_out)
     return about
-
-
-def _class_of(about: Mapping[str, Any], file: Path) -> type[TraceModel]:
-    """The class of the stored trace model; a folder that names no class has the first class of its synthesizer."""
-    synthesizer = SYNTHESIZERS[about["system"]]
-    name = about.get("trace_model", synthesizer.model.__name__)
-    if name not in synthesizer.models:
-        raise _refusal(file, f"a trace model among {', '.join(synthesizer.models)}", repr(name))
-    return synthesizer.models[name]
 
 
 def _read_users(file: Path, of_nobody: bool) -> np.ndarray:

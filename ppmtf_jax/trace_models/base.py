@@ -21,6 +21,8 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import Problem, first_examples
 from ppmtf_jax.runtime.devices import round_up
 
+# One key, one index (of a user, place, instant or slot), and the indices of many steps.
+OneKey, Index, Steps = Key[Array, ""], Int[Array, ""], Int[Array, " step"]
 Model = TypeVar("Model", bound="TraceModel")
 ROUNDED = 2
 """Number of lengths between powers of two to which `TraceModel.rounded` rounds."""
@@ -94,12 +96,10 @@ class TraceModel(abc.ABC):
     `sample_trace` gets the number of the person in place of a user."""
 
     @abc.abstractmethod
-    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+    def sample_trace(self, key: OneKey, user: Index, n_instants: int) -> Int[Array, " instant"]:
         """Draw the places of a trace at the first `n_instants` instants, int32."""
 
-    def draw_trace(
-        self, key: Key[Array, ""], user: Int[Array, ""], number: Int[Array, ""], n_instants: int
-    ) -> Int[Array, " instant"]:
+    def draw_trace(self, key: OneKey, user: Index, number: Index, n_instants: int) -> Int[Array, " instant"]:
         """Draw trace `number` of a user; `key` is the same for all users and traces."""
         return self.sample_trace(jax.random.fold_in(jax.random.fold_in(key, user), number), user, n_instants)
 
@@ -158,16 +158,14 @@ class MarkovModel(TraceModel):
     """A time-inhomogeneous Markov chain over places for each user."""
 
     @abc.abstractmethod
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+    def sample_first(self, key: OneKey, user: Index) -> Index:
         """Draw the place at instant 0."""
 
     @abc.abstractmethod
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
+    def sample_next(self, key: OneKey, user: Index, instant: Index, place: Index) -> Index:
         """Draw the place at `instant`, given the place at the previous instant."""
 
-    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+    def sample_trace(self, key: OneKey, user: Index, n_instants: int) -> Int[Array, " instant"]:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_instants))
 
         def advance(place: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -192,13 +190,11 @@ class ScoredTraceModel(MarkovModel):
         """
 
     @abc.abstractmethod
-    def log_first(self, cache: Any, place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: Any, place: Index) -> Float[Array, ""]:
         """Log-probability of `place` at instant 0, given the cache of one user."""
 
     @abc.abstractmethod
-    def log_next(
-        self, cache: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
-    ) -> Float[Array, ""]:
+    def log_next(self, cache: Any, instant: Index, place: Index, next_place: Index) -> Float[Array, ""]:
         """Log-probability of `next_place` at `instant`, given the previous place and the cache of one user."""
 
     # The remaining methods are for speed: a model overrides them if it has a faster way than the default.
@@ -214,16 +210,12 @@ class ScoredTraceModel(MarkovModel):
         """Class number of each instant; if two instants have the same number, their step probabilities are equal."""
         return np.arange(n_instants)
 
-    def log_moves(
-        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"], next_places: Int[Array, " step"]
-    ) -> Float[Array, "step user"]:
+    def log_moves(self, cache: Any, instants: Steps, places: Steps, next_places: Steps) -> Float[Array, "step user"]:
         """`log_next` of many steps, each to another place, for all users of the cache."""
         over_users = jax.vmap(self.log_next, (-1, None, None, None))
         return jax.vmap(over_users, (None, 0, 0, 0))(cache, instants, places, next_places)
 
-    def log_stays(
-        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]
-    ) -> Float[Array, "step user"]:
+    def log_stays(self, cache: Any, instants: Steps, places: Steps) -> Float[Array, "step user"]:
         """`log_next` of many steps that stay, sorted by place, for all users of the cache."""
         return self.log_moves(cache, instants, places, places)
 

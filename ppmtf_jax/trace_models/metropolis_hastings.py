@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.base import Index, OneKey, ScoredTraceModel, Steps, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
@@ -83,17 +83,15 @@ class MetropolisHastings(ScoredTraceModel):
     # m: the proposal of user n is (1 - m) r_n(a, b) / sum r_n(a, .) + m population(a, b). 0 as published.
     proposal_mix: float = stored(lambda _: StoredArray((), low=0, high=1), default=0.0, static=True)
 
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+    def sample_first(self, key: OneKey, user: Index) -> Index:
         return sample_index(jax.random.uniform(key, dtype=self.user.dtype), self._visits(user, self.slot_of_instant[0]))
 
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
+    def sample_next(self, key: OneKey, user: Index, instant: Index, place: Index) -> Index:
         """Propose a place, and accept it with the probability (5); the normalizer of the target cancels."""
         uniform = jax.random.uniform(key, (2,), self.user.dtype)
         return self.move(uniform, user, self.slot_of_instant[instant], place)
 
-    def move(self, uniform: Float[Array, "2"], user: Array, slot: Array, place: Array) -> Int[Array, ""]:
+    def move(self, uniform: Float[Array, "2"], user: Array, slot: Array, place: Array) -> Index:
         """The next place from two uniform numbers: one for the proposal, one for its acceptance, eq. (5)."""
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
@@ -134,13 +132,11 @@ class MetropolisHastings(ScoredTraceModel):
 
         return jax.lax.map(of_place, self.place)
 
-    def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: UserTables, place: Index) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[0]]
         return jnp.log(target[place] / target.sum())
 
-    def log_next(
-        self, cache: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
-    ) -> Float[Array, ""]:
+    def log_next(self, cache: UserTables, instant: Index, place: Index, next_place: Index) -> Float[Array, ""]:
         tables, step = jax.tree.map(lambda leaf: leaf[None], (cache, (instant, place, next_place)))
         return self._log_steps(tables, jnp.zeros(1, jnp.int32), *step)[0]
 
@@ -160,12 +156,7 @@ class MetropolisHastings(ScoredTraceModel):
         return jnp.concatenate([first, steps.reshape(n_traces, n_steps)], axis=1)
 
     def _log_steps(
-        self,
-        cache: UserTables,
-        which: Int[Array, " step"],
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: UserTables, which: Steps, instants: Steps, places: Steps, next_places: Steps
     ) -> Float[Array, " step"]:
         """Log-probabilities of steps, each of one user of the cache; the users are the first axis of the cache.
 
@@ -197,7 +188,7 @@ class MetropolisHastings(ScoredTraceModel):
         rows: Float[Array, "step rank"],
         row_sum: Float[Array, "step place"],
         targets: Float[Array, "step place"],
-        places: Int[Array, " step"],
+        places: Steps,
     ) -> Float[Array, " step"]:
         """Probabilities of staying: the probability of proposing the same place, plus that of all rejections.
 
@@ -214,24 +205,16 @@ class MetropolisHastings(ScoredTraceModel):
         return out[step, places] + jnp.maximum(out - returns * ratio, 0) @ jnp.ones_like(out[0])
 
     def log_moves(
-        self,
-        cache: UserTables,
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: UserTables, instants: Steps, places: Steps, next_places: Steps
     ) -> Float[Array, "step user"]:
         slots = self.slot_of_instant[instants]
         forth, back = self._proposal(cache, places, next_places), self._proposal(cache, next_places, places)
         return jnp.log(jnp.minimum(forth, back * (cache.visits[slots, next_places] / cache.visits[slots, places])))
 
-    def log_stays(
-        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
-    ) -> Float[Array, "step user"]:
+    def log_stays(self, cache: UserTables, instants: Steps, places: Steps) -> Float[Array, "step user"]:
         return jnp.log(self._proposal(cache, places, places) + self._refused(cache, instants, places))
 
-    def _refused(
-        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
-    ) -> Float[Array, "step user"]:
+    def _refused(self, cache: UserTables, instants: Steps, places: Steps) -> Float[Array, "step user"]:
         """Probability that another place is proposed and then rejected, for steps sorted by place; see `_stays`."""
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
@@ -301,7 +284,7 @@ class MetropolisHastings(ScoredTraceModel):
             return personal
         return (1 - self.proposal_mix) * personal + self.proposal_mix * self.population[entries]
 
-    def _proposal_from(self, user_row: Float[Array, " rank"], place: Int[Array, ""]) -> Float[Array, " place"]:
+    def _proposal_from(self, user_row: Float[Array, " rank"], place: Index) -> Float[Array, " place"]:
         """A row of the proposal; not normalized if there is no population."""
         row = self.floored(self.next_place @ (user_row * self.place[place]))
         return row if self.population is None else self.mixed(row / row.sum(), (place,))
@@ -316,7 +299,7 @@ class MetropolisHastings(ScoredTraceModel):
         return self.mixed(personal, (place, next_place, *each_user))
 
     def _visits(
-        self, user: Int[Array, ""], slot: Int[Array, ""], places: slice | Int[Array, " some"] = slice(None)
+        self, user: Index, slot: Index, places: slice | Int[Array, " some"] = slice(None)
     ) -> Float[Array, " some"]:
         return self._floored_visits(self.visit_place[places] @ (self.visit_user[user] * self.slot[slot]))
 
@@ -329,15 +312,13 @@ class MetropolisHastings(ScoredTraceModel):
 # to draw and to score by the same numbers.
 
 
-def proposal_matrix(model: MetropolisHastings, user: int | Int[Array, ""]) -> Float[Array, "place next_place"]:
+def proposal_matrix(model: MetropolisHastings, user: int | Index) -> Float[Array, "place next_place"]:
     """Q*_n of section 3.4: the probability that each next place is proposed, from each place."""
     transitions = model.floored((model.place * model.user[user]) @ model.next_place.T)
     return model.mixed(transitions / transitions.sum(axis=1, keepdims=True), ())
 
 
-def visit_distribution(
-    model: MetropolisHastings, user: int | Int[Array, ""], slot: int | Int[Array, ""]
-) -> Float[Array, " place"]:
+def visit_distribution(model: MetropolisHastings, user: int | Index, slot: int | Index) -> Float[Array, " place"]:
     """pi_{n,i} of section 3.4: the target, where the user is in a slot; in the first slot, her first place."""
     visits = model.visit_place @ (model.visit_user[user] * model.slot[slot])
     visits = jnp.where(visits > 0, visits, model.floor)
@@ -345,7 +326,7 @@ def visit_distribution(
 
 
 def transition_matrix(
-    model: MetropolisHastings, user: int | Int[Array, ""], slot: int | Int[Array, ""]
+    model: MetropolisHastings, user: int | Index, slot: int | Index
 ) -> Float[Array, "place next_place"]:
     """Q_{n,i} of eq. (5): propose b from a, accept with min(1, pi(b) Q*(b, a) / (pi(a) Q*(a, b))), else stay at a."""
     proposal, target = proposal_matrix(model, user), visit_distribution(model, user, slot)

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import ROUNDED, TraceModel
+from ppmtf_jax.trace_models.base import ROUNDED, Index, OneKey, TraceModel
 
 # Traces are drawn for tiles of this many users, so that products have one shape and traces do not depend on the batch.
 TILE = 64
@@ -21,11 +21,7 @@ TILE = 64
 
 @partial(jax.jit, static_argnames="n_instants")
 def sample_tiles(
-    key: Key[Array, ""],
-    model: TraceModel,
-    tiles: Int[Array, "tile user"],
-    numbers: Int[Array, " tile"],
-    n_instants: int,
+    key: OneKey, model: TraceModel, tiles: Int[Array, "tile user"], numbers: Int[Array, " tile"], n_instants: int
 ) -> Int[Array, "tile user instant"]:
     """Draw one trace of each user of some tiles, tile by tile; `numbers` are the trace numbers of the tiles."""
 
@@ -38,7 +34,7 @@ def sample_tiles(
 
 
 def sample_traces(
-    key: Key[Array, ""],
+    key: OneKey,
     model: TraceModel,
     traces_of_user: Int[np.ndarray, " user"],
     n_instants: int,
@@ -90,7 +86,7 @@ def sample_traces(
     return place
 
 
-def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:
+def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Index:
     """Draw an index with probability proportional to `weight`, from one uniform number.
 
     The search has two levels of about sqrt(places) each (sums of blocks, then the chosen block), so that no cumulative
@@ -123,9 +119,7 @@ def longest_row(begin: Int[np.ndarray, " row1"], n_entries: int) -> int:
     return min(round_up(max(1, int(np.diff(begin).max())), ROUNDED), n_entries)
 
 
-def find_in_row(
-    column: Int[Array, " entry"], begin: Int[Array, ""], end: Int[Array, ""], wanted: Int[Array, ""]
-) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+def find_in_row(column: Int[Array, " entry"], begin: Index, end: Index, wanted: Index) -> tuple[Index, Bool[Array, ""]]:
     """The first entry in [begin, end) whose column is at least `wanted`, and whether its column equals `wanted`.
 
     If there is no such entry, the index of any existing entry is returned.
@@ -137,7 +131,7 @@ def find_in_row(
     [1, 1]
     """
 
-    def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Index, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) // 2
         below = (low < high) & (column[middle] < wanted)

@@ -47,11 +47,6 @@ def test_aggregate_transitions_are_those_of_a_loop():
     assert near[0] < near[-1] == 1
 
 
-def test_places_at_one_point_are_equally_near():
-    found = aggregate_transitions(np.zeros((3, 3), int), PlaceTable(np.arange(3), np.full(3, 35.0), np.full(3, 139.0)))
-    np.testing.assert_allclose(found, 1 / 3)
-
-
 # Semantic seeds
 
 
@@ -124,12 +119,6 @@ def test_as_published_a_change_of_place_within_a_cluster_hides_the_next_change_o
     assert drawn(classes, seed, published=False)[0].sum(axis=1).tolist() == [3, 3, 3, 3, 3]
 
 
-def test_as_published_a_place_alone_lets_places_join_but_joins_nowhere():
-    """.75 of one place is none: the place alone is left one instant before and after, and nobody is let in there."""
-    classes = SemanticClasses.of(np.array([0, 1, 1, 2, 2, 2]), 0.25, 0.75, 5)
-    assert places_in(drawn(classes, [0, 0, 1, 2, 0])[0]) == [{0}, {0, 1}, {1, 2}, {1, 2}, {0, 1}]
-
-
 @pytest.mark.parametrize(("size", "n_kept"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (8, 6)])
 def test_random_places_of_a_cluster_are_removed_where_three_stay(size, n_kept):
     cluster = np.repeat([0, 1, 2], [size, 3, 9 - size])  # always as many places and clusters, for one program
@@ -192,13 +181,6 @@ def test_without_randomness_it_is_the_most_probable_trace(n_places, sizes, seed)
     for row, size in zip(allowed, sizes, strict=True):
         row[rng.permutation(n_places)[:size]] = True
     assert tuple(decoded(KEY, allowed, transition, first)) == most_probable(allowed, transition, first)
-
-
-def test_one_instant():
-    transition, first = random_chain(5)
-    allowed = np.array([[True, False, True, True, False]])
-    expected = max((0, 2, 3), key=lambda place: first[place])
-    assert decoded(KEY, allowed, transition, first).tolist() == [expected]
 
 
 def test_long_traces_neither_vanish_nor_overflow():

@@ -74,11 +74,6 @@ def test_chains_have_the_settings_of_the_model(called, train, system, coupling):
         assert ours.count.max() == 2
 
 
-def test_sweeps_can_be_chosen(called, train):
-    diagnose_model(model_of(train), train, n_sweeps=200, n_chains=2, seed=9)
-    assert (called["n_sweeps"], called["n_chains"]) == (200, 2)
-
-
 def test_every_factorization_can_be_diagnosed(train):
     with pytest.raises(InputError, match="a model of ppmtf or itf; found sgd"):
         diagnose_model(model_of(train, "sgd"), train, seed=9)

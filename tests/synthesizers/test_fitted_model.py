@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import json
-import stat
 import sys
 import tracemalloc
 import zipfile
@@ -64,16 +63,6 @@ def test_a_model_folder_is_read_back_identically(tmp_path, train, system):
         assert ours[name].dtype == array.dtype
         np.testing.assert_array_equal(ours[name], array)
     assert ("visit_user" in expected) == (system == "itf")
-
-
-def test_a_model_folder_is_replaced_only_on_request(tmp_path, train):
-    model = fit(train, "uniform")
-    model.save(tmp_path / "model")
-    with pytest.raises(InputError, match="model"):
-        model.save(tmp_path / "model")
-    model.save(tmp_path / "model", overwrite=True)
-    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o700
-    assert FittedModel.load(tmp_path / "model").n_users == USERS
 
 
 @pytest.fixture
@@ -234,16 +223,6 @@ def test_a_checksum_is_that_of_everything_that_decides(chains):
 # What a person sees
 
 
-def test_a_model_is_shown_in_a_few_lines(chains):
-    assert repr(chains).splitlines() == [
-        "FittedModel: ppmtf, learned from 70 users at 6 places",
-        "  settings  rank=3",
-        "  traces    4 instants of 1 min from 2024-01-01 00:00 to 2024-01-01 00:03, UTC;",
-        "            3 slots",
-        "  privacy   secret like its training data; test its traces before release",
-    ]
-
-
 @pytest.mark.parametrize("system", ["sgd", "tpm", "training", "uniform"])
 def test_every_model_is_shown_briefly_and_without_ids(train, system):
     model = fit(train, system, seed=987_654_321_123)
@@ -252,11 +231,6 @@ def test_every_model_is_shown_briefly_and_without_ids(train, system):
     assert max(map(len, shown.splitlines())) < 80
     assert not any(text in shown for text in (*IDS, str(model.seed), "array", "Array"))
     assert ("leaks     EVERYTHING" in shown) == (system == "training")
-
-
-def test_a_model_of_an_unknown_synthesizer_or_settings_is_shown_too(chains):
-    assert repr(replace(chains, system="magic", settings={"wand": 1})).startswith("FittedModel: magic, learned")
-    assert "wand=1" in repr(replace(chains, settings={"wand": 1}))
 
 
 def test_missing_folder_and_files_are_named(folder, tmp_path):
@@ -398,11 +372,3 @@ def test_a_model_of_a_module_names_it(tmp_path, train, own_module):
     SYNTHESIZERS.remove("stay")
     with pytest.raises(InputError, match=r"found 'stay'\. Import or run module own_module, which registers it"):
         FittedModel.load(tmp_path / "model")
-
-
-def test_a_model_folder_that_does_not_name_the_module_is_read(folder):
-    about = json.loads((folder / "model.json").read_text())
-    assert about.pop("module") == "ppmtf_jax"
-    (folder / "model.json").write_text(json.dumps(about))
-    mark_anew(folder)
-    assert FittedModel.load(folder).system == "sgd"

@@ -19,7 +19,6 @@ from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import sgd
 from ppmtf_jax.synthesizers.systems.sgd import SGDSettings
 from ppmtf_jax.trace_models.base import ScoredTraceModel
-from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
 USERS, PLACES, PERIOD, DAYS = 4, 5, 4, 3
 SLOTS = np.array([1, 0, 0, 1])
@@ -109,13 +108,6 @@ def test_a_model_with_longer_axes_draws_the_same_traces(train):
         for each in (model, longer)
     ]
     np.testing.assert_array_equal(*traces)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_log_probabilities_have_the_precision_that_is_asked_for(train, precision):
-    with jax.enable_x64(precision == "float64"):
-        model = fit(train, "sgd").trace_model
-        assert step_log_probabilities(model, np.arange(USERS), np.zeros((USERS, PERIOD), np.int32)).dtype == precision
 
 
 def with_equal_copies(train: Traces) -> Traces:

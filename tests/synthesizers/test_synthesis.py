@@ -16,7 +16,6 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.settings import Settings
-from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize, synthesize_in_parts
@@ -246,14 +245,6 @@ def test_no_secret_is_shown(train):
     assert not any(str(seed) in shown for seed in (model.seed, synthetic.origin.seed, verdicts.seed.value))
 
 
-def test_fit_and_synthesis_share_no_key():
-    """With one stream for both, trace 0 of user 0 would use the keys of chain 0's sweeps."""
-    own = jax.random.key_data(jax.random.fold_in(jax.random.fold_in(jax_stream(3, Stage.SYNTHESIS), 0), 0))
-    numbers = jnp.arange(200)
-    sweeps = jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(jax_stream(3, Stage.FIT), numbers))
-    assert not (own == sweeps).all(axis=1).any()
-
-
 @pytest.mark.usefixtures("walk")
 def test_traces_know_the_model_that_made_them(train, tmp_path):
     model, other = (fit(train, "walk", jump=jump, seed=3) for jump in (0.25, 0.5))
@@ -280,11 +271,6 @@ def test_traces_know_the_model_that_made_them(train, tmp_path):
 
 
 # Asking for what is not there
-
-
-def test_unknown_system_lists_the_known(train):
-    with pytest.raises(InputError, match=r"ppmtf.*sgd.*uniform.*'magic'"):
-        fit(train, "magic")
 
 
 # Synthesizers that do not fit

@@ -68,16 +68,6 @@ def test_what_was_not_recorded_is_told():
     assert "50.0 % of their events were not recorded" in summary[1]
 
 
-def test_completed_traces_have_nothing_carried_on():
-    some = random_traces(0, range(5), PLACES, DAYS, keep=0.2)
-    user, trace, place = some.user_ids[some.user], some.trace, some.place
-    day, day_of_event = some.instant // PERIOD * PERIOD, np.arange(PERIOD)
-    rows = {(u, t, d + i): p for u, t, d, p in zip(user, trace, day, place, strict=True) for i in day_of_event}
-    assert len(rows) < 5 * DAYS.n_instants, "days without events"
-    whole = to_traces([(*when, p) for when, p in rows.items()], PLACES, DAYS)
-    assert len(fit(whole, "training").summary()) == 1
-
-
 def test_single_events_one_instant_and_a_grid_that_ends_within_a_period():
     assert made(to_traces([(0, 0, 2, 4)], PLACES, minutes(4))) == [[[4, 4, 4, 4]]]
     assert made(to_traces([(0, 0, 0, 4)], PLACES, minutes(1))) == [[[4]]]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.events import INT32_MAX
 from ppmtf_jax.data.traces import Traces
@@ -16,7 +16,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import CountOrZero, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import ABSENT, ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.base import ABSENT, Index, OneKey, ScoredTraceModel, Steps, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import find_in_row
 
 TITLE = "Synthetic data generation: one transition matrix per slot for all users, first events copied (App. C)"
@@ -62,14 +62,12 @@ class SharedChain(ScoredTraceModel):
     def n_places(self) -> int:
         return self.first_count_before.shape[0] - 1
 
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+    def sample_first(self, key: OneKey, user: Index) -> Index:
         target = jax.random.randint(key, (), 0, self.first_count_before[-1])
         drawn = jnp.searchsorted(self.first_count_before, target, side="right") - 1
         return self._copied_or(user, jnp.zeros((), jnp.int32), drawn)
 
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
+    def sample_next(self, key: OneKey, user: Index, instant: Index, place: Index) -> Index:
         begin, end = self._row(instant, place)
         total = self.count_before[end] - self.count_before[begin]
         target = jax.random.randint(key, (), 0, jnp.where(total > 0, total, self.n_places))
@@ -85,23 +83,19 @@ class SharedChain(ScoredTraceModel):
         """Classes of users with the same copied events; without copied events, one class of all users."""
         return np.unique(np.asarray(self.copied[:n_users]), axis=0, return_inverse=True)[1]
 
-    def log_first(self, cache: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: Int[Array, " copied"], place: Index) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
         # `float` is JAX's default type; a quotient of int32 would be single even if double precision is enabled.
         log_probability = jnp.log(count.astype(float) / self.first_count_before[-1])
         return self._certain_if_copied(cache, jnp.zeros((), jnp.int32), place, log_probability)
 
     def log_next(
-        self, cache: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self, cache: Int[Array, " copied"], instant: Index, place: Index, next_place: Index
     ) -> Float[Array, ""]:
         return self._certain_if_copied(cache, instant, next_place, self._log_shared(instant, place, next_place))
 
     def log_moves(
-        self,
-        cache: Int[Array, "copied user"],
-        instants: Int[Array, " step"],
-        places: Int[Array, " step"],
-        next_places: Int[Array, " step"],
+        self, cache: Int[Array, "copied user"], instants: Steps, places: Steps, next_places: Steps
     ) -> Float[Array, "step user"]:
         """Look up the shared probabilities only once for all users."""
         shared = jax.vmap(self._log_shared)(instants, places, next_places)
@@ -126,7 +120,7 @@ class SharedChain(ScoredTraceModel):
         row = self.slot_of_instant[instant] * self.n_places + place
         return self.row_start[row], self.row_start[row + 1]
 
-    def _copied_or(self, user: Array, instant: Array, drawn: Array) -> Int[Array, ""]:
+    def _copied_or(self, user: Array, instant: Array, drawn: Array) -> Index:
         n_copied = self.copied.shape[1]
         if not n_copied:
             return drawn.astype(jnp.int32)

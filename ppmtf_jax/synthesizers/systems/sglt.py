@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Lt
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
@@ -28,7 +28,7 @@ from ppmtf_jax.semantics.places import SeedTraces, VisitProfiles, cluster_places
 from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
+from ppmtf_jax.trace_models.base import Index, OneKey, StoredArray, TraceModel, stored
 from ppmtf_jax.trace_models.population import stationary_distribution
 
 TITLE = "SGLT: each place of a user's trace replaced by one with a similar meaning, by Viterbi (section 4.2)"
@@ -94,7 +94,7 @@ class SGLT(TraceModel):
     remove_true_prob: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
     randomization: Float[Array, ""] = stored(lambda n: StoredArray((), low=1))
     # 1 if places join as in the published program.
-    joins_as_published: Int[Array, ""] = stored(lambda n: StoredArray((), "int", 0, 1))
+    joins_as_published: Index = stored(lambda n: StoredArray((), "int", 0, 1))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SGLT:
@@ -105,14 +105,14 @@ class SGLT(TraceModel):
             raise ValueError("seeds that do not belong to one user each")
         return super().from_arrays(arrays)
 
-    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+    def sample_trace(self, key: OneKey, user: Index, n_instants: int) -> Int[Array, " instant"]:
         """Transform one of the user's seed traces, drawn at random."""
         of_choice, of_semantics, of_decoding = jax.random.split(key, 3)
         row = jax.random.randint(of_choice, (), self.seed_start[user], self.seed_start[user + 1])
         allowed = self.allowed_places(of_semantics, self.seed[row, :n_instants])
         return decode(of_decoding, allowed, self.transition, self.first, self.randomization)
 
-    def allowed_places(self, key: Key[Array, ""], seed: Int[Array, " instant"]) -> Bool[Array, "instant place"]:
+    def allowed_places(self, key: OneKey, seed: Int[Array, " instant"]) -> Bool[Array, "instant place"]:
         """Draw the places where a synthetic trace of a seed may be; see `semantics.decoding.semantic_seed`."""
         classes = SemanticClasses(self.cluster, self.n_kept, self.n_joining)
         return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_as_published == 1)

@@ -12,7 +12,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.runs import least_of_each
@@ -25,7 +25,7 @@ from ppmtf_jax.streams import Seed, Stage, UserStreams
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.synthesizers.systems.ppmtf import PRIVATE_POPULATION_BYTES
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.base import Index, OneKey, ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.population import one_step_more, stationary_distribution
 from ppmtf_jax.trace_models.sampling import sample_index
 
@@ -62,12 +62,10 @@ class TransitionMatrix(ScoredTraceModel):
     # Expected sum of the positive counts from noise alone, divided by the sum of the positive noisy counts; at most 1.
     noise_share: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
 
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+    def sample_first(self, key: OneKey, user: Index) -> Index:
         return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.first)
 
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
+    def sample_next(self, key: OneKey, user: Index, instant: Index, place: Index) -> Index:
         return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.transition[place])
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
@@ -79,12 +77,10 @@ class TransitionMatrix(ScoredTraceModel):
     def user_cache(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
         return jnp.zeros_like(users)
 
-    def log_first(self, cache: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: Index, place: Index) -> Float[Array, ""]:
         return jnp.log(self.first[place])
 
-    def log_next(
-        self, cache: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
-    ) -> Float[Array, ""]:
+    def log_next(self, cache: Index, instant: Index, place: Index, next_place: Index) -> Float[Array, ""]:
         return jnp.log(self.transition[place, next_place])
 
     def summary(self) -> list[str]:

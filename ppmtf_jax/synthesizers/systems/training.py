@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import ABSENT, StoredArray, TraceModel, stored
+from ppmtf_jax.trace_models.base import ABSENT, Index, OneKey, StoredArray, TraceModel, stored
 
 TITLE = "The training data itself: protects nobody, for comparison only"
 
@@ -38,7 +38,7 @@ class OwnPeriods(TraceModel):
             raise ValueError("users without a period, or periods of nobody")
         return super().from_arrays(arrays)
 
-    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+    def sample_trace(self, key: OneKey, user: Index, n_instants: int) -> Int[Array, " instant"]:
         period = jax.random.randint(key, (), self.period_start[user], self.period_start[user + 1])
         return self.place[period, :n_instants]
 

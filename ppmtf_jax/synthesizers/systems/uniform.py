@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.base import Index, OneKey, ScoredTraceModel, StoredArray, stored
 
 TITLE = "Every event at a uniformly drawn place, independent of the training data"
 
@@ -25,12 +25,10 @@ class Uniform(ScoredTraceModel):
 
     n_places: int = stored(lambda n: StoredArray((), "int", n.places, n.places), static=True)
 
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+    def sample_first(self, key: OneKey, user: Index) -> Index:
         return jax.random.randint(key, (), 0, self.n_places)
 
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
+    def sample_next(self, key: OneKey, user: Index, instant: Index, place: Index) -> Index:
         return self.sample_first(key, user)
 
     def user_cache(self, users: Int[Array, " user"]) -> Float[Array, " user"]:
@@ -40,12 +38,10 @@ class Uniform(ScoredTraceModel):
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         return np.zeros(n_users, int)
 
-    def log_first(self, cache: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: Float[Array, ""], place: Index) -> Float[Array, ""]:
         return cache
 
-    def log_next(
-        self, cache: Float[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
-    ) -> Float[Array, ""]:
+    def log_next(self, cache: Float[Array, ""], instant: Index, place: Index, next_place: Index) -> Float[Array, ""]:
         return cache
 
 
