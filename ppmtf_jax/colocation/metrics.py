@@ -85,13 +85,6 @@ def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
 
     Raises `InputError`: as `find_colocations` does.
 
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=200, seed=0).traces
-    >>> rates = colocation_rates(traces, FriendGraph.of(traces))
-    >>> rates.friends > 2 * rates.strangers
-    True
     """
     met, seen = (
         (len(find_colocations(each, graph)), int(pairs_together(each).sum())) for each in (traces, at_one_place(traces))

@@ -46,10 +46,8 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
     """Hold out a random share of the positive cells of each tensor, and as many zero cells of each user.
 
     At least one positive cell of each tensor is held out. If a user has too few zero cells, all of them are held out.
-
-    Returns `shown`: the counts without the held-out positive cells. Pass the held-out indices to `observe` as `hidden`,
-    so that it does not draw these cells as zeros. Returns `hidden`: the held-out cells of each tensor, positive cells
-    first. Raises `InputError`: a tensor has no positive cell.
+    Returns the counts without the held-out positive cells, and the held-out cells of each tensor, positive ones first;
+    `observe` takes their indices as `hidden`. Raises `InputError`: a tensor has no positive cell.
     """
     shown, hidden = {}, {}
     for order, (name, tensor) in enumerate(counts._asdict().items()):
@@ -77,12 +75,8 @@ def predict_cells(
 class HeldOutPredictions:
     """Predictions of the held-out cells after each sweep of one chain; call `of_draw` in the order of sweeps.
 
-    Parameters
-    ----------
-    kept_cells : dict of int arrays
-        The held-out cells of each tensor whose predictions are kept.
-    burn_in : int
-        Number of first sweeps that the average prediction excludes.
+    `kept_cells`: the held-out cells of each tensor whose predictions are kept. `burn_in`: number of first sweeps that
+    the average prediction excludes.
     """
 
     def __init__(
@@ -228,23 +222,13 @@ def diagnose(
 ) -> Diagnosis:
     """Run several chains on most of the cells, compare the chains, and predict the held-out cells.
 
-    The chains run one after another. The held-out cells are predicted after each sweep; draws are not kept. Raises
-    `InputError`: too few chains or sweeps, no cell to hold out, or too little memory.
-
-    Parameters
-    ----------
-    counts : CountTensors
-        Counts, trimmed as for training.
-    coupling, settings, zeros, n_zeros : as for training
-    n_chains : int
-        At least 2, because R-hat compares chains.
-    held_out : float
-        Share of the positive cells that the sampler does not see, see `hold_out`. With sampled zeros the sampler
-        observes none of the held-out cells. With weighted zeros it observes all held-out cells as zeros with a weight.
-        Then the error at held-out zeros is an error at observed cells, and the error at held-out positive cells is
-        larger than for unobserved cells. `Diagnosis.held_out_note` says this too.
-    seed : int
-        Seed of the chains, their observed zeros, and the held-out and predicted cells.
+    The chains, at least 2, run one after another. The held-out cells are predicted after each sweep; draws are not
+    kept. `counts` are trimmed as for training. `held_out`: share of the positive cells that the sampler does not see,
+    see `hold_out`. With sampled zeros it observes none of the held-out cells. With weighted zeros it observes all of
+    them as zeros with a weight: then the error at held-out zeros is one at observed cells, and that at held-out
+    positive cells is larger than for unobserved cells (`Diagnosis.held_out_note`). `seed`: of the chains, their
+    observed zeros, and the held-out and predicted cells. Raises `InputError`: too few chains or sweeps, no cell to hold
+    out, or too little memory.
     """
     problems = []
     if n_chains < MIN_CHAINS:

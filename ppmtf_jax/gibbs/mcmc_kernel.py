@@ -36,17 +36,15 @@ class MTFGibbs(MCMCKernel):
     """Gibbs sampler of the hierarchical model for `numpyro.infer.MCMC`: one draw is one sweep.
 
     `MCMC.run` takes the observed cells of each tensor. A draw is a dict of factors, named as in the coupling and as in
-    `models/mtf_numpyro.py`. `extra_fields` may name any field of `MTFGibbsState`, such as "rmse", "priors" or
-    "priors.user". "~factors.user" leaves out the user factor, which is the largest.
+    `models/mtf_numpyro.py`. `extra_fields` may name any field of `MTFGibbsState`, such as "rmse" or "priors.user".
+    "~factors.user" leaves out the user factor, which is the largest.
 
-    The draws equal those of `run_gibbs` (up to rounding) for the same key of a chain: `run_gibbs(key, ...)` runs chain
-    c with `jax.random.fold_in(key, c)`. Give `MCMC.run` that key for one chain, or an array of such keys for several
-    chains. NumPyro splits a single key for several chains in another way.
+    The draws equal those of `run_gibbs` (up to rounding), which runs chain c with `jax.random.fold_in(key, c)`. Give
+    `MCMC.run` that key, or an array of such keys for several chains: NumPyro splits a single key in another way.
 
-    Pass `jit_model_args=True` to `MCMC`; otherwise the cells become constants of the program, and each run compiles a
-    new program. NumPyro then compiles once for all runs with its progress bar (the default), and once for each run
-    without it. All chain methods work; "parallel" needs one device per chain and otherwise warns and runs the chains in
-    turn. Unlike `run_gibbs`, NumPyro does not stop when a factor is no longer finite: look at the field `finite`.
+    Pass `jit_model_args=True` to `MCMC`, otherwise each run compiles a new program; with its progress bar (the
+    default), NumPyro compiles once for all runs. All chain methods work. Unlike `run_gibbs`, NumPyro does not stop when
+    a factor is no longer finite: look at the field `finite`.
 
     Parameters
     ----------

@@ -30,12 +30,9 @@ def diagnose_model(
     """Run several new chains with a model's settings on its training traces, and test whether they agree.
 
     The model's own draw is not used: one chain alone cannot show whether it has converged. Some of the counts are held
-    out, so the chains see slightly less data than the model.
-
-    `model`: a model that was fitted by Gibbs sampling. `train`: the traces that the model was fitted to. `n_sweeps`:
-    sweeps of each chain, at least 20; by default as many as the model's. `n_chains`: at least 2. `seed`: seed of the
-    chains, the observed zeros and the held-out cells. Counts are trimmed as for the model. Raises `InputError`: the
-    model was not fitted by Gibbs sampling, or the traces are not its training traces.
+    out, so the chains see slightly less data than the model. `n_sweeps`: of each chain, at least 20; by default as many
+    as the model's. The rest is as for `diagnose`. Raises `InputError`: the model was not fitted by Gibbs sampling, or
+    the traces are not its training traces.
     """
     if model.system not in COUPLINGS:
         way_out = (

@@ -140,10 +140,9 @@ def synthesize(
 ) -> Traces:
     """Synthesize traces from each user of a model or from random users, or new people from a model of nobody.
 
-    A trace has an event at every instant of the model's time grid. If the model makes check-ins, a trace has gaps
-    between its events. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
-    traces. Raises `InputError`: `traces_per_user` is given for a model of nobody, or a setting does not suit the model,
-    see `FittedModel.sample`.
+    A trace has an event at every instant of the model's time grid; if the model makes check-ins, it has gaps. A trace
+    depends only on the seed, its user and its number, not on `batch_users` or the number of traces. Raises
+    `InputError`: a setting does not suit the model, see `FittedModel.sample`.
 
     Parameters
     ----------
@@ -176,17 +175,7 @@ def synthesize_in_parts(
     progress: bool = False,
     **named_settings: Any,
 ) -> list[SyntheticPart]:
-    """The traces of `synthesize` in parts of at most `n_users` users, which bounds the memory.
-
-    The traces of a part are drawn by its method `made`.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> model = fit(toy_city(n_users=25, seed=0).traces, "sgd", seed=0)
-    >>> [part.made().n_users for part in synthesize_in_parts(model, n_users=10, seed=1)]
-    [10, 10, 5]
-    """
+    """The traces of `synthesize` in parts of at most `n_users` users, which bounds the memory; draw each by `made`."""
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
     start, number = chosen.start_date(), chosen.people
     if model.of_nobody:

@@ -92,14 +92,6 @@ def sample_places(
 
     Costs and errors are those of `most_probable_places`. Each trace has its own key, so its completion does not depend
     on the other traces, except for the rounding of sums.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.synthesizers.systems.uniform import Uniform
-    >>> keys = jax.random.split(jax.random.key(0), 1)
-    >>> places, _ = sample_places(keys, Uniform(n_places=5), np.array([0]), np.array([[-1, 3, -1]]), 5)
-    >>> places[0, 1].item(), bool((places >= 0).all())
-    (3, True)
     """
     return _complete(model, users, known, n_places, keys, progress)
 

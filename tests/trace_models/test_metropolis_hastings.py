@@ -12,7 +12,13 @@ import pytest
 
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
-from ppmtf_jax.trace_models.metropolis_hastings import STAYS_AT_A_TIME, MetropolisHastings
+from ppmtf_jax.trace_models.metropolis_hastings import (
+    STAYS_AT_A_TIME,
+    MetropolisHastings,
+    proposal_matrices,
+    transition_matrices,
+    visit_distributions,
+)
 from ppmtf_jax.trace_models.sampling import sample_index
 from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
 from tests.trace_models.examples import random_chains
@@ -84,6 +90,18 @@ def test_the_factors_test_both_floors(factors):
         assert (transitions > FLOOR).any()
         assert (visits < 0).any()
         assert (visits > FLOOR).any()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_matrices_that_a_reader_looks_for_are_those_of_the_loop(factors, mix):
+    model, users, slots = make_model(factors, mix=mix), jnp.arange(USERS), jnp.arange(USERS) % SLOTS
+    targets, chains = visit_distributions(model, users, slots), transition_matrices(model, users, slots)
+    for user in range(USERS):
+        target, chain = naive_chain(factors, user, user % SLOTS, mix)
+        np.testing.assert_allclose(targets[user], target, rtol=1e-12)
+        np.testing.assert_allclose(chains[user], chain, rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(proposal_matrices(model, users).sum(axis=-1), 1, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("float64")

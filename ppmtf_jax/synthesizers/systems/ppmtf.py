@@ -171,13 +171,6 @@ def population_transitions(
     Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and so is everything
     computed from it. This covers the matrix, not the factors of the users.
 
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.gibbs.tensors import count_tensors
-    >>> matrix = population_transitions(count_tensors(toy_city(n_users=20, seed=0).traces, seed=0).transitions)
-    >>> bool((matrix > 0).all()), bool(np.allclose(matrix.sum(axis=1), 1))
-    (True, True)
     """
     n_places = transitions.shape[1]
     cell = transitions.place.astype(np.int64) * n_places + transitions.other
