@@ -1,4 +1,12 @@
-"""Draws from the conditional distributions of `conditionals`, without LAPACK (see `linear_algebra`)."""
+"""Draws from the conditional distributions of `conditionals`, and factorizations of many small matrices for them.
+
+On a CPU, XLA calls LAPACK for Cholesky factors and triangular solves. Two simultaneous calls can wait for each other
+for ever on a shared thread pool (observed at rank 32 on two cores). These routines never call LAPACK: they loop over
+the columns and process all matrices of the batch at once. The batch is the last axis, so that memory is contiguous.
+
+In each step, a loop first stores the column or the number that the step before computed, and then computes the next one
+from all stored ones. In the other order, XLA would copy all stored ones in every step.
+"""
 
 from __future__ import annotations
 

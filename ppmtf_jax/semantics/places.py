@@ -1,4 +1,8 @@
-"""Seed traces: whole periods of users, which SGLT transforms into synthetic traces."""
+"""Places with a similar meaning (Bindschaedler and Shokri 2016): seed traces, similarity, clusters.
+
+Two users are similar if a renaming of places makes their visits similar. Places that are mapped to each other by this
+renaming have a similar meaning: home and home, work and work.
+"""
 
 from __future__ import annotations
 
