@@ -15,7 +15,6 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
-from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems.sglt import SGLT, SGLTSettings, fit_to_clusters
@@ -80,11 +79,6 @@ def test_a_changed_model_folder_is_refused(fitted):
     for change in wrong:
         with pytest.raises(ValueError, match=r"beyond the last|belong to one user"):
             SGLT.from_arrays(arrays | change)
-
-
-def test_it_has_no_likelihood(fitted, synthetic):
-    with pytest.raises(InputError, match="a model whose traces have a likelihood; found sglt"):
-        plausible_deniability_test(fitted, synthetic)
 
 
 # Odd data
