@@ -55,7 +55,7 @@ class ColocationLimits(Settings, subject="limits of co-locations"):
 
     @property
     def sensitivity(self) -> int:
-        """Maximum change of the counts, in L1, by one user with all her events and friendships."""
+        """Maximum change of the counts, in L1, by one user with all their events and friendships."""
         return self.max_events * self.max_friends
 
 
@@ -91,7 +91,7 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
     other places, except for their meetings.
 
     `traces`: those of some or all users of the graph. Raises `InputError`: a user of the traces is not in the graph;
-    several traces were synthesized for a user, so that her place is ambiguous; or memory is too small.
+    several traces were synthesized for a user, so that their place is ambiguous; or memory is too small.
 
     Examples
     --------
@@ -108,10 +108,11 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
 def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int) -> Colocations:
     """Co-locations as in section 4.3: read in order of time, each counts if both users have fewer than c so far.
 
-    Use only their number *in all*. It changes by at most c if one user with her events and friendships is added or
-    removed: `greedy_b_matching` proves it, because the order of reading (instant, place, users) does not depend on her.
-    **The counts by place and instant change by more than c**: without her, her friends have room for other
-    co-locations, which leaves room for their friends, and so on along a chain. Noise for c does not protect her there.
+    Use only their number *in all*. It changes by at most c if one user with their events and friendships is added or
+    removed: `greedy_b_matching` proves it, because the order of reading (instant, place, users) does not depend on
+    them. **The counts by place and instant change by more than c**: without this user, their friends have room for
+    other co-locations, which leaves room for their friends, and so on along a chain. Noise for c does not protect them
+    there.
 
     Raises `InputError`: the limit is below 1, or as in `find_colocations`.
     """
@@ -126,11 +127,12 @@ def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int)
 def bounded_colocations(
     traces: Traces, graph: FriendGraph, limits: ColocationLimits = ColocationLimits(), *, seed: int
 ) -> Colocations:
-    """Co-locations whose counts one user with all her events and friendships changes by at most c x D.
+    """Co-locations whose counts one user with all their events and friendships changes by at most c x D.
 
-    First each user's events are cut to c distinct ones, drawn from her own stream. Then, separately for each place and
-    instant, the pairs of friends who are there are read in the order of users. A pair counts if both friends have so
-    far been counted with fewer than D friends there. With D as large as the largest number of friends, all pairs count.
+    First each user's events are cut to c distinct ones, drawn from their own stream. Then, separately for each place
+    and instant, the pairs of friends who are there are read in the order of users. A pair counts if both friends have
+    so far been counted with fewer than D friends there. With D as large as the largest number of friends, all pairs
+    count.
 
     `limits`: c and D. `seed`: decides which events count. The privacy holds for every seed, even if the seed is known.
     Raises `InputError`: as in `find_colocations`.
@@ -138,20 +140,20 @@ def bounded_colocations(
     Notes
     -----
     Neighbours: two pairs of traces and graph over the same users, places and time grid, all public. In one of them, one
-    user has no events, or no friends, or neither events nor friends; in the other her events and friends are arbitrary.
-    All other data are the same. So noise protects her events and her friendships together. If other facts about the
-    graph are published, such as a friendship probability, their budgets are added.
+    user u has no events, or no friends, or neither; in the other the events and friends of u are arbitrary. All other
+    data are the same. So noise protects the events and the friendships of u together. If other facts about the graph
+    are published, such as a friendship probability, their budgets are added.
 
-    Sensitivity of `counts`: c x D in L1. Proof: which events of a user count is a function of the seed, her id and her
-    own events (`UserStreams`). So the events of all others are the same in both data sets. At a place and instant where
-    no event of hers counts, the pairs of friends are the same too, and so are the counted pairs. There are at most c
-    other places and instants. At each of these, the pairs without her are the same and in the same order. By the lemma
-    of `greedy_b_matching`, the number of counted pairs is larger with her by at most D. QED The bound is reached if D
-    friends are with her at each of c events, and no two of these friends are friends of each other.
+    Sensitivity of `counts`: c x D in L1. Proof: which events of a user count is a function of the seed, the user's id
+    and own events (`UserStreams`). So the events of all others are the same in both data sets. At a place and instant
+    where no event of u counts, the pairs of friends are the same too, and so are the counted pairs. There are at most c
+    other places and instants. At each of these, the pairs without u are the same and in the same order. By the lemma of
+    `greedy_b_matching`, the number of counted pairs is larger with u by at most D. QED The bound is reached if D
+    friends are with u at each of c events, and no two of these friends are friends of each other.
 
-    If one user's events and friendships are *replaced* by others, the counts change by at most 2 c x D: she is removed,
-    and then added. If only her friendships are replaced, the counts change by at most c x D, because at each of c
-    places and instants both counts lie between the count without her and that count plus D.
+    If one user's events and friendships are *replaced* by others, the counts change by at most 2 c x D: the user is
+    removed, and then added. If only the friendships are replaced, they change by at most c x D, because at each of c
+    places and instants both counts lie between the count without u and that count plus D.
 
     The limit D applies to friends at the same place and instant, not to the friends of a user in the graph. If
     friendships of the graph were removed instead, adding or removing one friendship could change others along a chain
@@ -213,7 +215,7 @@ class _Presence:
         return cls(user, cell, graph.n_users, n_instants, n_places)
 
     def trimmed(self, max_events: int, streams: UserStreams) -> _Presence:
-        """At most `max_events` events of each user: those with the smallest random numbers in her own stream."""
+        """At most `max_events` events of each user: those with the smallest random numbers in their own stream."""
         require_memory("co-locations", DRAWN_EVENT_BYTES * len(self.user), WAY_OUT)
         drawn = streams.at(self.user, np.stack(np.divmod(self.cell, self.n_places), axis=1))
         kept = np.sort(least_of_each(self.user, drawn, max_events))

@@ -22,7 +22,8 @@ from ppmtf_jax.trace_models.completion import ABSENT
 # Minimum number of proposals at a time. If fewer than this share are new, all remaining codes are shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
-# Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy, and her earliest proposal.
+# Bytes per instant: for each pair, whether it was tried; for each user, their place, a copy, and their earliest
+# proposal.
 PAIR_BYTES, USER_BYTES = 1, 16
 
 
@@ -68,7 +69,7 @@ class MeetingProbabilities:
 class Drawn(NamedTuple):
     """Distinct drawn meetings, sorted by pair (row of the graph's `pairs`) and instant.
 
-    `known` has the place of each user at each instant according to these meetings, and -1 if she has no meeting.
+    `known` has the place of each user at each instant according to these meetings, and -1 if they have no meeting.
     """
 
     pair: Int[np.ndarray, " colocation"]

@@ -5,7 +5,7 @@ Co-locations") and, for degrees, the projection by edge addition of Day, Li and 
 distribution with node differential privacy" (SIGMOD 2016).
 
 **Neighbours** are two graphs over the same n users that differ in any number of friendships of one user: in one graph
-she may have no friends, and in the other all users as friends. The number of users, n, is public. If n is not public,
+they may have no friends, and in the other all users as friends. The number of users, n, is public. If n is not public,
 the noise of the paper protects less than the paper claims: its scale, 2 / (n epsilon), reveals n.
 """
 
@@ -75,7 +75,7 @@ class FriendGraph:
     def from_pairs(cls, user_ids: np.ndarray, pairs: np.ndarray) -> FriendGraph:
         """Build a graph from pairs of user indices in any order; a pair that is given several times counts once.
 
-        Raises `InputError`: user ids are repeated, an index belongs to no user, or a user is her own friend.
+        Raises `InputError`: user ids are repeated, an index belongs to no user, or a user is their own friend.
         """
         pairs = np.asarray(pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
@@ -195,8 +195,9 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: Nois
     steps of one friendship: there are no low bits that could reveal the answer.
 
     Sensitivity of the number of friendships: n - 1, and so that of p is 2/n. Proof: without this user the two graphs
-    are the same. So the difference of their numbers of friendships is that of her numbers of friends, which are both
-    from 0 to n - 1. The bound is reached if she has no friend in one graph, and all users as friends in the other.
+    are the same. So the difference of their numbers of friendships is that of this user's numbers of friends, which are
+    both from 0 to n - 1. The bound is reached if they have no friend in one graph, and all users as friends in the
+    other.
 
     In the paper, the user is also removed from n. Then p changes by at most 2/n as well, where n is the larger number
     of users, but noise of scale 2 / (n epsilon) differs between the graphs: the ratio of their densities has no bound.
@@ -293,7 +294,7 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
     """Draw a graph whose numbers of friends have a given distribution.
 
     With a long tail, some users have very many friends. This is the erased configuration model: each user draws a
-    number of stubs (half-friendships), and all stubs are paired at random. A pair of a user with herself, and a
+    number of stubs (half-friendships), and all stubs are paired at random. A pair of a user with themselves, and a
     repeated pair, are erased. If the distribution is differentially private, such as `noisy_degree_distribution`, so is
     the graph. The users' ids are 0, 1, ...
 

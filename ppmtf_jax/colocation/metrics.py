@@ -118,7 +118,7 @@ def degree_distribution(graph: FriendGraph) -> np.ndarray:
 def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
     """Expected degree distribution in a random subset of `n_users` users, shape (degrees,).
 
-    If a user is not in the subset, her friendships are removed too. So users in a smaller subset have fewer friends:
+    If a user is not in the subset, their friendships are removed too. So users in a smaller subset have fewer friends:
     the number of remaining friends of a user with d friends is hypergeometric. Use this function to compare graphs with
     different numbers of users.
 

@@ -202,8 +202,8 @@ def synthesize_colocations(
     of the ledger's epsilons.
 
     Neighbours: two data sets over the same users, places and time grid, all public. One of them has neither events nor
-    friendships of one user; all other data are the same. Replacing all her data by other data costs twice as much. The
-    number of users is revealed, and their identity is treated as public.
+    friendships of one user; all other data are the same. Replacing all their data by other data costs twice as much.
+    The number of users is revealed, and their identity is treated as public.
 
     Mechanisms, each with the proof of its sensitivity: `noisy_friendship_probability` or `noisy_degree_distribution`;
     `noisy_colocation_counts`; discrete Laplace noise of scale max_meetings / epsilon on the number of co-locations that

@@ -34,7 +34,7 @@ class SparseCounts(NamedTuple):
     other: np.ndarray
     count: np.ndarray
     shape: tuple[int, int, int]
-    user_ids: np.ndarray  # the users' own identifiers: random draws for a user depend on her id alone; shape (users,)
+    user_ids: np.ndarray  # the users' own identifiers: random draws for a user depend on their id alone; shape (users,)
 
     @property
     def cells_per_user(self) -> int:
@@ -83,7 +83,7 @@ class Trimming(Settings, subject="trimming"):
 def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int) -> CountTensors:
     """Count transitions and visits of every user, trimmed.
 
-    The kept cells depend only on the seed, the user's id and her own traces: other users do not change her counts.
+    The kept cells depend only on the seed, the user's id and their own traces: other users do not change their counts.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def sample_zeros(
     """Draw distinct zero cells of each user uniformly at random (section 3.3).
 
     A user with fewer than `n_zeros` zero cells gets all of them. The cells depend on the seed, the stage, the user's id
-    and her own cells only.
+    and their own cells only.
 
     `n_zeros`: one number for all users, or one for each user, shape (users,). `hidden`: user, place and other of
     further cells that must not be drawn, shape (cells, 3). Returns user, place and other of the drawn cells, sorted,
@@ -139,7 +139,7 @@ def sample_zeros(
 
 
 def zero_weights(counts: SparseCounts, n_zeros: int) -> np.ndarray:
-    """Weight of a zero cell of each user: `n_zeros` over the number of her zero cells, at most 1, shape (users,).
+    """Weight of a zero cell of each user: `n_zeros` over the number of their zero cells, at most 1, shape (users,).
 
     If `n_zeros` random zero cells are observed, each zero cell's log-likelihood has, on average, this weight.
     """
@@ -150,7 +150,7 @@ def zero_weights(counts: SparseCounts, n_zeros: int) -> np.ndarray:
 def distinct_ranks(
     streams: UserStreams, users: np.ndarray, bound: np.ndarray, wanted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `wanted` distinct numbers below `bound` for each of some users: the first distinct ones of her own stream.
+    """Draw `wanted` distinct numbers below `bound` for each of some users: the first distinct ones of their own stream.
 
     `users`, `bound` and `wanted` have one entry for each of these users, `wanted` is at most `bound`. The returned user
     and rank have one entry for each number and are sorted.
@@ -214,7 +214,7 @@ def _joined(blocks: tuple[SparseCounts, ...], user_ids: np.ndarray, max_count: i
 
 
 def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:
-    """Keep at most `max_cells` cells of each user: the cells with the smallest numbers in her own stream."""
+    """Keep at most `max_cells` cells of each user: the cells with the smallest numbers in their own stream."""
     number = rank_in_run(block.user)
     if max_cells is None or number.max(initial=0) < max_cells:
         return block

@@ -4,7 +4,7 @@ Losses under one neighbour relation add up (sequential composition, Dwork and Ro
 chosen mechanisms that are (epsilon_i, delta_i)-differentially private are together differentially private with the
 sums. Losses under different relations, such as "a user's trace" and "a user's friendships", do not add up: neither loss
 bounds what both mechanisms together reveal about a person with both kinds of data. So an accountant has exactly one
-relation. For a common bound, state one relation that covers both ("a user: her trace and her friendships").
+relation. For a common bound, state one relation that covers both ("a user: their trace and their friendships").
 
 **Zero-concentrated differential privacy** (zCDP, Bun and Steinke 2016) is for Gaussian noise: a mechanism is rho-zCDP
 if, for every order a > 1, the Renyi divergence of order a between its outputs for two neighbours is at most rho a. The

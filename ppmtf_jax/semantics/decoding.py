@@ -19,7 +19,7 @@ from ppmtf_jax.data.places import PlaceTable
 
 NEAREST_KM = 1.0
 # Minimum number of places that a cluster keeps.
-LEAST_KEPT = 3
+MIN_KEPT = 3
 # The numbers of places in a step of the trellis are padded to the next of these widths.
 TRELLIS_WIDTHS = (16, 128)
 
@@ -64,7 +64,7 @@ class SemanticClasses(NamedTuple):
         """
         size = np.bincount(cluster)
         n_removed = _floor(remove_place_prob * size)
-        n_kept = np.where(size - n_removed >= LEAST_KEPT, size - n_removed, size)
+        n_kept = np.where(size - n_removed >= MIN_KEPT, size - n_removed, size)
         distance = np.arange(1, max(2, n_instants))
         n_joining = _floor(merge_prob ** (distance[:, None] ** 2.0) * n_kept)
         # At larger distances no place joins. At least one row is kept, since JAX cannot index an empty array.

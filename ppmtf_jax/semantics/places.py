@@ -135,7 +135,7 @@ class VisitProfiles(NamedTuple):
 def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
     """Semantic similarity of places: the graph G of the paper, from the best mappings between all pairs of users.
 
-    For each pair of users, and each user with herself, each mapped pair of places gets the smaller of the two shares
+    For each pair of users, and each user with themselves, each mapped pair of places gets the smaller of the two shares
     times the users' similarity, in both directions. Many mappings are optimal, since both users visit few places. The
     mapping used here maps the first n visited places of both users by rank, where n is the smaller number of visited
     places. Every other place is mapped to itself. If a place cannot be mapped to itself because it is already mapped on
@@ -199,7 +199,7 @@ N_STARTS = 10
 # Maximum number of rounds; in each round, every place may move once. About ten rounds are usually enough.
 MAX_ROUNDS = 100
 # A move must lower the criterion by at least this fraction, which is more than rounding errors.
-LEAST_GAIN = 1e-6
+MIN_GAIN = 1e-6
 
 
 def cluster_places(
@@ -258,7 +258,7 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
         rest = _cost(size[left] - 1, total[left] - to_all[place], inside_rest)
         change = (joined - cost + rest - cost[left]).at[left].set(0)
         best = jnp.argmin(change).astype(jnp.int32)
-        moves = (size[left] > 1) & (change[best] < -LEAST_GAIN * cost.sum())
+        moves = (size[left] > 1) & (change[best] < -MIN_GAIN * cost.sum())
         best, sign = jnp.where(moves, best, left), jnp.array([-1, 1]) * moves
         both = jnp.stack([left, best])
         return (

@@ -275,9 +275,9 @@ def array_problems(
 class PersonModel(TraceModel):
     """A distribution of whole traces for each class of users; the next place may depend on all places before it.
 
-    A trace depends on its user only through her class, so every trace is equally probable for all users of a class.
-    Each trace belongs to a new synthetic person, who is no user, and whose properties (such as her home) are drawn for
-    this trace. `sample_trace` may return `ABSENT` for an instant without an event, but no trace is empty.
+    A trace depends on its user only through their class, so every trace is equally probable for all users of a class.
+    Each trace belongs to a new synthetic person, who is no user, and whose properties (such as their home) are drawn
+    for this trace. `sample_trace` may return `ABSENT` for an instant without an event, but no trace is empty.
     """
 
     has_gaps: ClassVar[bool] = True

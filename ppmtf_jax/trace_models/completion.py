@@ -67,7 +67,7 @@ def most_probable_places(
     Time: places^2 operations for each trace and instant, plus places^2 log-probabilities for each class of users
     (`ScoredTraceModel.user_classes`) and each run of instants of one phase (`ScoredTraceModel.instant_classes`).
     Memory: a few matrices of places x places for each thread. Measured on two cores with 400 places and 30 instants:
-    0.8 s for 500 traces if users share a chain (also for random completions), 60 ms per user if each user has her own.
+    0.8 s for 500 traces if users share a chain (also for random completions), 60 ms per user if each has a chain.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def _complete(
 def _rows_of_one_class(
     model: ScoredTraceModel, users: np.ndarray, numbers_per_trace: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Traces in rows. Each row has one user: all users of its traces have her class and share the step matrices."""
+    """Traces in rows. Each row has one user: all users of its traces have their class and share the step matrices."""
     of_class, class_number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
     mean = -(-len(users) // len(of_class))
     width = max(1, min(mean, TRACES_AT_A_TIME, FORWARD_NUMBERS // numbers_per_trace))

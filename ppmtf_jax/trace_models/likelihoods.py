@@ -23,7 +23,7 @@ CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
 TRACES_AT_A_TIME = 32 * USERS_AT_A_TIME
 # Smaller blocks of traces are padded to this size.
-FEWEST_TRACES = 128
+MIN_TRACES = 128
 
 
 def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
@@ -46,7 +46,7 @@ def step_log_probabilities(
     of_tiles = np.split(order, np.flatnonzero(np.diff(tile)) + 1)
     blocks = [block for of_tile in of_tiles for block in _parts(of_tile, TRACES_AT_A_TIME)]
     # All blocks have one size, and all small sets of traces have the same size, so that few programs are compiled.
-    size = padded_size(max(map(len, blocks)), least=FEWEST_TRACES)
+    size = padded_size(max(map(len, blocks)), least=MIN_TRACES)
     local_copy = on_each_device(model)
 
     def of_block(block: np.ndarray) -> Any:

@@ -319,7 +319,7 @@ def proposal_matrix(model: MetropolisHastings, user: int | Index) -> Float[Array
 
 
 def visit_distribution(model: MetropolisHastings, user: int | Index, slot: int | Index) -> Float[Array, " place"]:
-    """pi_{n,i} of section 3.4: the target, where the user is in a slot; in the first slot, her first place."""
+    """pi_{n,i} of section 3.4: the target, where the user is in a slot; in the first slot, their first place."""
     visits = model.visit_place @ (model.visit_user[user] * model.slot[slot])
     visits = jnp.where(visits > 0, visits, model.floor)
     return visits / visits.sum()

@@ -163,10 +163,10 @@ def population_transitions(
     zero, and the rest is smoothed; both use the noisy counts only.
 
     Sensitivity of N: max_transitions * max_count in L1. Proof: N is the sum over users of their trimmed counts. The
-    choice of a user's kept cells is a function of the seed, her id and her own traces (`count_tensors` uses a random
-    stream of her own). So for every seed, the trimmed counts of all other users are the same with and without her, and
-    N changes only by her own counts: at most max_transitions cells of at most max_count each. As this holds for every
-    seed, the seed may be known.
+    choice of a user's kept cells is a function of the seed, their id and their own traces (`count_tensors` uses a
+    random stream of their own). So for every seed, the trimmed counts of all other users are the same with and without
+    them, and N changes only by their own counts: at most max_transitions cells of at most max_count each. As this holds
+    for every seed, the seed may be known.
 
     Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and so is everything
     computed from it. This covers the matrix, not the factors of the users.

@@ -172,7 +172,7 @@ def _running_sum(count: np.ndarray) -> np.ndarray:
 
 
 def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
-    """Each user's place at each of the first instants of a period: her earliest event at that instant; -1 if none."""
+    """Each user's place at each of the first instants of a period: their earliest event at that instant; -1 if none."""
     copied = np.full((train.n_users, n_copied), ABSENT, np.int32)
     instant = train.instant % n_instants
     early = np.flatnonzero(instant < n_copied)[::-1]

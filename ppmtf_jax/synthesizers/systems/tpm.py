@@ -115,8 +115,8 @@ def fit_trace_model(
     noisy counts alone. Seeded noise gives no guarantee.
 
     Sensitivity of the counts: max_transitions in L1. Proof: the counts are the sum over users of each user's own
-    counts. Which transitions of a user count is a function of the seed, her id and her own events (`UserStreams`), so
-    for every seed the additional user does not change those of the others. The sum changes by her own counts alone,
+    counts. Which transitions of a user count is a function of the seed, their id and their own events (`UserStreams`),
+    so for every seed the additional user does not change those of the others. The sum changes by these counts alone,
     which are not negative and add up to at most max_transitions. As this holds for every seed, the seed may be known.
     """
     del checkpoints, progress
@@ -138,7 +138,7 @@ def _noisy_chain(train: Traces, settings: TPMSettings, noise: NoiseSource, seed:
 
 
 def trimmed_transition_counts(traces: Traces, max_transitions: int, seed: int) -> Int[np.ndarray, "place next_place"]:
-    """Transition counts with at most `max_transitions` steps of each user, drawn with her own random stream."""
+    """Transition counts with at most `max_transitions` steps of each user, drawn with their own random stream."""
     event, user, place, next_place = traces.transitions()
     when = np.stack([traces.trace[event], traces.instant[event]], axis=1)
     drawn = UserStreams.of(seed, Stage.TRIMMED_TRANSITIONS, traces.user_ids).at(user, when)
