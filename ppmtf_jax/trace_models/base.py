@@ -22,7 +22,9 @@ from ppmtf_jax.errors import Problem, first_examples
 from ppmtf_jax.runtime.devices import round_up
 
 # One key, one index (of a user, place, instant or slot), and the indices of many steps.
-OneKey, Index, Steps = Key[Array, ""], Int[Array, ""], Int[Array, " step"]
+OneKey = Key[Array, ""]
+Index = Int[Array, ""]
+Steps = Int[Array, " step"]
 Model = TypeVar("Model", bound="TraceModel")
 ROUNDED = 2
 """Number of lengths between powers of two to which `TraceModel.rounded` rounds."""
