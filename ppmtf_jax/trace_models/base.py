@@ -1,8 +1,9 @@
 """The central abstraction of the library: a trace model gives each user a distribution of traces.
 
-Every synthesizer fits a trace model. A `TraceModel` can be sampled. A `MarkovModel` has a distribution of the first
-place and, for each instant, of the next place given the current place. A `ScoredTraceModel` also gives their
-log-probabilities. Synthesis, likelihoods and the plausible-deniability test are written only once, for these classes.
+Every synthesizer fits a trace model. A `TraceModel` can be sampled. A `ScoredTraceModel` has a distribution of the
+first place and, for each instant, of the next place given the current place, and gives their log-probabilities. The
+traces of a `PersonModel` have a memory: each is that of a new synthetic person. Synthesis, likelihoods and the
+plausible-deniability test are written only once, for these classes.
 """
 
 from __future__ import annotations
@@ -156,8 +157,10 @@ class TraceModel(abc.ABC):
         return [each for each in fields(cls) if "stored" in each.metadata]  # type: ignore[arg-type]
 
 
-class MarkovModel(TraceModel):
-    """A time-inhomogeneous Markov chain over places for each user."""
+class ScoredTraceModel(TraceModel):
+    """A time-inhomogeneous Markov chain over places for each user, whose log-probabilities are known."""
+
+    completed_as: ClassVar = "chain"
 
     @abc.abstractmethod
     def sample_first(self, key: OneKey, user: Index) -> Index:
@@ -177,12 +180,6 @@ class MarkovModel(TraceModel):
         first = self.sample_first(keys[0], user).astype(jnp.int32)
         rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, n_instants)))[1]
         return jnp.concatenate([first[None], rest])
-
-
-class ScoredTraceModel(MarkovModel):
-    """A Markov chain whose log-probabilities are known."""
-
-    completed_as: ClassVar = "chain"
 
     @abc.abstractmethod
     def user_cache(self, users: Int[Array, " user"]) -> Any:

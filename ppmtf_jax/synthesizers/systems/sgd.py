@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.data.events import INT32_MAX
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import CountOrZero, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ABSENT, Index, OneKey, ScoredTraceModel, Steps, StoredArray, stored
@@ -136,9 +135,7 @@ class SharedChain(ScoredTraceModel):
         return jnp.where((instant < n_copied) & (copy != ABSENT), log_certain, log_probability)
 
 
-def fit_trace_model(
-    train: Traces, settings: SGDSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> SharedChain:
+def fit_trace_model(train: Traces, settings: SGDSettings, *_: object) -> SharedChain:
     """Maximum likelihood: count the transitions by slot of arrival, and the places in the first slot."""
     period = train.time_grid.one_period()
     n_places, n_slots = train.n_places, train.time_grid.n_slots

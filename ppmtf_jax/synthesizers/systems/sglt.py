@@ -21,7 +21,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
-from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 from ppmtf_jax.semantics.places import SeedTraces, VisitProfiles, cluster_places, place_similarity
@@ -131,16 +130,13 @@ class SGLT(TraceModel):
         ]
 
 
-def fit_trace_model(
-    train: Traces, settings: SGLTSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> SGLT:
+def fit_trace_model(train: Traces, settings: SGLTSettings, seed: int, *_: object) -> SGLT:
     """Learn clusters of places with a similar meaning.
 
     Each period in which a user has an event at every instant is one seed trace.
 
     Raises `InputError`: periods with missing events, a single user, or more clusters than places.
     """
-    del progress, checkpoints
     seeds = SeedTraces.of(train)
     n_clusters = settings.n_clusters or max(1, train.n_places // PLACES_IN_CLUSTER)
     problems: list[Problem | str] = []

@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.runs import least_of_each
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.noise.mechanisms import NoiseSource, SecureNoise, SeededNoise
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Count, Positive, Settings
@@ -96,9 +95,7 @@ def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, 
     return FittedModel.of("tpm", asdict(used), seed, train, _noisy_chain(train, used, noise, seed.value))
 
 
-def fit_trace_model(
-    train: Traces, settings: TPMSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> TransitionMatrix:
+def fit_trace_model(train: Traces, settings: TPMSettings, seed: int, *_: object) -> TransitionMatrix:
     """Count the transitions of all users, at most `max_transitions` of each user, and add noise to every count.
 
     Negative counts become 0. Then each place gets one additional step, distributed over next places like all steps
@@ -119,7 +116,6 @@ def fit_trace_model(
     so for every seed the additional user does not change those of the others. The sum changes by these counts alone,
     which are not negative and add up to at most max_transitions. As this holds for every seed, the seed may be known.
     """
-    del checkpoints, progress
     noise = SecureNoise() if settings.noise == "secure" else SeededNoise(seed)
     return _noisy_chain(train, settings, noise, seed)
 

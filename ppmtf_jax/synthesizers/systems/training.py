@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ABSENT, Index, OneKey, StoredArray, TraceModel, stored
@@ -57,16 +56,13 @@ class TrainingSettings(Settings):
     """Training has no settings."""
 
 
-def fit_trace_model(
-    train: Traces, settings: TrainingSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> OwnPeriods:
+def fit_trace_model(train: Traces, *_: object) -> OwnPeriods:
     """Keep the most complete periods of each user.
 
     Of each user's periods, such as days, those with the most events are kept. If all periods are complete, all are
     kept, and drawn traces have the statistics of the training data with equal weights of users. Gaps get the place of
     the last event before them; instants before the first event get the place of the first event.
     """
-    del settings, seed, progress, checkpoints
     periods = train.periods()
     n_events = np.diff(periods.first, append=train.n_events)
     user = train.user[periods.first]

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import Index, OneKey, ScoredTraceModel, StoredArray, stored
@@ -50,9 +49,7 @@ class UniformSettings(Settings):
     """Uniform has no settings."""
 
 
-def fit_trace_model(
-    train: Traces, settings: UniformSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> Uniform:
+def fit_trace_model(train: Traces, *_: object) -> Uniform:
     """The uniform model over the places of `train`."""
     return Uniform(train.n_places)
 
