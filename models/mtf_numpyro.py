@@ -41,7 +41,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
-from ppmtf_jax.gibbs.tensors import ZERO_STAGES, CountTensors, SparseCounts, sample_zeros, zero_weights
+from ppmtf_jax.gibbs.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 
 
 class Cells(NamedTuple):
@@ -169,13 +169,18 @@ def list_cells(
     >>> len(visits.index) == len(counts.visits.count) + 3 * 20
     True
     """
-    tensors = counts._asdict()
-    if zeros == "weighted":
-        return {name: _list_weighted(tensor, n_zeros) for name, tensor in tensors.items()}
-    return {
-        name: _list_with_zeros(tensor, sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name]))
-        for name, tensor in tensors.items()
-    }
+    cells = {}
+    for name, tensor in counts._asdict().items():
+        if zeros == "sampled":
+            unseen = sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name])
+            value = np.concatenate([tensor.count, np.zeros(len(unseen))]).astype(np.float32)
+            cells[name] = Cells(np.concatenate([tensor.cell_index, unseen]), value)
+            continue
+        value = np.zeros(tensor.shape, np.float32)
+        value[tensor.user, tensor.place, tensor.other] = tensor.count
+        weight = np.where(value > 0, 1, zero_weights(tensor, n_zeros)[:, None, None]).astype(np.float32)
+        cells[name] = Cells(np.argwhere(np.ones(tensor.shape)), value.ravel(), weight.ravel())
+    return cells
 
 
 class NormalWithPrecisionRoot(dist.Distribution):
@@ -222,15 +227,3 @@ def _factor(name: str, n_rows: int, settings: GibbsSettings) -> jax.Array:
     mean = numpyro.sample(f"{name}_mean", NormalWithPrecisionRoot(prior_mean, hyper.mean_strength**0.5 * root))
     with numpyro.plate(f"{name}_rows", n_rows):
         return jnp.asarray(numpyro.sample(name, NormalWithPrecisionRoot(mean, root)))
-
-
-def _list_with_zeros(counts: SparseCounts, zeros: np.ndarray) -> Cells:
-    value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float32)
-    return Cells(np.concatenate([counts.cell_index, zeros]), value)
-
-
-def _list_weighted(counts: SparseCounts, n_zeros: int) -> Cells:
-    value = np.zeros(counts.shape, np.float32)
-    value[counts.user, counts.place, counts.other] = counts.count
-    weight = np.where(value > 0, 1, zero_weights(counts, n_zeros)[:, None, None]).astype(np.float32)
-    return Cells(np.argwhere(np.ones(counts.shape)), value.ravel(), weight.ravel())

@@ -423,9 +423,8 @@ def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
 def check_origin(model: FittedModel, traces: Traces) -> Origin:
     """Origin of traces; raises `InputError` if the model did not make them."""
     way_out = "Test what was synthesized from this very model; `model.claim(traces)` vouches for traces made elsewhere"
-    if traces.origin is None:
-        raise InputError("synthetic traces", [Problem("traces made by the model", "others", way_out=way_out)])
-    if traces.origin.model != model.checksum:
-        found = f"those of another one ({traces.origin.model[:12]}, not {model.checksum[:12]})"
-        raise InputError("synthetic traces", [Problem("traces made by the model", found, way_out=way_out)])
-    return traces.origin
+    origin = traces.origin
+    if origin is None or origin.model != model.checksum:
+        another = f"those of another one ({origin.model[:12]}, not {model.checksum[:12]})" if origin else "others"
+        raise InputError("synthetic traces", [Problem("traces made by the model", another, way_out=way_out)])
+    return origin
