@@ -92,14 +92,6 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
 
     `traces`: those of some or all users of the graph. Raises `InputError`: a user of the traces is not in the graph;
     several traces were synthesized for a user, so that their place is ambiguous; or memory is too small.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=30, seed=0).traces
-    >>> counts = find_colocations(traces, FriendGraph.of(traces)).counts()
-    >>> counts.shape == (traces.time_grid.n_instants, traces.n_places), bool(counts.sum() > 0)
-    (True, True)
     """
     presence = _Presence.of(traces, graph)
     return presence.colocations(presence.meetings(graph))

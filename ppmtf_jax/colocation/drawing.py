@@ -29,16 +29,7 @@ PAIR_BYTES, USER_BYTES = 1, 16
 
 @dataclass(frozen=True, eq=False)
 class MeetingProbabilities:
-    """Probabilities of the instants and places at which friends meet.
-
-    Examples
-    --------
-    >>> noisy = np.array([[3.0, -1.0], [1.0, 1.0]])
-    >>> MeetingProbabilities.of_counts(noisy).instant.tolist(), MeetingProbabilities.of_counts(noisy).place.tolist()
-    ([0.5, 0.5], [[1.0, 0.0], [0.5, 0.5]])
-    >>> MeetingProbabilities.as_published(noisy).place.tolist()
-    [[1.0, 0.0], [0.5, 0.5]]
-    """
+    """Probabilities of the instants and places at which friends meet."""
 
     instant: np.ndarray  # probability of each instant; shape (instants,)
     place: np.ndarray  # probability of each place, given the instant: R' of section 4.4; shape (instants, places)
@@ -115,14 +106,6 @@ def draw_meetings(
 
     The result is the same as if all proposals were read one by one. It is computed in rounds: each decides those
     proposals whose users have no earlier undecided proposal at the same instant.
-
-    Examples
-    --------
-    >>> graph = FriendGraph.from_pairs(np.arange(3), np.array([[0, 1], [1, 2]]))
-    >>> everywhere = MeetingProbabilities.of_counts(np.ones((1, 1000)))
-    >>> drawn = draw_meetings(graph, everywhere, 2, seed=0)
-    >>> drawn.pair.tolist(), len(np.unique(drawn.known))
-    ([0, 1], 1)
     """
     n_instants = len(probabilities.instant)
     n_possible = graph.n_pairs * int((probabilities.instant > 0).sum())

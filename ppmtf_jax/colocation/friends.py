@@ -147,13 +147,6 @@ def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int)
     The result is computed in rounds. A pair is certainly taken if, at both nodes, there are fewer earlier undecided
     pairs than free places. There are few rounds, unless the pairs form a long path in the order of reading, where each
     pair depends on the previous one.
-
-    Examples
-    --------
-    The second pair is refused because node 1 already has a pair; so node 2 is free for the third pair.
-
-    >>> greedy_b_matching(np.array([[0, 1], [1, 2], [2, 3]]), 4, most=1).tolist()
-    [True, False, True]
     """
     taken = np.zeros(len(pairs), bool)
     room = np.full(n_nodes, most)

@@ -36,13 +36,6 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
     Places without a category are grouped under "".
 
     Raises `InputError`: no category is known, or there is not one count for each place.
-
-    Examples
-    --------
-    >>> places = PlaceTable(np.arange(3), np.zeros(3), np.zeros(3), np.array(["bar", "", "bar"], object))
-    >>> categories, by_category = category_counts(np.array([[1, 2, 4]]), places)
-    >>> categories, by_category.tolist()
-    (['', 'bar'], [[2, 5]])
     """
     if places.category is None:
         way_out = "Give the table of places a column category"
@@ -67,12 +60,6 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
     """Share of the co-locations in each hour of the day, shape (24,); NaN if there is no co-location.
 
     Raises `InputError`: there is not one row of counts for each instant of the grid.
-
-    Examples
-    --------
-    >>> grid = TimeGrid.each_instant("2024-01-01T22:30:00", 1800, 4)
-    >>> meetings_by_hour(np.array([[1], [2], [1], [0]]), grid)[[22, 23, 0]].tolist()
-    [0.25, 0.75, 0.0]
     """
     if len(np.shape(counts)) != 2 or np.shape(counts)[0] != time_grid.n_instants:
         raise InputError("counts", [Problem(f"shape ({time_grid.n_instants}, places)", f"shape {counts.shape}")])

@@ -126,13 +126,6 @@ def row_conditional(
     """Full conditional of one factor row, or of each row, given everything else, eqs. (36)-(37): as `with_row`.
 
     (Eq. (31) lacks a factor -1/2; the result, eqs. (36)-(37), is right.)
-
-    Examples
-    --------
-    >>> prior = FactorPrior(jnp.zeros(1), jnp.eye(1))
-    >>> gram, moment = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]))
-    >>> row_conditional(prior, with_row(gram, moment), noise_precision=2.0).ravel().tolist()
-    [7.0, 12.0]
     """
     return with_row(prior.precision, prior.precision @ prior.mean) + noise_precision * statistics
 

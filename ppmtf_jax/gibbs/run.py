@@ -40,13 +40,7 @@ TITLES: dict[Kind, str] = {
 
 
 class Quantity(NamedTuple):
-    """A quantity that is recorded after each sweep; `str` gives a short name, for columns of files.
-
-    Examples
-    --------
-    >>> str(Quantity("cell", "visits", 3)), Quantity("size", "next_place").title
-    ('cell_visits_3', 'mean square of next_place')
-    """
+    """A quantity that is recorded after each sweep; `str` gives a short name, for columns of files."""
 
     # log_joint; rmse: weighted root mean square error over the observed cells of a tensor; size: mean square of the
     # entries of a factor; held_out: root mean square error of a draw at the held-out cells of a tensor;

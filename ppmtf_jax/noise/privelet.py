@@ -53,12 +53,6 @@ class Hierarchy:
         categories are different nodes.
 
         Raises `InputError`: there is no path, or a category has no name (None, NaN, NA or an empty text).
-
-        Examples
-        --------
-        >>> hierarchy = Hierarchy.of_paths([("food", "bar"), ("food", "bar"), ("food", "cafe"), ("sight",), ()])
-        >>> hierarchy.sums(np.array([1, 2, 3, 4, 5])).tolist()
-        [15, 6, 3, 3, 4, 1, 2, 3, 4, 5]
         """
         unnamed = [number for number, path in enumerate(paths) if any(map(_is_missing, path))]
         if unnamed or not len(paths):

@@ -55,12 +55,6 @@ class SemanticClasses(NamedTuple):
         """Remove floor(remove_place_prob size) places of each cluster if at least 3 places remain.
 
         Of the kept places, floor(merge_prob^(d^2) size) join.
-
-        Examples
-        --------
-        >>> classes = SemanticClasses.of(np.array([0, 0, 0, 0, 1, 1]), 0.25, 0.75, n_instants=30)
-        >>> classes.n_kept.tolist(), classes.n_joining.tolist()
-        ([3, 2], [[2, 1]])
         """
         size = np.bincount(cluster)
         n_removed = _floor(remove_place_prob * size)

@@ -120,13 +120,6 @@ class VisitProfiles(NamedTuple):
         pi_r(u) >= t and pi_sigma(r)(v) >= t. For every permutation, this number is at most the smaller of two numbers:
         the number of places with pi(u) >= t, and the number with pi(v) >= t. The sorted permutation reaches this bound
         at every t.
-
-        Examples
-        --------
-        >>> seeds = SeedTraces(np.arange(2), np.array([[0, 0, 1], [2, 2, 2]]), n_users=2, n_places=3)
-        >>> VisitProfiles.of(seeds).similarity(np.arange(2)).round(2)
-        array([[1.  , 0.67],
-               [0.67, 1.  ]])
         """
         least = np.minimum(self.share[users, None], self.share)
         return least.sum(axis=2) + self.background * (self.n_places - self.share.shape[1])

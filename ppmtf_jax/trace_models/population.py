@@ -10,13 +10,7 @@ ITERATED_PLACES = 256
 
 
 def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarray, "place next_place"]:
-    """Transition matrix of counts, with one additional step from each place, distributed like all steps.
-
-    Examples
-    --------
-    >>> one_step_more(np.array([[0, 3], [0, 0]])).round(2).tolist()
-    [[0.05, 0.95], [0.2, 0.8]]
-    """
+    """Transition matrix of counts, with one additional step from each place, distributed like all steps."""
     share = (count.sum(axis=0) + 1) / (count.sum() + len(count))
     return (count + share) / (count.sum(axis=1, keepdims=True) + 1)
 

@@ -109,13 +109,7 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
 
 
 def longest_row(begin: Int[np.ndarray, " row1"], n_entries: int) -> int:
-    """At least the number of entries of any row, rounded up so that similar models share programs.
-
-    Examples
-    --------
-    >>> longest_row(np.array([0, 2, 7, 8]), n_entries=9)
-    6
-    """
+    """At least the number of entries of any row, rounded up so that similar models share programs."""
     return min(round_up(max(1, int(np.diff(begin).max())), ROUNDED), n_entries)
 
 
