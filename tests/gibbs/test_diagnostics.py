@@ -120,6 +120,7 @@ def test_advice_on_held_out_errors(error, word):
 
 
 def test_held_out_cells_are_not_shown(counts):
+    assert all((cells.value > 0).sum() == 1 for cells in hold_out(counts, 1e-12, seed=1)[1].values())
     shown, hidden = hold_out(counts, 0.2, seed=1)
     for name, tensor in counts._asdict().items():
         left, index, value = getattr(shown, name), hidden[name].index, hidden[name].value
