@@ -85,8 +85,9 @@ class Ledger(Generic[Amounts]):
     ----------
     relation : str
         The neighbour relation in words, such as "one user's trace is added or removed".
-    epsilon, delta : number
-        What all mechanisms together may cost: epsilon above 0; delta below 1, and above 0 for zCDP.
+    budget : Loss or Rho
+        What all mechanisms together may cost. Accountants take it as epsilon, above 0, and delta, below 1 and, for
+        zCDP, above 0.
     noise : NoiseSource
         `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional

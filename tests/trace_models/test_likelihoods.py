@@ -57,6 +57,7 @@ def test_likelihoods_do_not_depend_on_order_and_batch(chains):
 def test_one_user_of_each_class_is_asked_for_all(n_classes, traces_at_a_time, monkeypatch):
     """Others cannot answer, and the size of blocks changes nothing."""
     monkeypatch.setattr(likelihoods, "TRACES_AT_A_TIME", traces_at_a_time)
+    monkeypatch.setattr(likelihoods, "USERS_AT_A_TIME", 16)  # several tiles of users
     rng = np.random.default_rng(n_classes)
     class_of_user = rng.permutation(np.arange(USERS) % n_classes)
     model = random_class_model(rng, class_of_user, PLACES)
