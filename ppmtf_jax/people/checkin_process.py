@@ -132,7 +132,7 @@ class CheckinProcess(PersonModel):
     # How far people whom the calibrated model simulates are from the training users, see `calibration.residual`; None
     # for a law that was not calibrated.
     residual: Float[Array, " 3"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
-    # Facts of the training traces, in the order of `observed_windows.Sparsity`; None if the settings ask for gaps.
+    # Facts of the training traces, in the order of `windows.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
     # The settings of `chain.ClusterBridge.chosen`, then the smoothing of the population of
     # first visits; None for a law that was not learned from traces.
