@@ -1,6 +1,6 @@
 """Roles: the home and the second place of each user, how they are distributed, and when people are there.
 
-A user's home is the place with most of her events. Her second place is the place with the second most of her events.
+A user's home is the place with most of their events. Their second place is the place with the second most of their events.
 The names mean no more than that. A user weighs one in the number of homes at a place, and one in the number of second
 places there. Such a number follows the rule for visits: it counts only if it is at least `least_users`, and u users
 count as u - n users (see `user_bounds`). The removed users are spread over all places in proportion to visits. So the
@@ -35,9 +35,9 @@ from ppmtf_jax.people.user_bounds import STEP_USERS, Rows, bounded_totals, used_
 NOWHERE = -1
 """Index instead of a place, for a user without this anchor."""
 MIN_EVENTS = 2
-"""Minimum number of a user's events at her anchor."""
+"""Minimum number of a user's events at their anchor."""
 MIN_SECOND_SHARE = 0.08
-"""Minimum share of a user's events at her second place."""
+"""Minimum share of a user's events at their second place."""
 DISTANCE_ROUNDS, SCALINGS = 16, 6
 """Number of rounds that set the factors of distance, and number of Sinkhorn iterations in each round."""
 MAX_SECOND = 0.9
