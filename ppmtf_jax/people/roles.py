@@ -1,7 +1,7 @@
 """Roles: the home and the second place of each user, how they are distributed, and when people are there.
 
-A user's home is the place with most of their events. Their second place is the place with the second most of their events.
-The names mean no more than that. A user weighs one in the number of homes at a place, and one in the number of second
+A user's home is the place with most of their events. Their second place is the place with the second most of them. The
+names mean no more than that. A user weighs one in the number of homes at a place, and one in the number of second
 places there. Such a number follows the rule for visits: it counts only if it is at least `least_users`, and u users
 count as u - n users (see `user_bounds`). The removed users are spread over all places in proportion to visits. So the
 home of a single user is no likelier as a home of the model than as a visited place.
