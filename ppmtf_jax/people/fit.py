@@ -83,23 +83,20 @@ def fit_people(
     steps = train.blocks.map(_steps_elsewhere, *own)
     movement = Movement.of(MoveCounts.of(steps, shares, space, grid), selection.moves)
     windows = train.blocks.map(partial(_windows, n_periods), *own)
-    stays = fit_stays(windows, grid, of_user, selection.moves)
+    stays_in_slot, stays = fit_stays(windows, grid, of_user, selection.moves)
     returns = fit_returns(train, n_periods, own, movement, numpy_stream(seed, Stage.FIT, 1))
     slots, times = grid.slot_of_instant[: grid.period], (n_periods * grid.period, n_clusters, train.n_places)
     arrays = {
         "cluster": of_user,
         "n_present": np.bincount(of_user[train.has_events], minlength=n_clusters),
         "slot_of_phase": slots,
-        "class_share": stays.class_share,
         "second_share": layers.second_share,
         "layer_first": layers.at[:, :, 0],
         "layer_next": layers.next,
         "first_elsewhere": clusters.visits[:, slots[0]],
-        "stay": stays.log_odds,
         "stay_at_time": np.zeros(times[0]),
         "stay_tilt": np.zeros(times, np.float32),
-        "stay_by_dwell": stays.by_dwell,
-        "stay_by_class": stays.by_class,
+        **stays,
         "lift": log_popularity_ratio(shares),
         "population": shares,
         "pull": np.ones(times, np.float32),
@@ -117,7 +114,7 @@ def fit_people(
     bins, covered = _distances(steps.map(lambda own: own.moves), space)
     targets = Targets(
         np.pad(clusters.visits, [(0, n_rounded - n_clusters), (0, 0), (0, 0)], mode="edge"),
-        stays.in_slot.astype(np.float32),
+        stays_in_slot.astype(np.float32),
         bins,
         covered.astype(np.float32),
         share_of_returns(windows.map(itemgetter(0))),

@@ -31,16 +31,6 @@ CLASS_USERS, CLASS_STEPS = 5.0, 5.0
 """Weight, in users, of the shares of classes in all clusters, for one cluster; pseudo-steps, for mobility."""
 
 
-class StayOdds(NamedTuple):
-    """Log-odds of staying elsewhere, see `process.PersonProcess`; `in_slot` is the share of stays in each slot."""
-
-    in_slot: Float[np.ndarray, " slot"]
-    log_odds: Float[np.ndarray, "slot place"]
-    by_dwell: Float[np.ndarray, " dwell"]
-    by_class: Float[np.ndarray, " class"]
-    class_share: Float[np.ndarray, "cluster class"]
-
-
 def dwell_times(windows: Traces) -> Int[np.ndarray, " event"]:
     """For each event, the number of events so far in its run of successive instants at the same place of a window."""
     same_place = np.append(False, windows.place[1:] == windows.place[:-1])[: windows.n_events]
@@ -65,8 +55,10 @@ def fit_stays(
     time_grid: TimeGrid,
     of_user: Int[np.ndarray, " user"],
     smoothing: MoveSmoothing,
-) -> StayOdds:
+) -> tuple[Float[np.ndarray, " slot"], dict[str, np.ndarray]]:
     """Learn from the steps between two events elsewhere; `windows` also say which events are elsewhere.
+
+    Gives the share of stays in each slot, and arrays of `process.PersonProcess`.
 
     A user's mobility is (stays - expected stays) / sqrt(steps + 5). Users are sorted by mobility and divided into three
     equal parts, which are the classes. The log-odds of staying are those of the place and slot, plus effects of the bin
@@ -76,7 +68,11 @@ def fit_stays(
     counts = StayCounts.of(elsewhere.map(lambda own: own.steps), STEP_USERS, stretches(time_grid))
     rates = stay_rates(counts, smoothing.stay_mass, slot_kernel(time_grid, smoothing.slot_bandwidth))
     log_odds = logit(rates.at_place)
-    of_class, has_steps = _classes(elsewhere.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user))
+    mobility = elsewhere.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user).joined()
+    has_steps = np.flatnonzero(~np.isnan(mobility))
+    edges = np.quantile(mobility[has_steps], np.arange(1, N_CLASSES) / N_CLASSES) if len(has_steps) else []
+    # The classes of users without steps mean nothing.
+    of_class = np.minimum(np.searchsorted(edges, mobility, side="right"), N_CLASSES - 1).astype(np.int8)
     by_dwell, by_class = _regression(elsewhere, log_odds, of_class)
     counted = np.bincount(
         of_user[has_steps] * N_CLASSES + of_class[has_steps], minlength=(of_user.max() + 1) * N_CLASSES
@@ -84,7 +80,8 @@ def fit_stays(
     users = counted.reshape(-1, N_CLASSES)
     together = (users.sum(axis=0) + 1 / N_CLASSES) / (users.sum() + 1)
     class_share = (users + CLASS_USERS * together) / (users.sum(axis=1, keepdims=True) + CLASS_USERS)
-    return StayOdds(rates.in_slot, log_odds, by_dwell, by_class, class_share)
+    odds = {"stay": log_odds, "stay_by_dwell": by_dwell, "stay_by_class": by_class}
+    return rates.in_slot, {"class_share": class_share, **odds}
 
 
 def _mobility(
@@ -96,14 +93,6 @@ def _mobility(
     n_steps = np.bincount(steps.user, minlength=n_users)
     mobility = np.bincount(steps.user, surplus, n_users) / np.sqrt(n_steps + CLASS_STEPS)
     return np.where(n_steps > 0, mobility, np.nan)
-
-
-def _classes(mobility: Blocks[Float[np.ndarray, " user"]]) -> tuple[Int[np.ndarray, " user"], Int[np.ndarray, " some"]]:
-    """Class of each user, and the users who have steps elsewhere; the classes of other users mean nothing."""
-    of_user = mobility.joined()
-    has_steps = np.flatnonzero(~np.isnan(of_user))
-    edges = np.quantile(of_user[has_steps], np.arange(1, N_CLASSES) / N_CLASSES) if len(has_steps) else []
-    return np.minimum(np.searchsorted(edges, of_user, side="right"), N_CLASSES - 1).astype(np.int8), has_steps
 
 
 def _regression(
