@@ -33,12 +33,12 @@ GAP_FROM_H = np.array([0, 1, 2, 3, 4, 7, 13, 25, 49])
 """Edges, in hours, of the bins of the gap between an event and the one before, for the place of the event."""
 GAP_CLASS = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3], np.int32)
 """Coarser bins of gaps: class of each bin of `GAP_FROM_H`."""
-N_GAP_CLASSES = 4
+N_GAPS, N_GAP_CLASSES = len(GAP_FROM_H), 4
 DISTANCE_FROM_KM = np.array([0, 0.25, 0.4, 0.63, 1, 1.6, 2.5, 4, 7, 12, 20, 32, 80, 200])
 """Edges in km of the bins of distance."""
 DISTANCE_CLASS = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 4, 4], np.int32)
 """Coarser bins of distance: class of each bin of `DISTANCE_FROM_KM`."""
-N_DISTANCE_CLASSES = 5
+N_DISTANCES, N_DISTANCE_CLASSES = len(DISTANCE_FROM_KM), 5
 ANYWHERE, NEAR_LAST, NEAR_OWN = 0, 1, 2
 """Components of a new place: it is anywhere, near the last place, or near an own place."""
 HOURS_A_DAY, DAYS_A_WEEK = 24, 7

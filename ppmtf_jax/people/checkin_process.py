@@ -17,29 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.people.bins import (
-    ANYWHERE,
-    DISTANCE_CLASS,
-    DISTANCE_FROM_KM,
-    GAP_CLASS,
-    GAP_FROM_H,
-    HOURS_A_DAY,
-    MAX_CHECKIN_PLACES,
-    N_DISTANCE_CLASSES,
-    N_GAP_CLASSES,
-    N_HABITS,
-    N_SINCE,
-    NEAR_LAST,
-    NONE_YET,
-    NONE_YET_LATER,
-    OTHER_TIME_H,
-    SAME_TIME_H,
-    SINCE_FROM_H,
-    bins_of_instants,
-    habit_bin,
-    hour_of_instants,
-    near_hour,
-)
+from ppmtf_jax.people import bins
 from ppmtf_jax.people.person import Memory
 from ppmtf_jax.trace_models.base import ABSENT, PersonModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
@@ -99,30 +77,34 @@ class CheckinProcess(PersonModel):
     # When. `time` has 7 x `per_day` instants, or all instants of a window that is shorter than a week. `since` has
     # `N_SINCE` bins, and the last two mean that there is no event yet. `habit` has `N_HABITS` bins.
     pace_share: Float[Array, "cluster pace"] = stored(lambda n: _shares("clusters", "paces"))
-    log_odds: Float[Array, "pace time since habit"] = stored(lambda n: _logs("paces", "times", N_SINCE, N_HABITS))
+    log_odds: Float[Array, "pace time since habit"] = stored(
+        lambda n: _logs("paces", "times", bins.N_SINCE, bins.N_HABITS)
+    )
     # Shares of the types for each pace, and shares of the ranges.
     type_share: Float[Array, "pace type"] = stored(lambda n: _shares("paces", "types"))
     range_share: Float[Array, " range"] = stored(lambda n: _shares("ranges"))
     # Returns, and how often there is a new place.
     discount: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=0.99))
-    strength: Float[Array, " gap"] = stored(lambda n: _logs(len(GAP_FROM_H)))
+    strength: Float[Array, " gap"] = stored(lambda n: _logs(bins.N_GAPS))
     strength_of_type: Float[Array, " type"] = stored(lambda n: _logs("types"))
-    last: Float[Array, " gap"] = stored(lambda n: _logs(len(GAP_FROM_H)))
+    last: Float[Array, " gap"] = stored(lambda n: _logs(bins.N_GAPS))
     last_of_type: Float[Array, " type"] = stored(lambda n: _logs("types"))
     last_match: Float[Array, " 3"] = stored(lambda n: _logs(3))
     match: Float[Array, " 3"] = stored(lambda n: _logs(3))
     recency: Float[Array, ""] = stored(lambda n: _logs())
     previous: Float[Array, ""] = stored(lambda n: _logs())
-    distance: Float[Array, "gap_class distance_class"] = stored(lambda n: _logs(N_GAP_CLASSES, N_DISTANCE_CLASSES))
+    distance: Float[Array, "gap_class distance_class"] = stored(
+        lambda n: _logs(bins.N_GAP_CLASSES, bins.N_DISTANCE_CLASSES)
+    )
     place_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
     # New places: shares of `ANYWHERE`, `NEAR_LAST`, `NEAR_OWN`; positive factors of bins of distance; positive
     # distributions of the clusters over places. Two places of one cell have the bin of the distance within the cell
     # (which is never used if each place is a cell of its own).
-    reference: Float[Array, "range gap 3"] = stored(lambda n: _shares("ranges", len(GAP_FROM_H), 3))
-    near_last: Float[Array, "gap_class bin"] = stored(lambda n: _weights(N_GAP_CLASSES, len(DISTANCE_FROM_KM)))
-    near_own: Float[Array, " bin"] = stored(lambda n: _weights(len(DISTANCE_FROM_KM)))
+    reference: Float[Array, "range gap 3"] = stored(lambda n: _shares("ranges", bins.N_GAPS, 3))
+    near_last: Float[Array, "gap_class bin"] = stored(lambda n: _weights(bins.N_GAP_CLASSES, bins.N_DISTANCES))
+    near_own: Float[Array, " bin"] = stored(lambda n: _weights(bins.N_DISTANCES))
     distance_bin: Int[Array, "cell cell"] = stored(
-        lambda n: StoredArray(("cells", "cells"), "int", 0, len(DISTANCE_FROM_KM) - 1)
+        lambda n: StoredArray(("cells", "cells"), "int", 0, bins.N_DISTANCES - 1)
     )
     cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
     visits: Float[Array, "cluster slot place"] = stored(lambda n: _weights("clusters", n.slots, n.places))
@@ -145,12 +127,12 @@ class CheckinProcess(PersonModel):
     @property
     def most_places(self) -> int:
         """Maximum number of places that a person visits."""
-        return min(MAX_CHECKIN_PLACES, self.n_places)
+        return min(bins.MAX_CHECKIN_PLACES, self.n_places)
 
     def log_first_event(self, n_instants: int) -> tuple[Float[Array, "pace instant"], Float[Array, " pace"]]:
         """Log-probability that the first event is at each instant; log-probability that there is any event."""
         instants = np.arange(n_instants, dtype=np.int32)
-        since = np.where(instants < self.per_day, NONE_YET, NONE_YET_LATER).astype(np.int32)
+        since = np.where(instants < self.per_day, bins.NONE_YET, bins.NONE_YET_LATER).astype(np.int32)
         log_odds = self.log_odds[:, instants % self.log_odds.shape[1], since, 0]
         log_none = jnp.cumsum(jax.nn.log_sigmoid(-log_odds), axis=1)
         log_none_before = jnp.pad(log_none[:, :-1], ((0, 0), (1, 0)))
@@ -162,19 +144,19 @@ class CheckinProcess(PersonModel):
     ) -> tuple[Float[Array, " remembered"], Float[Array, " type"]]:
         """Log-weights of the remembered places, without the effect of the type; log-weight of a new place, by type."""
         gap = self.gap_bin(instant - memory.instant)
-        apart = jnp.abs(jnp.arange(HOURS_A_DAY) - hour)
-        apart = jnp.minimum(apart, HOURS_A_DAY - apart)
-        close = jnp.stack([apart <= SAME_TIME_H, apart == 0, apart >= OTHER_TIME_H]).astype(self.match.dtype)
+        apart = jnp.abs(jnp.arange(bins.HOURS_A_DAY) - hour)
+        apart = jnp.minimum(apart, bins.HOURS_A_DAY - apart)
+        close = jnp.stack([apart <= bins.SAME_TIME_H, apart == 0, apart >= bins.OTHER_TIME_H]).astype(self.match.dtype)
         n_events = jnp.maximum(memory.n_events, 1).astype(self.match.dtype)
         at_hour = memory.at_hour.astype(self.match.dtype)
         at_last = self.last[gap] + self.last_match @ close @ at_hour[memory.last] / n_events[memory.last]
-        hours = (instant - memory.latest) * (HOURS_A_DAY / self.per_day)
+        hours = (instant - memory.latest) * (bins.HOURS_A_DAY / self.per_day)
         kilometres = self.distance_bin[self.cell[memory.place[memory.last]], self.cell[memory.place]]
         at_other = (
             at_hour @ (self.match @ close) / n_events
             + self.recency * jnp.log(jnp.maximum(hours, 1))
             + self.previous * (jnp.arange(len(n_events)) == memory.previous)
-            + self.distance[jnp.asarray(GAP_CLASS)[gap], jnp.asarray(DISTANCE_CLASS)[kilometres]]
+            + self.distance[jnp.asarray(bins.GAP_CLASS)[gap], jnp.asarray(bins.DISTANCE_CLASS)[kilometres]]
         )
         log_old = jnp.log(n_events - self.discount) + self.place_rate[memory.place]
         log_old += jnp.where(memory.is_last, at_last, at_other)
@@ -186,8 +168,8 @@ class CheckinProcess(PersonModel):
 
     def gap_bin(self, gap: Int[Array, ""]) -> Int[Array, ""]:
         """Bin of `GAP_FROM_H` of a gap in instants."""
-        edges = (GAP_FROM_H * self.per_day).astype(np.int32)
-        return jnp.searchsorted(jnp.asarray(edges), gap * HOURS_A_DAY, side="right") - 1
+        edges = (bins.GAP_FROM_H * self.per_day).astype(np.int32)
+        return jnp.searchsorted(jnp.asarray(edges), gap * bins.HOURS_A_DAY, side="right") - 1
 
     def slot(self, instant: Int[Array, ""]) -> Int[Array, ""]:
         """Slot of an instant."""
@@ -195,7 +177,7 @@ class CheckinProcess(PersonModel):
 
     def hour(self, instant: Int[Array, ""]) -> Int[Array, ""]:
         """Hour of the day of an instant, rounded down."""
-        return instant % self.per_day * HOURS_A_DAY // self.per_day
+        return instant % self.per_day * bins.HOURS_A_DAY // self.per_day
 
 
 def sample_window(
@@ -221,25 +203,25 @@ def sample_times(
     n_days = -(-n_instants // law.per_day)
     instants = jnp.arange(n_days * law.per_day, dtype=jnp.int32).reshape(n_days, law.per_day)
     uniforms = jax.random.uniform(key, instants.shape)
-    hours = hour_of_instants(law.per_day, law.per_day)
-    since = jnp.asarray(bins_of_instants(SINCE_FROM_H, law.per_day, instants.size))
+    hours = bins.hour_of_instants(law.per_day, law.per_day)
+    since = jnp.asarray(bins.bins_of_instants(bins.SINCE_FROM_H, law.per_day, instants.size))
 
     def at_instant(state: tuple[Array, Array], step: tuple[Array, Array, Array]) -> tuple[Any, Array]:
         last, n_before = state
         instant, uniform, near = step
         time = instant % law.log_odds.shape[1]
         # Before the first event, `instant - last` is negative, and the result is not used.
-        log_odds = law.log_odds[pace, time, since[instant - last], habit_bin(near, n_before)]
+        log_odds = law.log_odds[pace, time, since[instant - last], bins.habit_bin(near, n_before)]
         event = (instant == first) | ((instant > first) & (uniform < jax.nn.sigmoid(log_odds)))
         return (jnp.where(event, instant, last), n_before + event), event
 
     def on_day(state: tuple[Array, Array, Array], day: tuple[Array, Array]) -> tuple[Any, Array]:
         last, n_before, at_hour = state
-        steps = (*day, near_hour(at_hour)[hours])
+        steps = (*day, bins.near_hour(at_hour)[hours])
         (last, n_before), events = lax.scan(at_instant, (last, n_before), steps)
         return (last, n_before, at_hour.at[hours].add(events)), events
 
-    nothing = (first, jnp.int32(0), jnp.zeros(HOURS_A_DAY, jnp.int32))
+    nothing = (first, jnp.int32(0), jnp.zeros(bins.HOURS_A_DAY, jnp.int32))
     return lax.scan(on_day, nothing, (instants, uniforms))[1].ravel()[:n_instants]
 
 
@@ -293,7 +275,7 @@ def _nearness(
     gap = law.gap_bin(instant - memory.instant)
     near_to = sample_index(uniforms[0], law.reference[reach, gap])
     own = sample_index(uniforms[1], memory.n_events.astype(law.near_own.dtype))
-    place = memory.place[jnp.where(near_to == NEAR_LAST, memory.last, own)]
-    factor = jnp.where(near_to == NEAR_LAST, law.near_last[jnp.asarray(GAP_CLASS)[gap]], law.near_own)
-    factor = jnp.where(near_to == ANYWHERE, 1, factor)
+    place = memory.place[jnp.where(near_to == bins.NEAR_LAST, memory.last, own)]
+    factor = jnp.where(near_to == bins.NEAR_LAST, law.near_last[jnp.asarray(bins.GAP_CLASS)[gap]], law.near_own)
+    factor = jnp.where(near_to == bins.ANYWHERE, 1, factor)
     return factor[law.distance_bin[law.cell[place]]][law.cell]

@@ -28,17 +28,8 @@ from scipy.special import expit
 from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.runs import Runs, run_begins
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.people import bins
 from ppmtf_jax.people.attraction import Movement
-from ppmtf_jax.people.bins import (
-    DISTANCE_CLASS,
-    ELSEWHERE,
-    GAP_CLASS,
-    GAP_FROM_H,
-    MAX_ATTRACTION,
-    N_DISTANCE_CLASSES,
-    N_GAP_CLASSES,
-    DistanceBins,
-)
 from ppmtf_jax.people.counts import Transitions
 from ppmtf_jax.people.event_times import Paces
 from ppmtf_jax.people.fitting import MAX_LOG, maximize, pad, padded, padding
@@ -104,7 +95,7 @@ def fit_returns(
     order = random.permutation(train.n_users)[:MAX_USERS]
     users = np.sort(order)
     windows = train.select_users(users).cut_into_periods(n_periods)
-    is_elsewhere = anchors.of_users(users).layer(windows.user, windows.place) == ELSEWHERE
+    is_elsewhere = anchors.of_users(users).layer(windows.user, windows.place) == bins.ELSEWHERE
     return maximum_likelihood(choices_of(*_few(windows, is_elsewhere, np.searchsorted(users, order)), movement))
 
 
@@ -144,7 +135,7 @@ def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], moveme
     population = movement.counts.population
     steps = Transitions(at, slot, now[at], place, *population.shape)
     log_weight = movement.log_probabilities(steps) - np.log(1 - movement.stays.at_place[slot, now[at]])
-    near = np.clip(log_weight - np.log(population[slot, place]), -MAX_ATTRACTION, MAX_ATTRACTION)
+    near = np.clip(log_weight - np.log(population[slot, place]), -bins.MAX_ATTRACTION, bins.MAX_ATTRACTION)
     features = np.stack(
         [is_step & (place == earlier[at]), log_popularity_ratio(population)[slot, place], is_step * near], axis=1
     )
@@ -205,7 +196,7 @@ TINY = 1e-300
 
 
 def fit_checkin_returns(
-    history: History, windows: ObservedWindows, paces: Paces, distances: DistanceBins
+    history: History, windows: ObservedWindows, paces: Paces, distances: bins.DistanceBins
 ) -> dict[str, Any]:
     """Fields of `CheckinProcess`, learned twice: first without rates of places, then with the rates found.
 
@@ -283,7 +274,7 @@ class _Events(NamedTuple):
         history: History,
         weight: Float[np.ndarray, " window"],
         pace: Float[np.ndarray, "window pace"],
-        distances: DistanceBins,
+        distances: bins.DistanceBins,
     ) -> _Events:
         """Appended windows have weight 0."""
         n_rows, all_events = len(history.visited.event), history.padded(len(weight))
@@ -298,7 +289,7 @@ class _Events(NamedTuple):
             (all_events.n_visited < len(distances.cell)).astype(np.float64),
             last_row,
             next_row,
-            DISTANCE_CLASS[distances.between(all_events.last_place[visited.event], visited.place)],
+            bins.DISTANCE_CLASS[distances.between(all_events.last_place[visited.event], visited.place)],
             np.zeros(len(visited.event)),
         )
 
@@ -322,8 +313,8 @@ class _Urn(NamedTuple):
     @classmethod
     def start(cls, n_paces: int) -> _Urn:
         """Start with types that differ only in how often they go to new places."""
-        zero, gaps, three = jnp.array(0.0), jnp.zeros(len(GAP_FROM_H)), jnp.zeros(3)
-        distance, types = jnp.zeros((N_GAP_CLASSES, N_DISTANCE_CLASSES)), jnp.zeros(N_TYPES)
+        zero, gaps, three = jnp.array(0.0), jnp.zeros(bins.N_GAPS), jnp.zeros(3)
+        distance, types = jnp.zeros((bins.N_GAP_CLASSES, bins.N_DISTANCE_CLASSES)), jnp.zeros(N_TYPES)
         of_type, logits = jnp.linspace(1.5, -1.5, N_TYPES), jnp.zeros((n_paces, N_TYPES))
         return cls(zero - 1, gaps + 1, of_type, gaps, types, three, three, zero, zero, distance, zero, logits)
 
@@ -346,7 +337,7 @@ def _log_weights(urn: _Urn, events: _Events) -> tuple[Array, Array]:
         visited.match @ urn.match
         + urn.recency * visited.log_hours
         + urn.previous * visited.is_previous
-        + urn.distance[jnp.asarray(GAP_CLASS)[gap], events.distance]
+        + urn.distance[jnp.asarray(bins.GAP_CLASS)[gap], events.distance]
     )
     old = jnp.log(visited.n_events - urn.discount) + urn.by_rate * events.rate
     old += jnp.where(visited.is_last, of_last, of_other)

@@ -20,28 +20,7 @@ from ppmtf_jax.data.runs import Runs, run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.people.bins import (
-    DAYS_A_WEEK,
-    DISTANCE_CLASS,
-    DISTANCE_FROM_KM,
-    GAP_CLASS,
-    GAP_FROM_H,
-    HOURS_A_DAY,
-    MAX_CHECKIN_PLACES,
-    N_GAP_CLASSES,
-    N_HABITS,
-    N_SINCE,
-    NONE_YET,
-    NONE_YET_LATER,
-    OTHER_TIME_H,
-    SAME_TIME_H,
-    SINCE_FROM_H,
-    DistanceBins,
-    bins_of_instants,
-    habit_bin,
-    hour_of_instants,
-    near_hour,
-)
+from ppmtf_jax.people import bins
 from ppmtf_jax.people.fitting import pad
 from ppmtf_jax.people.person import VisitedBefore
 from ppmtf_jax.people.user_bounds import CHECKIN_WINDOWS, STEP_USERS, bounded, used_share
@@ -51,7 +30,7 @@ SPARSE_SHARE, SPARSE_STEPS = 0.2, 0.3
 """Traces are sparse if `Sparsity.share` and `Sparsity.steps` are below these bounds."""
 TINY = 1e-12
 INSTANTS_AT_A_TIME = 2**20
-N_CODES = DAYS_A_WEEK * HOURS_A_DAY * N_SINCE * N_HABITS
+N_CODES = bins.DAYS_A_WEEK * bins.HOURS_A_DAY * bins.N_SINCE * bins.N_HABITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,17 +210,17 @@ class History(NamedTuple):
         window, instant, place, grid = windows.window, windows.instant, windows.place, windows.grid
         later, per_day = np.flatnonzero(windows.is_later), DAY_S // grid.step_s
         last, n = later - 1, len(later)
-        gap = bins_of_instants(GAP_FROM_H, per_day, grid.n_instants)[instant[later] - instant[last]]
+        gap = bins.bins_of_instants(bins.GAP_FROM_H, per_day, grid.n_instants)[instant[later] - instant[last]]
         seen = VisitedBefore.of(window, place)
         of_row = np.searchsorted(later, seen.event)
-        hour = hour_of_instants(per_day, grid.n_instants)[instant]
+        hour = bins.hour_of_instants(per_day, grid.n_instants)[instant]
         apart = np.abs(hour[seen.earlier] - hour[seen.later])
-        apart = np.minimum(apart, HOURS_A_DAY - apart)
-        close = (apart <= SAME_TIME_H, apart == 0, apart >= OTHER_TIME_H)
+        apart = np.minimum(apart, bins.HOURS_A_DAY - apart)
+        close = (apart <= bins.SAME_TIME_H, apart == 0, apart >= bins.OTHER_TIME_H)
         match = np.stack([np.bincount(seen.row, each, len(of_row)) / seen.count for each in close], axis=1)
         last_there = np.zeros(len(of_row), np.int64)
         np.maximum.at(last_there, seen.row, instant[seen.earlier])
-        hours = (instant[seen.event] - last_there) * HOURS_A_DAY / per_day
+        hours = (instant[seen.event] - last_there) * bins.HOURS_A_DAY / per_day
         run = np.cumsum(run_begins(window, place)) - 1
         previous = Runs.of(window, place).place_before(1)[run[last]]
         is_last, is_previous, is_next = (seen.place == x[of_row] for x in (place[last], previous, place[later]))
@@ -250,9 +229,9 @@ class History(NamedTuple):
         n_visited, is_new = np.bincount(of_row, minlength=n), np.bincount(of_row, is_next, n) == 0
         places = place[later], place[last]
         history = cls(window[later], instant[later], *places, gap, n_visited, is_new, np.ones(n), visited)
-        return history.where(n_visited < MAX_CHECKIN_PLACES)
+        return history.where(n_visited < bins.MAX_CHECKIN_PLACES)
 
-    def bounded(self, windows: ObservedWindows, distances: DistanceBins) -> History:
+    def bounded(self, windows: ObservedWindows, distances: bins.DistanceBins) -> History:
         """Events count in part: no user weighs more than the second heaviest user, and u users weigh (u - 4) / u.
 
         Both rules hold among the events of one kind (stay, return, new place) after gaps of one bin, and among those
@@ -261,12 +240,12 @@ class History(NamedTuple):
         kind = np.where(self.is_new, 2, self.place != self.last_place)
         distance = distances.between(self.last_place, self.place)
         # Returns depend only on the class of the distance.
-        distance = np.where(self.is_new, distance, DISTANCE_CLASS[distance])
-        n_bins = len(DISTANCE_FROM_KM)
-        over_distance = (kind * N_GAP_CLASSES + GAP_CLASS[self.gap]) * n_bins + distance
+        distance = np.where(self.is_new, distance, bins.DISTANCE_CLASS[distance])
+        n_bins = bins.N_DISTANCES
+        over_distance = (kind * bins.N_GAP_CLASSES + bins.GAP_CLASS[self.gap]) * n_bins + distance
         own, part = windows.weight[self.window], self.part
-        for group in (kind * len(GAP_FROM_H) + self.gap, over_distance):
-            used, users = bounded(windows.user[self.window], group, 3 * N_GAP_CLASSES * n_bins, own)
+        for group in (kind * bins.N_GAPS + self.gap, over_distance):
+            used, users = bounded(windows.user[self.window], group, 3 * bins.N_GAP_CLASSES * n_bins, own)
             part = np.minimum(part, used / np.maximum(own, TINY) * used_share(users, STEP_USERS)[group])
         return self._replace(part=part)
 
@@ -290,13 +269,13 @@ def since_and_habit(
     n_instants = len(happens)
     instants = jnp.arange(n_instants)
     last = jnp.append(-1, lax.cummax(jnp.where(happens, instants, -1))[:-1])
-    none_yet = jnp.where(instants < per_day, NONE_YET, NONE_YET_LATER)
-    since = jnp.asarray(bins_of_instants(SINCE_FROM_H, per_day, n_instants))
+    none_yet = jnp.where(instants < per_day, bins.NONE_YET, bins.NONE_YET_LATER)
+    since = jnp.asarray(bins.bins_of_instants(bins.SINCE_FROM_H, per_day, n_instants))
     since = jnp.where(last < 0, none_yet, since[instants - last])
-    day, hour = instants // per_day, hour_of_instants(per_day, n_instants)
-    at_hour = jnp.zeros((-(-n_instants // per_day), HOURS_A_DAY), jnp.int32).at[day, hour].add(happens)
+    day, hour = instants // per_day, bins.hour_of_instants(per_day, n_instants)
+    at_hour = jnp.zeros((-(-n_instants // per_day), bins.HOURS_A_DAY), jnp.int32).at[day, hour].add(happens)
     on_days_before = jnp.cumsum(at_hour, axis=0) - at_hour
-    habit = habit_bin(near_hour(on_days_before)[day, hour], jnp.cumsum(happens) - happens)
+    habit = bins.habit_bin(bins.near_hour(on_days_before)[day, hour], jnp.cumsum(happens) - happens)
     return since, jnp.asarray(habit)
 
 
@@ -344,11 +323,11 @@ def _codes(
     happens: Bool[Array, "window instant"], hour_of_week: Int[Array, " instant"], per_day: int
 ) -> Int[Array, "window instant"]:
     since, habit = jax.vmap(partial(since_and_habit, per_day=per_day))(happens)
-    return (hour_of_week * N_SINCE + since) * N_HABITS + habit
+    return (hour_of_week * bins.N_SINCE + since) * bins.N_HABITS + habit
 
 
 def hour_of_week(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
     """Weekday x 24 + hour of the day of each instant of a window; Monday is 0."""
     per_day = DAY_S // grid.step_s
-    weekday = (np.arange(grid.n_instants) // per_day + grid.time_of(0).weekday()) % DAYS_A_WEEK
-    return weekday * HOURS_A_DAY + hour_of_instants(per_day, grid.n_instants)
+    weekday = (np.arange(grid.n_instants) // per_day + grid.time_of(0).weekday()) % bins.DAYS_A_WEEK
+    return weekday * bins.HOURS_A_DAY + bins.hour_of_instants(per_day, grid.n_instants)

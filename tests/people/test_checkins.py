@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.people import checkin_process
+from ppmtf_jax.people import bins
 from ppmtf_jax.people.bins import GAP_FROM_H, SINCE_FROM_H, DistanceBins, bins_of_instants, hour_of_instants
 from ppmtf_jax.people.model import CheckinBridge
 from ppmtf_jax.trace_models.base import ABSENT, Sizes, array_problems
@@ -124,7 +124,7 @@ def test_the_draws_notice_every_part_of_the_law(counted, name):
 def test_a_person_remembers_so_many_places(monkeypatch):
     # She checks in at every instant, at a new place if she can. No other test has arrays of these shapes, for which
     # programs would be compiled already.
-    monkeypatch.setattr(checkin_process, "MAX_CHECKIN_PLACES", 3)
+    monkeypatch.setattr(bins, "MAX_CHECKIN_PLACES", 3)
     arrays = random_arrays(5, per_day=2, n_days=4)
     arrays["log_odds"] = np.full_like(arrays["log_odds"], 30)
     arrays["strength"] = np.full_like(arrays["strength"], 25)

@@ -3,7 +3,7 @@ import pytest
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.people import windows as windows_module
+from ppmtf_jax.people import bins
 from ppmtf_jax.people.bins import GAP_FROM_H
 from ppmtf_jax.people.user_bounds import CHECKIN_WINDOWS
 from ppmtf_jax.people.windows import History, ObservedWindows, Sparsity
@@ -106,7 +106,7 @@ def test_events_know_their_gap_and_whether_they_are_new():
 
 
 def test_events_after_the_most_remembered_places_are_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(windows_module, "MAX_CHECKIN_PLACES", 3)
+    monkeypatch.setattr(bins, "MAX_CHECKIN_PLACES", 3)
     windows = ObservedWindows(np.array([0]), np.zeros(5, int), np.arange(5), np.array([0, 1, 2, 3, 0]), HALF_HOURS)
     history = History.of(windows)
     assert history.place.tolist() == [1, 2]
