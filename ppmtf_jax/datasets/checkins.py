@@ -35,6 +35,7 @@ COUNT = "SELECT count(*) FROM clocked"
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
 # SQL of the id of a row's station: 7.0 of one table is 7 of the other.
 STATION_ID = r"regexp_replace(nfc_normalize(trim(CAST(rows.place AS VARCHAR))), '^(\d+)\.0+$', '\1')"
+STARTS = "start|pickup|origin|from|pulocation"
 TIME_OF_DAY = r"\s*\d{1,2}(?::\d\d|\s*[ap]\.?m|h)"
 
 
@@ -122,11 +123,11 @@ def read_checkins(
         plain integers ("007" is not one), they become integers. With a trace column, the traces are renumbered from 0
         for each user.
 
-    Notes
-    -----
     Raises `InputError`, which lists every problem of the table at once. Rows are numbered as in the file, where the
     header is row 1; rows of a DataFrame are named by its index.
 
+    Notes
+    -----
     Times are ISO 8601 ("2012-04-03T18:00:00", "2012-04-03 18:00", with "Z" or "-04:00" or nothing), dates such as
     "13.4.2012" or "April 13, 2012" with a time of 24 or 12 hours, or a count of seconds, milliseconds, microseconds or
     nanoseconds since 1970-01-01 UTC. The other rows tell whether "3/4/2012" is in March or April; if no row tells it,
@@ -178,7 +179,8 @@ def read_checkins(
             connection.execute("DELETE FROM clocked WHERE has_no_station")
         times_in, name = settings.times_in, parts[0].names.get("time", "")
         # The name of a column may say that its times without an offset are in UTC.
-        if times_in is None and re.search("utc|gmt", name, re.IGNORECASE) and _may_be_utc(first):
+        is_utc = times_in is None and re.search("utc|gmt", name, re.IGNORECASE) and not is_numeric_dtype(first.dtype)
+        if is_utc and not parse_times(first, "UTC", times_in="UTC").problems:
             times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
         times = read_times(rows, walls, settings.time_zone, times_in)
         options["time_zone"] = settings.time_zone or times_in or "UTC"
@@ -241,12 +243,12 @@ def _look(
 
     The table's first time (if any), notes, and whether rows are visits.
     """
-    types, notes = rows.parts[0].types, list[str]()
-    called = rows.parts[0].names
+    types, called, notes = rows.parts[0].types, rows.parts[0].names, list[str]()
     ends = _ends(types, told, stations is not None)
     has_end = any(name in types for name in END_COLUMNS if name != "end_time")
-    are_visits = not ends and not has_end and not _is_start(rows.parts[0])
-    are_visits = are_visits and not {"end_time", "duration"}.isdisjoint(types)
+    # Positions may be those of the starts of trips, as their names say.
+    named_start = any(re.match(STARTS, plain(called.get(name, ""))) for name in ("latitude", "place"))
+    are_visits = not (ends or has_end or named_start) and not {"end_time", "duration"}.isdisjoint(types)
     if ends:
         notes = ["each row is a trip: its start and its end are two check-ins"]
     elif are_visits and "end_time" in types:
@@ -275,8 +277,12 @@ def _look(
             columns["time"] = f"{date} || ' ' || trim(CAST({columns['time']} AS VARCHAR))"
     if are_visits and "duration" in types:
         beginnings["duration_s"] = _seconds(called.get("duration", ""))
-    queries = [_select(beginnings, 0), *([_select(finishes, END_ROWS)] if ends else [])]
-    query = " UNION ALL BY NAME ".join(queries)
+    query = " UNION ALL BY NAME ".join(
+        f"SELECT coalesce(position, rowid) + {first_row} AS row, "
+        + ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
+        + " FROM source"
+        for first_row, columns in [(0, beginnings), *([(END_ROWS, finishes)] if ends else [])]
+    )
     if stations is not None:
         names = [name for name in PLACE_COLUMNS[1:] if name in stations]
         rows.connection.register("found_stations", stations[[*PLACE_COLUMNS[:1], *names]])
@@ -289,22 +295,6 @@ def _look(
         )
     rows.look(query)
     return first, notes, are_visits
-
-
-def _select(columns: Mapping[str, str], first: int) -> str:
-    values = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
-    return f"SELECT coalesce(position, rowid) + {first} AS row, {values} FROM source"
-
-
-def _may_be_utc(first: pd.Series) -> bool:
-    """Whether the first time of a table is a date and time, read as UTC if it has no offset."""
-    return not is_numeric_dtype(first.dtype) and not parse_times(first, "UTC", times_in="UTC").problems
-
-
-def _is_start(part: Part) -> bool:
-    """Whether positions are those of the starts of trips, as their names say."""
-    names = [plain(part.names.get(name, "")) for name in ("latitude", "place")]
-    return any(re.match("start|pickup|origin|from|pulocation", name) for name in names)
 
 
 def _seconds(name: str) -> str:
@@ -333,16 +323,13 @@ def _stations(source: Source, checkins: Part) -> pd.DataFrame:
             way_out = "Its name may be place_id, station_id, tower_id or cell_id"
             problems.append(Problem(f"a column of places in {what}", "none", way_out=way_out))
     raise_any(name, problems)
-    known = _station_ids(stations["place"])
+    # 7.0 of one table is 7 of the other.
+    texts = stations["place"].astype("str").str.strip().str.normalize("NFC")
+    known = texts.str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
     if known.duplicated().any():
         twice = known[known.duplicated()].unique()
         raise InputError(name, [Problem("each place once", "several rows", len(twice), tuple(map(quoted, twice[:5])))])
     return stations.assign(place=known)
-
-
-def _station_ids(column: pd.Series) -> pd.Series:
-    """Ids as texts that can be compared: 7.0 of one table is 7 of the other."""
-    return column.astype("str").str.strip().str.normalize("NFC").str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
 
 
 def _name(source: Source) -> str:

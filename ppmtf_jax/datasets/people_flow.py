@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,17 @@ from ppmtf_jax.datasets.ids import whole_numbers
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.summary import Imported
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns, quoted_error, raise_any, row_problems
+from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Settings
 
-FIRST_HOUR = 9
-STEP_S = 1200
-N_INSTANTS = 30
-START = "2013-07-01T09:00:00"
-TIME_ZONE = "Asia/Tokyo"
+KINDS = ("POI", "POIindex", "traintraces", "testtraces")
+FIRST_HOUR, STEP_S, N_INSTANTS = 9, 1200, 30
+START, TIME_ZONE = "2013-07-01T09:00:00", "Asia/Tokyo"
+UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
 
 
-def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
+def read_people_flow(folder: PathLike) -> tuple[Traces, Traces]:
     """Read training and test traces, 9:00 to 19:00 in thirty instants of 20 minutes, each a slot of its own.
 
     User and place ids are the indices of the files (user_index, poi_index), as in the official synthetic traces,
@@ -46,20 +46,39 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
     --------
     >>> train, test = read_people_flow("people_flow")  # doctest: +SKIP
     """
-    files = _find_files(Path(folder))
-    points = _read_table(files["POI"], ("poi_id", "y", "x"))
-    index = _read_table(files["POIindex"], ("poi_id", "poi_index", "category"))
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(str(folder), [Problem("a folder with the people-flow files", "no such folder")])
+    files = {kind: [*folder.glob(f"{kind}_*.csv"), *folder.glob(f"{kind}_*.csv.gz")] for kind in KINDS}
+    problems = _one_each({f"{kind}_<city>.csv or .csv.gz": found for kind, found in files.items()})
+    cities = {found[0].name.split(".")[0].split("_", 1)[1] for found in files.values() if len(found) == 1}
+    if len(cities) > 1:
+        problems.append(Problem("files of one city", ", ".join(sorted(cities))))
+    raise_any(str(folder), problems)
+    points = _read_table(files["POI"][0], "poi_id", "y", "x")
+    index = _read_table(files["POIindex"][0], "poi_id", "poi_index", "category")
     joined = index.merge(points[["poi_id", "y", "x"]], on="poi_id", how="left").sort_values("poi_index")
     table = joined[["poi_index", "y", "x", "category"]].reset_index(drop=True)
     table = table.set_axis(["place", "latitude", "longitude", "category"], axis=1)
     if (table["category"] == "-").all():
         table = table.drop(columns="category")
-    places = PlaceTable.from_frame(table)
-    grid = TimeGrid.each_instant(START, STEP_S, N_INSTANTS, TIME_ZONE)
-    return _read_traces(files["traintraces"], places, grid), _read_traces(files["testtraces"], places, grid)
+    places, grid = PlaceTable.from_frame(table), TimeGrid.each_instant(START, STEP_S, N_INSTANTS, TIME_ZONE)
+
+    def traces(path: Path) -> Traces:
+        table = _read_table(path, "user_index", "poi_index", "hour", "min")
+        _check_whole_numbers(path, table[["hour", "min"]])
+        minutes = (table["hour"] - FIRST_HOUR) * 60 + table["min"]
+        between = (60 * minutes % STEP_S != 0).to_numpy()
+        rows = np.array([f"row {2 + index}" for index in table.index], object)
+        expected = f"times that are whole steps of {STEP_S // 60} minutes"
+        raise_any(str(path), row_problems(between, expected, values=rows))
+        columns = {"user": table["user_index"], "place": table["poi_index"], "instant": minutes * 60 // STEP_S}
+        return Traces.from_frame(pd.DataFrame(columns), places, grid, subject=str(path))
+
+    return traces(files["traintraces"][0]), traces(files["testtraces"][0])
 
 
-def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
+def read_synthetic(file: PathLike, like: Traces) -> Traces:
     """Read a file of official synthetic traces, plain or gzipped.
 
     Its columns are user, trace_no, time_slot (or time_period), time_instant (within the slot) and poi_index. The
@@ -70,7 +89,7 @@ def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
     if grid.n_instants % grid.n_slots:
         found = f"{grid.n_instants} instants in {grid.n_slots} slots"
         raise InputError(str(file), [Problem("a time grid with equally many instants in every slot", found)])
-    table = _read_table(Path(file), ("user", "trace_no", ("time_slot", "time_period"), "time_instant", "poi_index"))
+    table = _read_table(Path(file), "user", "trace_no", ("time_slot", "time_period"), "time_instant", "poi_index")
     names = {"time_slot": "time slot", "time_period": "time slot", "trace_no": "trace", "poi_index": "place"}
     table = table.rename(columns=names)
     _check_whole_numbers(file, table[["time slot", "time_instant"]])
@@ -78,37 +97,34 @@ def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
     return Traces.from_frame(table[["user", "trace", "instant", "place"]], like.places, grid, subject=str(file))
 
 
-def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read_official_factors(folder: PathLike) -> dict[str, np.ndarray]:
     """Read the official factors: "A" (users, rank), "B" and "C" (places, rank), "D" (slots, rank).
 
     The folder has one file ending in _A.csv (or _A.csv.gz), and so on; hyper-parameters (_Lam_A, _mu_A) are not read.
     Raises `InputError`: a file is missing, is there twice, or holds something else than numbers.
     """
-    factors, problems = {}, []
+    factors, problems = {}, list[Problem]()
     for name in "ABCD":
-        found = [
-            path
-            for path in sorted(Path(folder).glob(f"*_{name}.csv*"))
-            if not path.name.split(".")[0].endswith((f"_Lam_{name}", f"_mu_{name}"))
-        ]
-        if len(found) != 1:
-            problems.append(Problem(f"one file *_{name}.csv", ", ".join(path.name for path in found) or "none"))
+        hyper = f"_Lam_{name}", f"_mu_{name}"
+        found = [path for path in Path(folder).glob(f"*_{name}.csv*") if not path.name.split(".")[0].endswith(hyper)]
+        if missing := _one_each({f"*_{name}.csv": found}):
+            problems += missing
             continue
         try:
             factors[name] = np.loadtxt(found[0], delimiter=",", ndmin=2)
-        except (OSError, ValueError, EOFError, zlib.error) as error:
+        except UNREADABLE as error:
             problems.append(Problem(f"a table of numbers in {found[0].name}", quoted_error(error)))
     raise_any(str(folder), problems)
     return factors
 
 
-def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
+def read_tensor(file: PathLike) -> pd.DataFrame:
     """Read an official count tensor, one row for each positive cell.
 
     The columns are user, place, next_place, count for transitions; user, place, slot, count for visits. Raises
     `InputError`: the file cannot be read, or has other columns.
     """
-    table = _read_table(Path(file), ("user_index", "poi_index_from", ("poi_index_to", "time_slot"), "count"))
+    table = _read_table(Path(file), "user_index", "poi_index_from", ("poi_index_to", "time_slot"), "count")
     names = {"user_index": "user", "poi_index_from": "place", "poi_index_to": "next_place", "time_slot": "slot"}
     table = table.rename(columns=names)
     return table[["user", "place", "next_place" if "next_place" in table else "slot", "count"]]
@@ -139,63 +155,33 @@ def _import(settings: PeopleFlowSettings, seed: int, progress: bool) -> Imported
     return Imported(sets, f"{train.n_users} training and {test.n_users} test users")
 
 
-DATA_SETS.register(
-    DataSet(
-        "people-flow",
-        "The SNS-based people flow data of the official PPMTF release.",
-        PeopleFlowSettings,
-        _import,
-        "people-flow data/PF",
-    )
-)
+TITLE = "The SNS-based people flow data of the official PPMTF release."
+DATA_SETS.register(DataSet("people-flow", TITLE, PeopleFlowSettings, _import, "people-flow data/PF"))
 
 
-def _find_files(folder: Path) -> dict[str, Path]:
-    """The file of each kind, of the one city that the folder holds."""
-    if not folder.is_dir():
-        raise InputError(str(folder), [Problem("a folder with the people-flow files", "no such folder")])
-    files, problems = {}, []
-    for kind in ("POI", "POIindex", "traintraces", "testtraces"):
-        found = sorted([*folder.glob(f"{kind}_*.csv"), *folder.glob(f"{kind}_*.csv.gz")])
-        if len(found) == 1:
-            files[kind] = found[0]
-        else:
-            names = first_examples([path.name for path in found])
-            problems.append(Problem(f"one file {kind}_<city>.csv or .csv.gz", ", ".join(names) or "none"))
-    cities = {path.name.split(".")[0].split("_", 1)[1] for path in files.values()}
-    if len(cities) > 1:
-        problems.append(Problem("files of one city", ", ".join(sorted(cities))))
-    raise_any(str(folder), problems)
-    return files
+def _one_each(files: Mapping[str, Sequence[Path]]) -> list[Problem]:
+    """A problem for each name that is not that of one file."""
+    return [
+        Problem(f"one file {name}", ", ".join(first_examples(sorted(path.name for path in found))) or "none")
+        for name, found in files.items()
+        if len(found) != 1
+    ]
 
 
-def _read_table(path: Path, needed: tuple[str | tuple[str, str], ...]) -> pd.DataFrame:
+def _read_table(path: Path, *needed: str | tuple[str, str]) -> pd.DataFrame:
     """Read a CSV file with the needed columns; a tuple stands for alternatives."""
     try:
         table = pd.read_csv(path)
     except FileNotFoundError as error:
         raise InputError(str(path), [Problem("a file to read", "no such file")]) from error
-    except (OSError, ValueError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise InputError(str(path), [Problem("a readable CSV file, plain or gzipped", str(error))]) from error
     alternatives = [(name,) if isinstance(name, str) else name for name in needed]
     present = [next((name for name in names if name in table), " or ".join(names)) for names in alternatives]
-    problems = missing_columns(table.columns, present)
-    raise_any(str(path), problems)
+    raise_any(str(path), missing_columns(table.columns, present))
     return table
 
 
-def _read_traces(path: Path, places: PlaceTable, grid: TimeGrid) -> Traces:
-    table = _read_table(path, ("user_index", "poi_index", "hour", "min"))
-    _check_whole_numbers(path, table[["hour", "min"]])
-    minutes = (table["hour"] - FIRST_HOUR) * 60 + table["min"]
-    between = (60 * minutes % STEP_S != 0).to_numpy()
-    rows = np.array([f"row {2 + index}" for index in table.index], object)
-    raise_any(str(path), row_problems(between, f"times that are whole steps of {STEP_S // 60} minutes", values=rows))
-    frame = pd.DataFrame({"user": table["user_index"], "place": table["poi_index"], "instant": minutes * 60 // STEP_S})
-    return Traces.from_frame(frame, places, grid, subject=str(path))
-
-
-def _check_whole_numbers(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
-    found = [whole_numbers(column, f"whole numbers in '{name}'")[1] for name, column in table.items()]
-    if any(found):
-        raise InputError(str(path), itertools.chain(*found))
+def _check_whole_numbers(path: PathLike, table: pd.DataFrame) -> None:
+    found = (whole_numbers(column, f"whole numbers in '{name}'")[1] for name, column in table.items())
+    raise_any(str(path), itertools.chain(*found))

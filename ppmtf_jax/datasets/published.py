@@ -6,7 +6,6 @@ It raises `InputError`, which lists every problem of its files.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,8 +34,8 @@ from ppmtf_jax.errors import (
     raise_any,
     row_problems,
 )
+from ppmtf_jax.runtime.files import PathLike
 
-PathLike = str | os.PathLike[str]
 NEW_YORK = "America/New_York"
 
 # Foursquare, TSMC2014

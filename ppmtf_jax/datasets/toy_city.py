@@ -206,15 +206,8 @@ def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
     return split_users(traces, report, settings.train_fraction, seed, min_users_per_place=least)
 
 
-DATA_SETS.register(
-    DataSet(
-        "toy-city",
-        "A simulated city, to try things out without any data.",
-        ToyCitySettings,
-        _import,
-        "toy-city --users 400",
-    )
-)
+TITLE = "A simulated city, to try things out without any data."
+DATA_SETS.register(DataSet("toy-city", TITLE, ToyCitySettings, _import, "toy-city --users 400"))
 
 
 def _pieces(

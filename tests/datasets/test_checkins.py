@@ -59,12 +59,6 @@ def test_hand_made_file():
     assert (report.n_rows, report.n_events, report.n_transitions, report.n_users) == (3, 3, 1, 2)
 
 
-def test_without_a_zone_absolute_times_follow_utc():
-    traces, _ = read_checkins(HAND_MADE, COLUMNS)
-    assert traces.instant.tolist() == [7, 8, 23]
-    assert traces.time_grid.time_zone == "UTC"
-
-
 @pytest.mark.parametrize(
     ("written", "ids"),
     [
@@ -89,25 +83,6 @@ def test_integer_texts_in_parquet_stay_texts(tmp_path):
     frame.assign(place=[3]).to_parquet(tmp_path / "checkins.parquet")
     traces, _ = read_checkins(tmp_path / "checkins.parquet")
     assert (traces.user_ids.tolist(), traces.places.ids.tolist()) == (["7"], [3])
-
-
-def test_ids_of_several_files_go_together(tmp_path):
-    first = write(tmp_path, HEADER + ROW, "first.csv")
-    second = write(tmp_path, HEADER + ROW.replace("1,", "u,", 1), "second.csv")
-    assert read_checkins([first, second])[0].user_ids.tolist() == ["1", "u"]
-
-
-def test_gps_fixes_need_no_places(tmp_path):
-    path = write(tmp_path, "user,time,latitude,longitude\n1,2024-01-01T08:00:00Z,40.7,-74.0\n")
-    grid = GridPlaces(40, 41, -75, -73, n_rows=10, n_columns=10)
-    traces, _ = read_checkins(path, discretization=every_place(grid))
-    assert traces.to_frame()["place"].tolist() == [7 * 10 + 5]
-
-
-def test_hours_of_the_day_do_not_drift_over_the_year(tmp_path):
-    rows = "".join(ROW.replace("2024-01-01T08:00:00Z", f"2024-{month:02d}-15T08:30:00") for month in range(1, 13))
-    traces, _ = read_checkins(write(tmp_path, HEADER + rows), time_zone="America/New_York")
-    assert set(traces.slot.tolist()) == {4}
 
 
 # Bad input

@@ -20,7 +20,7 @@ import pytest
 from ppmtf_jax.datasets import database as databases
 from ppmtf_jax.datasets import to_traces
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.database import database, floored
+from ppmtf_jax.datasets.database import database
 from ppmtf_jax.datasets.ids import read_columns
 from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
@@ -162,14 +162,6 @@ def test_lines_of_latin_1_may_end_in_several_ways(tmp_path, far):
 
 
 @pytest.mark.usefixtures("shared_instance")
-def test_a_mark_at_the_beginning_is_no_part_of_the_first_field(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text('"a, b","1" 2,x\nb,-,y\nc\n', encoding="utf-8-sig")
-    frame, problems, *_ = read_columns(path, {"user": 0, "place": 2}, subject="table")
-    assert (frame["user"].tolist(), [each.n_rows for each in problems]) == (["a, b", "b"], [1])
-
-
-@pytest.mark.usefixtures("shared_instance")
 def test_a_number_with_an_underscore_is_no_coordinate(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("user,latitude\na,1_0\nb,10\n")
@@ -281,12 +273,6 @@ def test_a_full_disk_is_an_error_that_says_what_to_do():
 
     with pytest.raises(InputError, match=r"memory and disk for the rows; found(.|\n)*TMPDIR"):
         sort()
-
-
-def test_division_is_rounded_down():
-    with database() as connection:
-        values = connection.execute(f"SELECT {floored('a', 7)} FROM (VALUES (-8), (-7), (-1), (0), (6), (7)) AS t(a)")
-        assert [row for (row,) in values.fetchall()] == [-2, -1, -1, 0, 0, 1]
 
 
 SQL = Path(__file__).parents[2].joinpath("docs/own-data.md").read_text().split("```sql\n")[1].split("```")[0]

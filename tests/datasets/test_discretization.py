@@ -15,7 +15,6 @@ from ppmtf_jax.datasets.checks import Findings
 from ppmtf_jax.datasets.discretize import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from tests.support import every_place
 
@@ -44,40 +43,12 @@ def events(traces) -> list[tuple]:
 # Places
 
 
-def test_events_outside_the_box_are_dropped_and_counted():
-    frame = checkins([(1, "2024-01-01T08:00", 35.7), (1, "2024-01-01T09:00", 36.7)], "user time latitude")
-    traces, report = run(frame, every_place(BOX))
-    assert traces.n_places == 20 * 20
-    assert (report.n_rows, report.n_outside_box, report.n_other_places, report.n_events) == (2, 1, 0, 1)
-
-
 def test_most_visited_places_come_by_visits_then_by_id():
     rows = [(1, f"2024-01-01T{hour:02d}:00", place) for hour, place in enumerate("ccbbadde")]
     traces, report = run(checkins(rows), every_place(MostVisited(4)))
     # b, c and d have two visits each; a comes before e among those with one.
     assert traces.places.ids.tolist() == ["b", "c", "d", "a"]
     assert report.n_other_places == 1
-
-
-def test_order_of_rows_does_not_matter():
-    generator = np.random.default_rng(0)
-    times = [
-        f"2024-01-{day:02d}T{hour:02d}:{minute:02d}"
-        for day, hour, minute in zip(
-            generator.integers(1, 4, 60), generator.integers(0, 24, 60), generator.permutation(60), strict=True
-        )
-    ]
-    frame = checkins(
-        [
-            (int(u), t, f"p{p}")
-            for u, t, p in zip(generator.integers(0, 5, 60), times, generator.integers(0, 9, 60), strict=True)
-        ]
-    )
-    settings = every_place(MostVisited(5), max_gap_s=7200)
-    first, _ = run(frame, settings)
-    second, _ = run(frame.sample(frac=1, random_state=1), settings)
-    pd.testing.assert_frame_equal(first.to_frame(), second.to_frame())
-    assert first.places.ids.tolist() == second.places.ids.tolist()
 
 
 def test_a_place_has_the_median_coordinates_and_the_most_frequent_category():
@@ -112,14 +83,6 @@ def test_times_are_rounded_down_and_counted_from_midnight_of_the_first_day():
     assert traces.instant.tolist() == [0, 2, 2 * 72 - 1]
     assert (traces.time_grid.start, traces.time_grid.n_instants) == ("2024-01-02T00:00:00", 2 * 72)
     assert (report.first_time, report.last_time) == ("2024-01-02T00:00:00", "2024-01-03T23:59:59")
-
-
-def test_default_slots_are_two_hours_of_the_day():
-    rows = [(1, "2024-01-01T23:30", "a"), (1, "2024-01-03T00:30", "a")]
-    grid = run(checkins(rows), every_place(MostVisited(1)))[0].time_grid
-    assert grid.n_slots == 12
-    assert grid.slot_of_instant[[0, 1, 2, 23, 24, 47, 71]].tolist() == [0, 0, 1, 11, 0, 11, 11]
-    assert grid.one_period().n_instants == 24
 
 
 def test_a_sequence_of_slots_is_repeated():
@@ -210,11 +173,6 @@ def test_given_traces_are_numbered_in_the_order_of_their_times():
     assert events(traces) == [(1, 0, 8, "b"), (1, 1, 12, "a"), (1, 1, 13, "a"), (2, 0, 13, "a")]
 
 
-def test_traces_of_a_user_may_share_an_instant():
-    rows = [(1, 5, "2024-01-01T08:00", "a"), (1, 6, "2024-01-01T08:30", "a")]
-    assert run(checkins(rows, "user trace time place"), every_place(MostVisited(1)))[1].n_events == 2
-
-
 @st.composite
 def random_checkins(draw):
     row = st.tuples(st.integers(0, 2), st.integers(0, 4000), st.sampled_from("abc"))
@@ -249,32 +207,6 @@ def test_agrees_with_a_plain_loop(rows, max_gap_s, n_places):
 
 
 # Friendships and the report
-
-
-def test_friendships_are_restricted_to_users_with_events():
-    frame = checkins([(1, "2024-01-01T08:00", "a"), (2, "2024-01-01T08:00", "a"), (3, "2024-01-01T08:00", "b")])
-    friends = pd.DataFrame({"user": [1, 2, 1], "friend": [2, 1, 3]})
-    traces, report = run(frame, every_place(MostVisited(1)), friendships=friends)
-    assert traces.friendships.tolist() == [[0, 1]]
-    assert report.notes == ("1 of 3 friendship rows left out: a user has no event",)
-
-
-def test_report_says_what_became_of_the_rows():
-    rows = [(1, f"2024-01-01T{hour:02d}:00", "a") for hour in range(24) if hour != 4]
-    report = run(
-        checkins([*rows, (2, "2024-01-01T08:00", "b"), (1, "2024-01-01T08:10", "a")]), every_place(MostVisited(1))
-    )[1]
-    assert report.quietest_hour == 4
-    text = str(report).splitlines()
-    assert text[0] == "check-ins"
-    assert [line.split() for line in text if "left out" in line] == [
-        ["left", "out:", "other", "places", "1"],
-        ["left", "out:", "same", "instant", "1"],
-    ]
-    assert (
-        text[-1].strip()
-        == "from 2024-01-01T00:00:00 to 2024-01-01T23:00:00 by the clocks of Asia/Tokyo, fewest events at 04 h"
-    )
 
 
 # Bad settings and bad tables
@@ -417,11 +349,6 @@ def test_time_going_backwards_within_a_given_trace():
     assert problem.examples == ("row 2 (user 1, trace 0): 2024-01-01T08:00:00 after 2024-01-01T09:00:00",)
 
 
-def test_unknown_time_zone_is_listed_with_the_rest():
-    with pytest.raises(InputError, match=r"2 problems[\s\S]*found 'Mars/Phobos'"):
-        discretize(checkins([(1, "2024-01-01", "a")]).assign(latitude=99), every_place(), time_zone="Mars/Phobos")
-
-
 # Weeks
 
 
@@ -439,13 +366,6 @@ def test_slots_of_a_week_are_those_of_weekdays_and_weekends(first, step_s):
         assert grid.slot_of_instant[instant] == slot
     assert grid.n_slots == 24
     assert Discretization(step_s=step_s).time_grid(np.datetime64(first), np.datetime64(first), "UTC").n_slots == 12
-
-
-def test_less_than_a_week_has_fewer_slots():
-    grid = Discretization(period="week").time_grid(np.datetime64("2024-01-05"), np.datetime64("2024-01-06"), "UTC")
-    assert (grid.n_instants, grid.period, grid.n_slots) == (48, 48, 24)
-    alone = Discretization(period="week").time_grid(np.datetime64("2024-01-06"), np.datetime64("2024-01-07"), "UTC")
-    assert (alone.period, alone.n_slots) == (48, 12)
 
 
 def test_a_week_is_for_slots_of_a_day():
@@ -474,11 +394,3 @@ def test_day_types_that_are_impossible():
         Discretization(period="week", day_types="we")
     with pytest.raises(InputError, match="day types as 7 letters"):
         TimeGrid.weekly("2024-01-01T00:00:00", 3600, 24, slot_s=3600, day_types="we")
-
-
-def test_a_toy_city_by_weeks():
-    days, weeks = (toy_city(20, n_days=9, period=period).traces for period in ("day", "week"))
-    assert (days.time_grid.period, weeks.time_grid.period) == (24, 168)
-    np.testing.assert_array_equal(days.place, weeks.place)
-    with pytest.raises(InputError, match="period among day, week; found 'month'"):
-        toy_city(20, period="month")

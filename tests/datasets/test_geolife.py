@@ -65,11 +65,6 @@ def test_archives_read_the_same(tmp_path, kind):
     assert events(read_geolife(archive)[0]) == EVENTS
 
 
-@pytest.mark.parametrize("below", ["Data", "Data/.."])
-def test_the_folder_may_be_any_above_the_files(below):
-    assert events(read_geolife(HAND_MADE / below)[0]) == EVENTS
-
-
 def test_few_fixes_at_a_time_read_the_same(monkeypatch):
     monkeypatch.setattr(geolife, "BYTES_AT_A_TIME", 1)
     assert events(read_geolife(HAND_MADE)[0]) == EVENTS

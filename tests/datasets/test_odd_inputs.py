@@ -20,7 +20,7 @@ from tests.support import every_place
 HEADER = "user,time,latitude,longitude,place\n"
 NOTED = "user,time,latitude,longitude,place,note\n"
 ROW = "{},2024-03-{:02d}T{:02d}:00:00,{},{},{}\n"
-BERLIN, ROME = {"time_zone": "Europe/Berlin"}, {"time_zone": "Europe/Rome"}
+ROME = {"time_zone": "Europe/Rome"}
 Write = Callable[[Path], Any]
 
 
@@ -108,190 +108,153 @@ HALF_MS = [1_710_000_000 + 3600 * k for k in range(5)] + [1_710_000_000_000 + 3_
 # 2024-03-13T08:00 in Berlin is 07:00 UTC; GPS counts from 1980-01-06 and has had 18 leap seconds since.
 GPS_S = [int((pd.Timestamp(f"2024-03-13T0{h}:00") - pd.Timestamp("1980-01-06")).total_seconds()) + 18 for h in (7, 8)]
 
-# What is read: users, hours of the events, and a note.
-READ = {
-    "blanks around ids": (csv(user=["u01", "u01 ", " u01"]), BERLIN, (["u01"], [8, 9, 10], "blanks around")),
-    "blanks around numbers": (csv(user=["7", "7 ", " 8"]), BERLIN, ([7, 8], [8, 9, 10], "blanks around")),
-    "blanks in a DataFrame": (lambda _: frame(user=["a", "a ", "b"]), BERLIN, (["a", "b"], [8, 9, 10], "blanks")),
-    "two columns for users": (
-        csv(device_id="d"),
-        BERLIN,
-        (["u1"], [8, 9, 10], "taken for user; not taken, but possible: 'device_id'"),
-    ),
-    "two columns for latitudes": (csv(lat=1), BERLIN, (["u1"], [8, 9, 10], "not taken, but possible: 'lat'")),
-    "two columns for times": (csv(timestamp="x"), BERLIN, (["u1"], [8, 9, 10], "not taken, but possible: 'timestamp'")),
-    "GPS seconds": (timed(*GPS_S), BERLIN | {"time_format": "gps"}, (["u1"], [8, 9], "GPS time")),
+# What is read: a note; or users, hours of the events, and a note; perhaps options.
+READ: dict[str, tuple[Any, ...]] = {
+    "blanks around ids": (csv(user=["u01", "u01 ", " u01"]), (["u01"], [8, 9, 10], "blanks around")),
+    "blanks around numbers": (csv(user=["7", "7 ", " 8"]), ([7, 8], [8, 9, 10], "blanks around")),
+    "blanks in a DataFrame": (lambda _: frame(user=["a", "a ", "b"]), (["a", "b"], [8, 9, 10], "blanks")),
+    "two columns for users": (csv(device_id="d"), "taken for user; not taken, but possible: 'device_id'"),
+    "two columns for latitudes": (csv(lat=1), "not taken, but possible: 'lat'"),
+    "two columns for times": (csv(timestamp="x"), "not taken, but possible: 'timestamp'"),
+    "GPS seconds": (timed(*GPS_S), (["u1"], [8, 9], "GPS time"), {"time_format": "gps"}),
     "days first, told": (
         timed("04.03.2024 07:00", "05.03.2024 08:00"),
-        BERLIN | {"time_format": "day-first"},
         (["u1"], [7, 24 + 8], "%d.%m.%Y"),
+        {"time_format": "day-first"},
     ),
     "AM and PM with days first, told": (
         timed("04/03/2024 07:00 AM", "04/03/2024 7:00 p.m."),
-        BERLIN | {"time_format": "day-first"},
         (["u1"], [7, 19], "%d/%m/%Y"),
+        {"time_format": "day-first"},
     ),
-    "a folder": (
-        files(one=HEADER + rows(2), two=HEADER + rows(3, user="u2")),
-        BERLIN,
-        (["u1", "u2"], [0, 0, 1, 1, 2], ""),
-    ),
-    "JSON lines": (file("\n" + frame().to_json(orient="records", lines=True)), BERLIN, (["u1"], [8, 9, 10], "")),
-    "a JSON list": (file(frame().to_json(orient="records", indent=1)), BERLIN, (["u1"], [8, 9, 10], "")),
+    "a folder": (files(one=HEADER + rows(2), two=HEADER + rows(3, user="u2")), (["u1", "u2"], [0, 0, 1, 1, 2], "")),
+    "JSON lines": (file("\n" + frame().to_json(orient="records", lines=True)), ""),
+    "a JSON list": (file(frame().to_json(orient="records", indent=1)), ""),
     "nested JSON": (
         file('{"user": {"id": 7}, "time": "2024-03-13T08:00", "lat": 52.52, "lon": 13.4, "place": "a"}'),
-        BERLIN,
         ([7], [8], "'user.id' is taken for user"),
     ),
-    "Excel called CSV": (excel, BERLIN, (["007", "008"], [8, 9, 10], "the first of 2 sheets is read: 'one'")),
-    "GeoParquet": (geo(3857, "file"), BERLIN, (["u1"], [8, 9, 10], "")),
-    "a GeoDataFrame": (geo(25833, "frame"), BERLIN, (["u1"], [8, 9, 10], "")),
-    "a grid that reaches the pole": (
-        csv(latitude=89.99),
-        BERLIN | GRID | {"grid": (80, 90, -180, 180), "cell_m": 50_000},
-        (["u1"], [8, 9, 10], ""),
-    ),
-    "trips": (file(TRIPS), BERLIN | {"columns": {"user": "who"}} | GRID, (["ann"], [8, 9, 17, 18], "is a trip")),
+    "Excel called CSV": (excel, (["007", "008"], [8, 9, 10], "the first of 2 sheets is read: 'one'")),
+    "GeoParquet": (geo(3857, "file"), ""),
+    "a GeoDataFrame": (geo(25833, "frame"), ""),
+    "a grid that reaches the pole": (csv(latitude=89.99), "", GRID | {"grid": (80, 90, -180, 180), "cell_m": 50000}),
+    "trips": (file(TRIPS), (["ann"], [8, 9, 17, 18], "is a trip"), {"columns": {"user": "who"}} | GRID),
     "towers": (
         file(CALLS),
-        BERLIN | {"stations": file(TOWERS, "towers.csv")},
         (["ann", "ben"], [8, 9, 9], "'tower_id' is taken for place"),
+        {"stations": file(TOWERS, "towers.csv")},
     ),
-    "a city near 0, 0": (
-        csv(latitude=0.34, longitude=6.73),
-        {"time_zone": "Africa/Sao_Tome"},
-        (["u1"], [8, 9, 10], ""),
-    ),
-    "ships where radians would be": (
-        csv(latitude=1.2, longitude=2.5),
-        {"time_zone": "Africa/Accra"},
-        (["u1"], [8, 9, 10], ""),
-    ),
-    "a simulated city of small coordinates": (csv(latitude=0.2, longitude=0.5), BERLIN, (["u1"], [8, 9, 10], "")),
+    "a city near 0, 0": (csv(latitude=0.34, longitude=6.73), "", {"time_zone": "Africa/Sao_Tome"}),
+    "ships where radians would be": (csv(latitude=1.2, longitude=2.5), "", {"time_zone": "Africa/Accra"}),
+    "a simulated city of small coordinates": (csv(latitude=0.2, longitude=0.5), ""),
     "blanks inside ids": (
         csv(user=["New York", "New  York", "NewYork"]),
-        BERLIN,
         (["New  York", "New York", "NewYork"], [8, 9, 10], ""),
     ),
     "a wrong position in each place": (
         csv(10, latitude=[52.52] * 8 + [0, 0], place=list("ababababab")),
-        BERLIN,
         (["u1"], [*range(8, 18)], "2 of 2 places have check-ins more than 2 km"),
     ),
     "places that are regions, with a table of their coordinates": (
         csv(latitude=[51, 53, 55], place="17"),
-        BERLIN | {"stations": file(TOWERS, "towers.csv")},
-        (["u1"], [8, 9, 10], ""),
+        "",
+        {"stations": file(TOWERS, "towers.csv")},
     ),
     "German": (
         named(user="Benutzer", time="Zeit", latitude="Breitengrad", longitude="Längengrad", place="Ort"),
-        BERLIN,
-        (["u1"], [8, 9, 10], "'Zeit' is taken for time"),
+        "'Zeit' is taken for time",
     ),
-    "French": (named(user="Utilisateur", time="Heure", place="Lieu"), BERLIN, (["u1"], [8, 9, 10], "'Lieu'")),
+    "French": (named(user="Utilisateur", time="Heure", place="Lieu"), "'Lieu'"),
     "Spanish": (
         named(user="usuario", time="fecha", latitude="latitud", longitude="longitud", place="lugar"),
-        BERLIN,
-        (["u1"], [8, 9, 10], "'fecha' is taken for time"),
+        "'fecha' is taken for time",
     ),
-    "Italian": (
-        named(user="utente", time="data_ora", latitude="latitudine"),
-        BERLIN,
-        (["u1"], [8, 9, 10], "'data_ora'"),
-    ),
-    "Portuguese": (named(user="Usuário", time="Horário", place="local"), BERLIN, (["u1"], [8, 9, 10], "'Horário'")),
+    "Italian": (named(user="utente", time="data_ora", latitude="latitudine"), "'data_ora'"),
+    "Portuguese": (named(user="Usuário", time="Horário", place="local"), "'Horário'"),
     "Japanese": (
         named(user="ユーザーID", time="日時", latitude="緯度", longitude="経度", place="場所"),
-        BERLIN,
-        (["u1"], [8, 9, 10], "'緯度' is taken for latitude"),
+        "'緯度' is taken for latitude",
     ),
 }
 
-# What the error expects and counts.
-REFUSED = {
+# What the error expects and counts; perhaps options.
+REFUSED: dict[str, tuple[Any, ...]] = {
     "rows after a text of two lines": (
         file(NOTED + 'u1,2024-03-13T08:00:00,52.52,13.4,a,"two\nlines"\nu1,noon,52.52,13.4,a,\n'),
-        BERLIN,
         "'noon' (row 4)",
     ),
-    "a quote in the middle that is not closed": (file(QUOTED), BERLIN, "begins in row 702 and does not end"),
+    "a quote in the middle that is not closed": (file(QUOTED), "begins in row 702 and does not end"),
     "a quote in the second row that is not closed": (
         file(HEADER + 'u1,2024-03-30T08:00:00,52.52,13.4,"a\n' + rows(9)),
-        BERLIN,
         "begins in row 2 and does not end",
     ),
-    "coordinates of Berlin swapped": (csv(latitude=13.4, longitude=52.52), BERLIN, "(3 rows). Latitude and longitude"),
+    "coordinates of Berlin swapped": (csv(latitude=13.4, longitude=52.52), "(3 rows). Latitude and longitude"),
     "coordinates of Rome swapped": (
         csv(latitude=12.5, longitude=41.9),
-        ROME,
         "near Europe/Rome; found their middle 4,333 km away, 1 if swapped",
+        ROME,
     ),
-    "radians": (csv(latitude=0.9167, longitude=0.2339), BERLIN, "in degrees; found numbers of radians"),
-    "radians by the clocks of UTC": (csv(latitude=0.9167, longitude=0.2339), {"time_zone": "UTC"}, "Convert radians"),
-    "a place at two points": (csv(2, latitude=[51.52, 53.52]), BERLIN, "1 of 1 places of several check-ins scattered"),
-    "radians that are swapped": (csv(latitude=0.2339, longitude=0.9167), BERLIN, "Africa/Accra"),
-    "places that are regions": (csv(3, latitude=[51, 53, 55]), BERLIN, "stations='regions.csv', or use the cells"),
-    "a column of GPS times": (timed(*GPS_S, time="gps_time"), BERLIN, "which may be GPS time. Tell which it is"),
-    "seconds and milliseconds": (timed(*HALF_MS), BERLIN, "found 5 in seconds and 5 in milliseconds"),
-    "dates with dots": (timed("04.03.2024 07:00"), BERLIN, "(row 2). Tell which comes first: time_format='day-first'"),
-    "the advice on days and months": (timed("04/03/2024 07:00 AM"), BERLIN, "or time_format='month-first'"),
-    "a format without directives": (timed("1"), BERLIN | {"time_format": "iso"}, "'iso': it has no directive"),
-    "a format of 12 hours without AM": (timed("1"), BERLIN | {"time_format": "%d %I:%M"}, "%I needs %p"),
-    "a format that does not exist": (
-        timed("1"),
-        BERLIN | {"time_format": "%Q"},
-        "day-first, month-first, unix, gps; found",
-    ),
-    "an empty file": (file(""), BERLIN, "a table with a header and rows; found an empty file"),
-    "an empty archive": (file(zipped({}), "a.zip"), BERLIN, "one file in the archive; found an empty archive"),
-    "an empty folder": (files(), BERLIN, "a folder of files; found a folder without files"),
+    "radians": (csv(latitude=0.9167, longitude=0.2339), "in degrees; found numbers of radians"),
+    "radians by the clocks of UTC": (csv(latitude=0.9167, longitude=0.2339), "Convert radians", {"time_zone": "UTC"}),
+    "a place at two points": (csv(2, latitude=[51.52, 53.52]), "1 of 1 places of several check-ins scattered"),
+    "radians that are swapped": (csv(latitude=0.2339, longitude=0.9167), "Africa/Accra"),
+    "places that are regions": (csv(3, latitude=[51, 53, 55]), "stations='regions.csv', or use the cells"),
+    "a column of GPS times": (timed(*GPS_S, time="gps_time"), "which may be GPS time. Tell which it is"),
+    "seconds and milliseconds": (timed(*HALF_MS), "found 5 in seconds and 5 in milliseconds"),
+    "dates with dots": (timed("04.03.2024 07:00"), "(row 2). Tell which comes first: time_format='day-first'"),
+    "the advice on days and months": (timed("04/03/2024 07:00 AM"), "or time_format='month-first'"),
+    "a format without directives": (timed("1"), "'iso': it has no directive", {"time_format": "iso"}),
+    "a format of 12 hours without AM": (timed("1"), "%I needs %p", {"time_format": "%d %I:%M"}),
+    "a format that does not exist": (timed("1"), "day-first, month-first, unix, gps; found", {"time_format": "%Q"}),
+    "an empty file": (file(""), "a table with a header and rows; found an empty file"),
+    "an empty archive": (file(zipped({}), "a.zip"), "one file in the archive; found an empty archive"),
+    "an empty folder": (files(), "a folder of files; found a folder without files"),
     "JSON that is cut off": (
         file(frame().to_json(orient="records", lines=True)[:-9]),
-        BERLIN,
         "one JSON object on each line, or a list of objects; found",
     ),
     "a broken spreadsheet": (
         file(zipped({"[Content_Types].xml": ""})),
-        BERLIN,
         "a readable CSV, TSV, JSON, Excel or Parquet file",
     ),
     "an end without coordinates": (
         file(TRIPS),
-        BERLIN | {"columns": {"user": "who", "end_time": "ended_at", "end_latitude": "x"}},
         "Missing: x",
+        {"columns": {"user": "who", "end_time": "ended_at", "end_latitude": "x"}},
     ),
     "calls at an unknown tower": (
         file(CALLS + "ben,2024-03-13 10:00,19\n"),
-        BERLIN | {"stations": file(TOWERS, "towers.csv")},
         "a station for every place, in",
+        {"stations": file(TOWERS, "towers.csv")},
     ),
     "a tower that is there twice": (
         file(CALLS),
-        BERLIN | {"stations": file(TOWERS + "17,52,13\n", "towers.csv")},
         "each place once; found several rows (1 row), first: '17'",
+        {"stations": file(TOWERS + "17,52,13\n", "towers.csv")},
     ),
     "absurdly small cells": (
         csv(),
-        BERLIN | GRID | {"grid": (52, 53, 13, 14), "cell_m": 1},
         "at most 10,000,000 cells; found 111,195 x 67,692. Choose larger cells",
+        GRID | {"grid": (52, 53, 13, 14), "cell_m": 1},
     ),
     "settings and a discretization": (
         csv(),
-        BERLIN | {"step_s": 60},
         "either a discretization or its settings; found also step_s",
+        {"step_s": 60},
     ),
 }
 
 
-def read(write: Write, options: dict[str, Any], folder: Path):
+def read(folder: Path, write: Write, options: dict[str, Any]):
     options = {key: value(folder) if callable(value) else value for key, value in options.items()}
-    return read_checkins(write(folder), **({"discretization": every_place()} | options))
+    return read_checkins(write(folder), **({"discretization": every_place(), "time_zone": "Europe/Berlin"} | options))
 
 
 @pytest.mark.parametrize("case", READ)
 def test_what_is_read(tmp_path, case):
-    write, options, (users, hours, note) = READ[case]
-    traces, report = read(write, options, tmp_path)
+    write, expected, *options = READ[case]
+    users, hours, note = (["u1"], [8, 9, 10], expected) if isinstance(expected, str) else expected
+    traces, report = read(tmp_path, write, *(options or [{}]))
     assert traces.user_ids.tolist() == users
     assert sorted(traces.instant.tolist()) == hours
     assert note in " ".join(report.notes)
@@ -299,9 +262,9 @@ def test_what_is_read(tmp_path, case):
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_the_error_expects_and_counts(tmp_path, case):
-    write, options, message = REFUSED[case]
+    write, message, *options = REFUSED[case]
     with pytest.raises(InputError) as error:
-        read(write, options, tmp_path)
+        read(tmp_path, write, *(options or [{}]))
     assert message in str(error.value)
 
 

@@ -133,12 +133,6 @@ def test_missing_files_are_all_named(folder, tmp_path):
         read_people_flow(tmp_path / "absent")
 
 
-def test_damaged_archives(folder):
-    (folder / "testtraces_XX.csv.gz").write_bytes((folder / "testtraces_XX.csv.gz").read_bytes()[:50])
-    with pytest.raises(InputError, match="a readable CSV file, plain or gzipped"):
-        read_people_flow(folder)
-
-
 def test_bad_synthetic_traces(tmp_path):
     train, _ = read_people_flow(HAND_MADE)
     path = tmp_path / "synthetic.csv"

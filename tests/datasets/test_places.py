@@ -1,4 +1,4 @@
-"""Places of check-ins: the cells of a grid, the most visited ones, and those of a table that is given."""
+"""Places of check-ins: the cells of a grid, the most visited ones, those of a table; and places that two sets share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.checks import Findings, code_checkins
 from ppmtf_jax.datasets.database import database
@@ -23,9 +24,9 @@ from ppmtf_jax.datasets.places import (
     assign_places,
     keep_shared_places,
 )
-from ppmtf_jax.datasets.registry import CheckinTableSettings
 from ppmtf_jax.datasets.to_traces import rows_of_frame
 from ppmtf_jax.errors import InputError
+from tests.support import minutes, places_in_line, to_traces
 
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
 
@@ -81,13 +82,6 @@ def test_edges_belong_to_the_box_and_nothing_beyond():
     assert corners == [0, 20 * 20 - 1, 19 * 20, 19]
     beyond = cells_of(BOX, [35.6499, 35.7501, 35.7, 35.7, np.nan], [139.7, 139.7, 139.6799, 139.8001, 139.7])
     assert beyond == [-1] * 5
-
-
-def test_official_cells_are_the_same(people_flow):
-    points = pd.read_csv(people_flow / "POI_TK.csv.gz")
-    table = BOX.table()
-    np.testing.assert_allclose(table.latitude, points["y"], atol=1e-9)
-    np.testing.assert_allclose(table.longitude, points["x"], atol=1e-9)
 
 
 def test_impossible_grids_list_every_problem():
@@ -192,12 +186,6 @@ def test_no_place_of_enough_users_is_refused():
             assign(some_checkins({"bar": 2}), choice, 5)
 
 
-def test_the_nearest_place_needs_coordinates():
-    nowhere = some_checkins({"bar": 5, "home": 1}).assign(latitude=0.0, longitude=0.0)
-    with pytest.raises(InputError, match="the same for all"):
-        assign(nowhere, MostVisited(3), 5, "nearest")
-
-
 # A table of places that is given
 
 
@@ -262,14 +250,6 @@ def test_what_is_wrong_with_given_places(table_file):
     assert "every place once" in str(error.value)
 
 
-def test_settings_choose_places_once(table_file):
-    chosen = CheckinTableSettings(Path("a.csv"), place_table=table_file).discretization()
-    assert chosen.places == GivenPlaces(table_file)
-    for more, expected in [({"n_places": 3}, "one choice of places"), ({"min_users_per_place": 2}, "All places of a")]:
-        with pytest.raises(InputError, match=expected):
-            CheckinTableSettings(Path("a.csv"), place_table=table_file, **more)
-
-
 @pytest.mark.parametrize("grid", [True, False])
 def test_the_traces_of_a_user_do_not_depend_on_others_if_the_places_are_public(table_file, grid):
     """Nor do cells or places without visitors go."""
@@ -284,3 +264,48 @@ def test_the_traces_of_a_user_do_not_depend_on_others_if_the_places_are_public(t
     assert one.to_frame().equals(two.select_users(np.array([0])).to_frame())
     train, _ = keep_shared_places(one, two, min_users=1)
     assert train is one
+
+
+def traces(*visitors: range, first_user: int = 0) -> Traces:
+    """Users, given by range, who visit each place once; instants are those of the places."""
+    rows = [(first_user + user, 0, at, at) for at, users in enumerate(visitors) for user in users]
+    return to_traces(rows, places_in_line(len(visitors)), minutes(10))
+
+
+TRAIN = traces(range(5), range(1, 5), range(7), range(0))
+TEST = traces(range(1), range(6), range(2), range(9), first_user=100)
+
+
+def test_users_are_counted():
+    rows = [(1, 0, 0, 2), (1, 0, 5, 2), (2, 0, 0, 2), (2, 1, 1, 0)]
+    assert to_traces(rows, places_in_line(4), minutes(10)).users_per_place().tolist() == [1, 0, 2, 0]
+
+
+def test_training_users_alone_decide():
+    train, test = keep_shared_places(TRAIN, TEST, min_users=5)
+    # Places 1 and 3 have 4 and 0 of the training users, and 6 and 9 of the others.
+    assert train.places.ids.tolist() == test.places.ids.tolist() == [0, 2]
+    assert train.users_per_place().tolist() == [5, 7]
+    assert test.users_per_place().tolist() == [1, 2]
+    # Whoever was nowhere else is not there any more.
+    assert test.user_ids.tolist() == [100, 101]
+    assert train.instant.tolist() == [at for user in range(5) for at in (0, 2)] + [2, 2]
+
+
+def test_events_are_moved_where_that_is_asked_for():
+    train, test = keep_shared_places(TRAIN, TEST, min_users=5, other_places="nearest")
+    assert (train.n_events, test.n_events) == (TRAIN.n_events, TEST.n_events)
+    # Place 1 is as far from 0 as from 2; 3 is next to 2.
+    at_3 = test.place[test.instant == 3]
+    assert train.places.ids.tolist() == [0, 2]
+    assert set(at_3.tolist()) == {1}
+    assert train.instant.tolist() == TRAIN.instant.tolist()
+
+
+def test_one_switches_it_off_and_too_many_are_refused():
+    assert keep_shared_places(TRAIN, TEST, min_users=1) == (TRAIN, TEST)
+    with pytest.raises(InputError, match="a place of at least 8 users; found at most 7"):
+        keep_shared_places(TRAIN, TEST, min_users=8)
+    with pytest.raises(InputError, match="at least one event to keep"):
+        keep_shared_places(TRAIN, traces(range(0), range(1), range(0), range(0)), min_users=5)
+    assert np.array_equal(keep_shared_places(TRAIN, min_users=4)[0].users_per_place(), [5, 4, 7])

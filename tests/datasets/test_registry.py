@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, keep_shared_places
+from ppmtf_jax.datasets.places import GridPlaces, keep_shared_places
 from ppmtf_jax.datasets.published import read_foursquare, read_gowalla, read_lbsn2vec_table
 from ppmtf_jax.datasets.registry import DATA_SETS, CheckinTableSettings, DataSet
 from ppmtf_jax.datasets.summary import Imported, ImportReport
@@ -36,7 +36,6 @@ read_lbsn2vec_table = partial(read_lbsn2vec_table, discretization=every_place())
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAMES = ["checkins", "foursquare", "geolife", "gowalla", "lbsn2vec", "lbsn2vec-table", "people-flow", "toy-city"]
-TABLES = ["checkins", "foursquare", "gowalla", "lbsn2vec", "lbsn2vec-table"]
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where"}
 
 
@@ -79,13 +78,10 @@ def test_an_entry_tells_all_that_help_needs(name):
     assert data_set.example.split()[0] == name
     assert is_dataclass(data_set.settings)
     assert describe_settings(data_set.settings)
-    assert list(help_of_fields(data_set.settings)) == [field.name for field in fields(data_set.settings)]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_options_of_the_example_are_settings(name):
-    options = {word for word in DATA_SETS[name].example.split() if word.startswith("--")}
-    assert options <= {option_name(field.name) for field in fields(DATA_SETS[name].settings)}
+    names = [field.name for field in fields(data_set.settings)]
+    assert list(help_of_fields(data_set.settings)) == names
+    options = {word for word in data_set.example.split() if word.startswith("--")}
+    assert options <= {option_name(name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -207,16 +203,6 @@ def test_toy_city():
 # Settings
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_share_their_settings(name):
-    settings = DATA_SETS[name].settings(Path("file"), time_zone="Europe/Oslo")
-    assert isinstance(settings, CheckinTableSettings)
-    shared = asdict(CheckinTableSettings(Path("file"), time_zone="Europe/Oslo"))
-    assert {field: asdict(settings)[field] for field in shared} == shared
-    default = settings.discretization()
-    assert (default.places, default.step_s, default.slot_s, default.max_gap_s) == (MostVisited(1000), 3600, 7200, None)
-
-
 def test_a_grid_in_place_of_the_most_visited_places():
     times = {"step_s": 600, "slot_s": 1200, "max_gap_s": 90.0}
     found = CheckinTableSettings(Path("file"), grid=(48, 49.5, 2, 3, 20, 10), **times).discretization()
@@ -261,17 +247,3 @@ def test_gowalla_is_of_no_zone_and_places_are_chosen_once():
         "expected one choice of places; found n_places and grid"
         in refusal("checkins", path="x", n_places=9, grid=(0, 1) * 3)[0]
     )
-
-
-@pytest.mark.parametrize("name", [*TABLES, "people-flow"])
-def test_a_path_is_needed(name):
-    assert refusal(name) == ["expected path as a file or folder; found nothing."]
-
-
-def test_impossible_cities_are_all_told():
-    assert refusal("toy-city", n_users=1, n_places=7, n_days=0, train_fraction=2) == [
-        "expected n_users as a whole number of at least 2; found 1.",
-        "expected n_places as a whole number of at least 8; found 7.",
-        "expected n_days as a whole number of at least 1; found 0.",
-        "expected train_fraction as a number above 0 and below 1; found 2.",
-    ]

@@ -97,16 +97,6 @@ def test_traces_end_where_the_gap_is_long():
     assert traces.time_grid.n_instants == 3
 
 
-def test_the_same_users_whichever_way_their_check_ins_are_cut():
-    rng = np.random.default_rng(0)
-    # User n has the first 300 (n + 1) minutes, where at most one in 30 is kept.
-    rows = [(n, minute, "a") for n in range(9) for minute in rng.uniform(0, 300 * (n + 1), 100).tolist()]
-    even, _ = run(checkins(*rows), SpacedTraces(PLACES, n_traces=5, trace_length=4))
-    by_gaps, _ = run(checkins(*rows), SpacedTraces(PLACES, n_traces=5, trace_length=4, max_gap_s=DAY_S))
-    assert even.user_ids.tolist() == by_gaps.user_ids.tolist()
-    assert 1 < even.n_users < 9
-
-
 def test_nobody_has_enough():
     frame = checkins((1, 0, "a"), (1, 50, "b"), (1, 60, "c"))
     with pytest.raises(InputError, match="one user with 100 check-ins more than 1800 s apart; found at most 2"):

@@ -237,11 +237,6 @@ def test_bad_rows_are_left_out_where_that_is_asked_for_and_shown(tmp_path):
     assert "left out: bad rows" in str(report)
 
 
-def test_many_bad_rows_are_a_table_misread(tmp_path):
-    with pytest.raises(InputError, match="bad rows to be a few; found 5 of 8"):
-        read_checkins(written(tmp_path, BAD), time_zone="Europe/Paris", drop_bad_rows=True)
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -272,21 +267,6 @@ def unchecked() -> Iterator[None]:
 def test_what_is_no_source(source):
     with pytest.raises(InputError, match=r"a path of a file|list of paths, or a table of pandas, Polars or PyArrow"):
         read_checkins(source)
-
-
-def test_an_archive_of_several_files_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        archive.writestr("a.csv", "x")
-        archive.writestr("b.csv", "y")
-    with pytest.raises(InputError, match=r"one file in the archive; found a\.csv, b\.csv"):
-        read_checkins(tmp_path / "two.zip")
-
-
-def test_rows_of_several_files_go_by_file(tmp_path):
-    first, second = written(tmp_path, text(TABLE), "a.csv"), written(tmp_path, BAD, "b.csv")
-    with pytest.raises(InputError) as error:
-        read_checkins([first, second], time_zone="Europe/Paris")
-    assert "'noon' (row 7 of b.csv)" in str(error.value)
 
 
 def test_rows_with_too_few_fields_in_a_file_of_latin_1(tmp_path):

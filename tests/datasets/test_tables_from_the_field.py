@@ -95,97 +95,73 @@ NAMES = ["Caffè Nero", unicodedata.normalize("NFD", "Caffè Nero")]
 # From 9:10 to 17:50, hours 9 to 17; from 19:30 to 7:30, hours 19 to 7: on each of four days.
 N_PRESENCES = N_USERS * 4 * (9 + 13)
 
-# Users, places, events, what rows lack, and codes of findings with their counts.
+# Codes of findings with their counts; or users, places, events, what rows lack, and these codes; perhaps options.
 Expected = tuple[int, int, int, dict[str, int], dict[str, int]]
 N_SIXTH = N_ROWS // 6
-READ: dict[str, tuple[Callable[[], pd.DataFrame], dict[str, Any], Expected]] = {
-    "nothing odd": (base, {}, (12, 6, N_ROWS, {}, {})),
+VISITS = 12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}
+READ: dict[str, tuple[Any, ...]] = {
+    "nothing odd": (base, {}),
     **{
-        f"{word!r} as a user": (with_column("who", every(6, word)), {}, (12, 6, 250, {"user": N_SIXTH}, {}))
+        f"{word!r} as a user": (with_column("who", every(6, word)), (12, 6, 250, {"user": N_SIXTH}, {}))
         for word in ("NULL", "nan", "None", "\\N", "<NA>", "N/A", "", "NaN")
     },
-    "NULL with a blank": (
-        with_column("who", every(6, "NULL ")),
-        {},
-        (12, 6, 250, {"user": N_SIXTH}, {"blanks": 0}),
-    ),
-    "'NULL' as a place": (with_column("spot", every(6, "NULL")), {}, (12, 6, 250, {"place": N_SIXTH}, {})),
-    "'NULL' as a place on a grid": (with_column("spot", every(6, "NULL")), GRID, (12, 100, N_ROWS, {}, {})),
+    "NULL with a blank": (with_column("who", every(6, "NULL ")), (12, 6, 250, {"user": N_SIXTH}, {"blanks": 0})),
+    "'NULL' as a place": (with_column("spot", every(6, "NULL")), (12, 6, 250, {"place": N_SIXTH}, {})),
+    "'NULL' as a place on a grid": (with_column("spot", every(6, "NULL")), (12, 100, N_ROWS, {}, {}), GRID),
     "'NULL' as a time": (
         with_column("when", lambda times: every(6, "NULL")(times.astype(str))),
-        {},
         (12, 6, 250, {"time": N_SIXTH}, {}),
     ),
-    "'NULL' as a position": (at(6, "NULL", "NULL"), {}, (12, 6, 250, {"position": N_SIXTH}, {})),
+    "'NULL' as a position": (at(6, "NULL", "NULL"), (12, 6, 250, {"position": N_SIXTH}, {})),
     **{
-        f"{point} as a position": (at(6, *point), {}, (12, 6, 250, {"position": N_SIXTH}, {}))
+        f"{point} as a position": (at(6, *point), (12, 6, 250, {"position": N_SIXTH}, {}))
         for point in ((0, 0), (91, 181), (-1, -1), (999, 999), (9999, 9999), (-999, -999), (-99999, -99999), (500, 500))
     },
-    "91 beside a longitude": (with_column("lat", every(6, 91.0)), {}, (12, 6, 250, {"position": N_SIXTH}, {})),
+    "91 beside a longitude": (with_column("lat", every(6, 91.0)), (12, 6, 250, {"position": N_SIXTH}, {})),
     "a position, user and place unknown": (
         lambda: at(6, 0, 0)().assign(who=lambda t: every(6, "")(t["who"]), spot=lambda t: every(3, "None")(t["spot"])),
-        {},
         (12, 6, 200, {"position": N_SIXTH, "place": N_SIXTH}, {}),
     ),
     "ids with decimals": (
         with_column("spot", lambda ids: 2000 + ids.str[1:].astype(int).astype(float)),
-        {},
-        (12, 6, N_ROWS, {}, {"decimal-ids": 6}),
+        {"decimal-ids": 6},
     ),
     "ids with and without decimals": (
         with_column("spot", lambda ids: [f"200{p[1:]}.0" if k % 2 else f"200{p[1:]}" for k, p in enumerate(ids)]),
-        {},
-        (12, 6, N_ROWS, {}, {"decimal-ids": 6}),
+        {"decimal-ids": 6},
     ),
     "round ids as R writes them": (
         with_column("who", lambda ids: ["1e+05" if u == "p00" else f"1000{u[1:]}" for u in ids]),
-        {},
-        (12, 6, N_ROWS, {}, {"decimal-ids": 1}),
+        {"decimal-ids": 1},
     ),
-    "codes with an e": (with_column("who", lambda ids: "9e" + ids.str[1:]), {}, (12, 6, N_ROWS, {}, {})),
-    "long ids": (
-        with_column("who", lambda ids: 906_000_000_000_000_001 + 7 * ids.str[1:].astype(int)),
-        {},
-        (12, 6, N_ROWS, {}, {}),
-    ),
+    "codes with an e": (with_column("who", lambda ids: "9e" + ids.str[1:]), {}),
+    "long ids": (with_column("who", lambda ids: 906000000000000001 + 7 * ids.str[1:].astype(int)), {}),
     "long ids of a spreadsheet": (
-        with_column("who", lambda ids: 906_000_000_000_000_000 + 1000 * ids.str[1:].astype(int)),
-        {},
-        (12, 6, N_ROWS, {}, {"rounded-ids": 12}),
+        with_column("who", lambda ids: 906000000000000000 + 1000 * ids.str[1:].astype(int)),
+        {"rounded-ids": 12},
     ),
     "two Unicode forms": (
         with_column(
             "spot", lambda ids: ids.mask(ids == "s0", NAMES[0]).mask((ids == "s0") & (ids.index % 2 == 1), NAMES[1])
         ),
-        {},
-        (12, 6, N_ROWS, {}, {"unicode-forms": 1}),
+        {"unicode-forms": 1},
     ),
-    "1,024 weeks early, some rows": (early(0.02, 1024), {}, (12, 6, N_ROWS, {}, {"gps-rollover": 6})),
-    "1,024 weeks early, a receiver": (early(0, 1024, "p03"), {}, (12, 6, N_ROWS, {}, {"gps-rollover": 25})),
-    "2,048 weeks early": (early(0.08, 2048), {}, (12, 6, N_ROWS, {}, {"gps-rollover": 25})),
-    "1,000 weeks early": (early(0.08, 1000), {}, (12, 6, N_ROWS, {}, {"years-between": 25})),
+    "1,024 weeks early, some rows": (early(0.02, 1024), {"gps-rollover": 6}),
+    "1,024 weeks early, a receiver": (early(0, 1024, "p03"), {"gps-rollover": 25}),
+    "2,048 weeks early": (early(0.08, 2048), {"gps-rollover": 25}),
+    "1,000 weeks early": (early(0.08, 1000), {"years-between": 25}),
     "counts of seven digits": (
         with_column("when", lambda times: [f"{t.timestamp() + k % 977:.6e}" for k, t in enumerate(times)]),
-        {},
-        (12, 6, N_ROWS, {}, {"rounded-times": N_ROWS}),
+        {"rounded-times": N_ROWS},
     ),
-    "counts of minutes": (
-        with_column("when", lambda times: times.to_numpy("datetime64[s]").astype(int)),
-        {},
-        (12, 6, N_ROWS, {}, {}),
-    ),
+    "counts of minutes": (with_column("when", lambda times: times.to_numpy("datetime64[s]").astype(int)), {}),
     "an id of two places": (
         lambda: base().assign(lat=lambda t: t["lat"] + 0.1 * ((t["spot"] == "s0") & (t.index % 3 == 0))),
-        {},
-        (12, 6, N_ROWS, {}, {"places-apart": 10}),
+        {"places-apart": 10},
     ),
     **{
-        f"visits from {begin} to {end}": (
-            lambda begin=begin, end=end: visits(begin, end),
-            {},
-            (12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}),
-        )
-        for begin, end in (
+        f"visits from {begin} to {end}": (lambda begin=begin, end=end: visits(begin, end), VISITS)
+        for (begin, end) in (
             ("arrival_time", "departure_time"),
             ("started_at", "finished_at"),
             ("check_in", "check_out"),
@@ -193,49 +169,35 @@ READ: dict[str, tuple[Callable[[], pd.DataFrame], dict[str, Any], Expected]] = {
             ("start", "end"),
         )
     },
-    "visits with a duration": (
-        lambda: minutes(visits("time", "left")),
-        {},
-        (12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}),
-    ),
+    "visits with a duration": (lambda: minutes(visits("time", "left")), VISITS),
     **{
         f"visits with {name}": (
             lambda name=name, unit=unit: minutes(visits("time", "left")).assign(
                 **{name: lambda t: t.pop("duration_min") * 60 / unit}
             ),
-            {},
-            (12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}),
+            VISITS,
         )
-        for name, unit in (("duration_s", 1), ("dwell_seconds", 1), ("StayHours", 3600), ("visit_duration_m", 60))
+        for (name, unit) in (("duration_s", 1), ("dwell_seconds", 1), ("StayHours", 3600), ("visit_duration_m", 60))
     },
     "a duration without a unit": (
         lambda: minutes(visits("time", "left")).rename(columns={"duration_min": "duration"}),
-        {},
         (12, 6, N_USERS * 8, {}, {}),
     ),
-    "visits that are told": (
-        lambda: visits("came", "went"),
-        {"columns": {"time": "came", "end_time": "went"}},
-        (12, 6, N_PRESENCES, {}, {"visits": N_USERS * 8}),
-    ),
+    "visits that are told": (lambda: visits("came", "went"), VISITS, {"columns": {"time": "came", "end_time": "went"}}),
     "visits without a user": (
         lambda: visits("begin", "end").assign(who=lambda t: t["who"].replace("p00", "NULL")),
-        {},
         (11, 6, N_PRESENCES * 11 // 12, {"user": 8}, {"visits": N_USERS * 8 - 8}),
     ),
     "visits that go on": (
         lambda: visits("begin", "end").assign(end=lambda t: t["end"].where(t["who"] != "p00")),
-        {},
         (12, 6, N_PRESENCES * 11 // 12 + 8, {}, {"visits": N_USERS * 8}),
     ),
     "trips whose end has half a position": (
         lambda: visits("started_at", "ended_at", end_lat=41.8),
-        {},
         (12, 6, N_USERS * 8, {}, {}),
     ),
     "trips whose end has no position": (
         lambda: visits("started_at", "ended_at").rename(columns={"lat": "start_lat", "lon": "start_lng"}),
-        {},
         (12, 6, N_USERS * 8, {}, {}),
     ),
 }
@@ -260,8 +222,12 @@ REFUSED: dict[str, tuple[Callable[[], pd.DataFrame], str]] = {
 @pytest.mark.parametrize("form", ["csv", "parquet", "frame"])
 @pytest.mark.parametrize("case", READ)
 def test_what_is_read(tmp_path, case, form):
-    make, options, (n_users, n_places, n_events, n_without, found) = READ[case]
-    traces, report = read_checkins(_source(make(), form, tmp_path), **ZONE, **({"min_users_per_place": 1} | options))
+    make, expected, *options = READ[case]
+    expected = (12, 6, N_ROWS, {}, expected) if isinstance(expected, dict) else expected
+    n_users, n_places, n_events, n_without, found = expected
+    traces, report = read_checkins(
+        _source(make(), form, tmp_path), **ZONE, **({"min_users_per_place": 1} | dict(*options))
+    )
     assert (traces.n_users, traces.n_places, traces.n_events) == (n_users, n_places, n_events)
     assert dict(report.n_without) == n_without
     if form != "csv":  # numbers with decimals are numbers there

@@ -152,14 +152,14 @@ def test_local_and_true_times_agree_with_the_standard_library(zone):
 
 
 def test_wall_clock_times_at_the_changes_of_summer_time():
-    times = parse_times(
-        pd.Series(["2024-03-31T02:30:00", "2024-10-27T02:30:00", "2024-10-27T03:30:00"]), "Europe/Paris"
-    )
-    assert times.local.astype(str).tolist() == ["2024-03-31T02:30:00", "2024-10-27T02:30:00", "2024-10-27T03:30:00"]
+    written = ["2024-03-31T02:30:00", "2024-03-31T02:45:00", "2024-10-27T02:30:00", "2024-10-27T03:30:00"]
+    times = parse_times(pd.Series(written), "Europe/Paris")
+    assert times.local.astype(str).tolist() == written
     # The clocks go forward at 01:00 UTC and back at 01:00 UTC.
-    assert times.utc.astype(str).tolist() == ["2024-03-31T01:00:00", "2024-10-27T00:30:00", "2024-10-27T02:30:00"]
+    expected = ["2024-03-31T01:00:00", "2024-03-31T01:00:00", "2024-10-27T00:30:00", "2024-10-27T02:30:00"]
+    assert times.utc.astype(str).tolist() == expected
     assert times.notes == (
-        "times that do not exist (summer time begins), kept as written: 1",
+        "times that do not exist (summer time begins), kept as written: 2",
         "times that exist twice (summer time ends), taken as the first: 1",
     )
     # What is no time neither exists twice nor not at all.

@@ -72,13 +72,6 @@ def test_the_same_seed_gives_the_same_city_in_every_version() -> None:
     assert (traces.n_events, int(traces.place.astype(int) @ (traces.instant + 1))) == (1152, 150884)
 
 
-def test_share_of_missing_events() -> None:
-    traces = toy_city(500, missing=0.3).traces
-    n = 500 * 7 * 24
-    # Binomial: five standard errors of the kept share.
-    assert abs(traces.n_events / n - 0.7) < 5 * np.sqrt(0.3 * 0.7 / n)
-
-
 def test_a_longer_simulation_begins_with_the_shorter_and_the_seed_decides() -> None:
     short, long, other = toy_city(50, n_days=2), toy_city(50, n_days=3), toy_city(50, n_days=2, seed=1)
     assert not np.array_equal(short.traces.places.latitude, other.traces.places.latitude)
@@ -132,16 +125,6 @@ def test_nights_at_home_middays_at_work_weekends_out(city: ToyCity) -> None:
     assert "restaurant" in category_share(city, "office commuters", 2, range(12, 13))
 
 
-def test_commuters_pass_through_stations(city: ToyCity) -> None:
-    traces = city.traces
-    category = traces.places.category[traces.place].astype(str)
-    step = np.flatnonzero(traces.is_step())
-    pairs = set(zip(category[step - 1], category[step], strict=True))
-    assert ("home", "station") in pairs
-    assert ("station", "office") in pairs
-    assert ("home", "office") not in pairs
-
-
 def test_home_and_work_are_the_places_of_the_truth(city: ToyCity) -> None:
     traces = city.traces
     night = traces.instant == 24 + 3
@@ -151,19 +134,6 @@ def test_home_and_work_are_the_places_of_the_truth(city: ToyCity) -> None:
     retired = city.cluster == city.cluster_names.index("retired")
     np.testing.assert_array_equal(city.work == -1, retired)
     assert set(traces.places.category[city.home]) == {"home"}
-
-
-def test_work_and_leisure_are_near(city: ToyCity) -> None:
-    worker = city.cluster == city.cluster_names.index("students")
-    offices = np.flatnonzero(city.traces.places.category == "office")
-    assert distance_km(city, city.home[worker], city.work[worker]).mean() < 3
-    traces = city.traces
-    shopping = np.flatnonzero(traces.places.category[traces.place] == "shop")
-    shops = np.flatnonzero(traces.places.category == "shop")
-    travelled = distance_km(city, city.home[traces.user[shopping]], traces.place[shopping]).mean()
-    anywhere = distance_km(city, city.home[:, None], shops[None]).mean()
-    assert travelled < 0.6 * anywhere
-    assert len(np.unique(city.work[np.isin(city.work, offices)])) > 5
 
 
 def test_friends_are_alike_and_near(city: ToyCity) -> None:
