@@ -198,8 +198,8 @@ def read_gowalla(
 FIRST_MONDAY = np.datetime64("2012-04-02T00:00:00", "s")
 HOUR_S, HOURS_OF_WEEK = 3600, 168
 CITY_FIELDS = ("selected_checkins", "selected_venue_IDs", "selected_users_IDs")
-LBSN2VEC_COLUMNS = {"user": "user", "place": "venue_id", "category": "category_index", "latitude": "lat"}
-LBSN2VEC_COLUMNS |= {"longitude": "lon", **{name: name for name in ("hour_of_week", "week", "week_verified")}}
+LBSN2VEC_COLUMNS = {"user": "user", "venue_id": "place", "category_index": "category", "lat": "latitude"}
+LBSN2VEC_COLUMNS |= {"lon": "longitude", **{name: name for name in ("hour_of_week", "week", "week_verified")}}
 
 
 @dataclass(frozen=True)
@@ -348,8 +348,8 @@ def read_lbsn2vec_table(
     """
     settings, options = reader_settings(Lbsn2vecTableSettings, checkins_file, settings, named, discretization)
     subject, friendships_file = str(checkins_file), friendships_file or settings.friendships
-    table, problems, *_ = read_columns(checkins_file, LBSN2VEC_COLUMNS, subject=subject)
-    n_rows, friends = len(table), None
+    table, problems, *_ = read_columns(checkins_file, {name: name for name in LBSN2VEC_COLUMNS}, subject=subject)
+    table, n_rows, friends = table.rename(columns=LBSN2VEC_COLUMNS), len(table), None
     if friendships_file is not None:
         names = {"user": "user", "friend": "friend"}
         friends, friend_problems, *_ = read_columns(friendships_file, names, subject=str(friendships_file))

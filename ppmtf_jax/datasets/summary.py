@@ -95,16 +95,10 @@ class ImportReport:
 
     def left_out(self) -> dict[str, int]:
         """How many rows were left out, by reason, without the reasons that left out none."""
-        reasons = {
-            "bad rows": self.n_bad_rows,
-            **{f"no {name}": n for name, n in self.n_without.items()},
-            "repeated rows": self.n_duplicates,
-            "outside the grid": self.n_outside_box,
-            "places of few users": self.n_few_users,
-            "other places": self.n_other_places,
-            "same instant": self.n_same_instant,
-        }
-        return {reason: n for reason, n in reasons.items() if n}
+        reasons = {"bad rows": self.n_bad_rows} | {f"no {name}": n for name, n in self.n_without.items()}
+        reasons |= {"repeated rows": self.n_duplicates, "outside the grid": self.n_outside_box}
+        reasons |= {"places of few users": self.n_few_users, "other places": self.n_other_places}
+        return {reason: n for reason, n in (reasons | {"same instant": self.n_same_instant}).items() if n}
 
     def kept(self) -> str:
         """How many of the rows are used and how many are not, in a sentence or three; the largest part comes first."""
@@ -145,14 +139,13 @@ class ImportReport:
 
     def text(self) -> Message:
         """All that is printed."""
-        lines = [("rows read", self.n_rows), ("users read", self.n_users_read)]
-        lines += [(f"left out: {reason}", n) for reason, n in self.left_out().items()]
-        lines += [("moved to the nearest place", self.n_moved)] if self.n_moved else []
-        lines += [("events", self.n_events), ("transitions", self.n_transitions), ("users", self.n_users)]
-        lines += [("traces", self.n_traces), ("places", self.n_places)]
-        lines += [(f"fewest {self.counted} of a place", self.least_users)]
-        width = max(len(name) for name, _ in lines)
-        text = [f"  {name:<{width}}  {count:>12,}" for name, count in lines]
+        lines = {"rows read": self.n_rows, "users read": self.n_users_read}
+        lines |= {f"left out: {reason}": n for reason, n in self.left_out().items()}
+        lines |= {"moved to the nearest place": self.n_moved} if self.n_moved else {}
+        lines |= {name: getattr(self, f"n_{name}") for name in ("events", "transitions", "users", "traces", "places")}
+        lines |= {f"fewest {self.counted} of a place": self.least_users}
+        width = max(map(len, lines))
+        text = [f"  {name:<{width}}  {count:>12,}" for name, count in lines.items()]
         span = f"  from {self.first_time} to {self.last_time} by the clocks of {self.time_zone}, "
         span += f"fewest events at {self.quietest_hour:02d} h"
         notes = [*(Message(f"{reason}: ", way) for reason, way in self.advice().items()), *self.notes]

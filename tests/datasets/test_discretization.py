@@ -122,19 +122,22 @@ def test_the_period_of_each_kind_of_slots():
     assert [run(checkins(rows), settings)[0].time_grid.period for settings, _ in periods] == [n for _, n in periods]
 
 
-def test_a_period_after_which_slots_do_not_repeat():
-    rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-03T00:00", "a")]
-    each_day = every_place(
-        MostVisited(1), slot_of_instant=lambda times: times.astype("datetime64[D]").astype(int), period_s=86_400
-    )
-    with pytest.raises(InputError, match="slots that repeat after the period of 24 instants; found slot 0 at"):
-        run(checkins(rows), each_day)
-
-
-@pytest.mark.parametrize("slots", [lambda _: [0, 1], lambda times: np.zeros(len(times))])
-def test_a_function_that_gives_no_slot_for_each_instant_is_refused(slots):
-    with pytest.raises(InputError, match="24 whole numbers, one for each instant"):
-        run(checkins([(1, "2024-01-01T00:00", "a")]), every_place(MostVisited(1), slot_of_instant=slots))
+@pytest.mark.parametrize(
+    ("slots", "period", "message"),
+    [
+        (lambda _: [0, 1], {}, "48 whole numbers, one for each instant"),
+        (lambda times: np.zeros(len(times)), {}, "48 whole numbers, one for each instant"),
+        (
+            lambda times: times.astype("datetime64[D]").astype(int),
+            {"period_s": 86_400},
+            "repeat after the period of 24 instants; found slot 0 at",
+        ),
+    ],
+)
+def test_functions_that_give_no_slots_are_refused(slots, period, message):
+    rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-02T00:00", "a")]
+    with pytest.raises(InputError, match=message):
+        run(checkins(rows), every_place(MostVisited(1), slot_of_instant=slots, **period))
 
 
 # Traces and transitions
