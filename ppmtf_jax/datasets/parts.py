@@ -66,7 +66,7 @@ class Part:
     names: dict[str, str]
     types: dict[str, pa.DataType]
     notes: list[str]
-    rows: Callable[[], Any] = dict
+    rows: Callable[[], Any] = lambda: None  # set by the reader of each kind of table
     index: Any = None
     problems: list[Problem] = field(default_factory=list)
     mixed: dict[str, Problem] = field(default_factory=dict)  # of columns with values of several types

@@ -177,19 +177,20 @@ def read_gowalla(
     settings, options = reader_settings(GowallaSettings, checkins_file, settings, named, discretization)
     subject, edges_file, edges = str(checkins_file), edges_file or settings.edges, None
     table, skipped, notes, _ = read_columns(checkins_file, GOWALLA_COLUMNS, quote_char=False, subject=subject)
-    problems, ids = list[Problem](), [(checkins_file, table["user"])]
+    problems = _user_problems(checkins_file, table["user"])
     if edges_file is not None:
         edges, bad_edges, *_ = read_columns(edges_file, EDGE_COLUMNS, quote_char=False, subject=str(edges_file))
-        ids += [(edges_file, edges[name]) for name in EDGE_COLUMNS]
-    for number, (file, column) in enumerate(ids):
-        problems += bad_edges if number == 1 else []
-        # The file has a header line, or is not from SNAP.
-        expected = f"whole numbers in the column '{column.name}' of {Path(file).name}"
-        problems += whole_numbers(column, expected, way_out="Remove a header line, if the file has one")[1]
+        problems += bad_edges + _user_problems(edges_file, edges["user"]) + _user_problems(edges_file, edges["friend"])
     times = parse_times(table.pop("time"), options["time_zone"])
     table["local_time"], table["utc_time"] = times.local, times.utc
     findings = Findings([*problems, *times.problems], notes, skipped, times.unparsed)
     return discretize(table, friendships=edges, subject=subject, findings=findings, drop_repeated=True, **options)
+
+
+def _user_problems(file: PathLike, column: pd.Series) -> list[Problem]:
+    """A problem if user ids are not whole numbers: the file has a header line, or is not from SNAP."""
+    expected = f"whole numbers in the column '{column.name}' of {Path(file).name}"
+    return whole_numbers(column, expected, way_out="Remove a header line, if the file has one")[1]
 
 
 # LBSN2Vec: a city's MATLAB file, or New York with dates
