@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.places import id_array
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 
 
-@runtime_checkable
-class HasPlaces(Protocol):
-    """Anything with a table of places: traces, or a model learned from traces."""
-
-    @property
-    def places(self) -> PlaceTable: ...
-
-
-def check_same_places(**trace_sets: HasPlaces) -> None:
-    """Check that all trace sets have the same places in the same order; errors use the names of the arguments.
+def check_same_places(**trace_sets: Any) -> None:
+    """Check that traces, or models of traces, have the same places in the same order; errors use the arguments' names.
 
     Examples
     --------

@@ -31,32 +31,6 @@ NEAR_TRAINING = "near Training"
 class MetricInfo:
     """What a number means.
 
-    Parameters
-    ----------
-    name : str
-        For settings and files, such as "tp_tv".
-    title : str
-        As printed, such as "TP-TV".
-    meaning : str
-        One sentence.
-    unit : str
-        As an axis shows it: "bins", "share of traces".
-    direction : {"lower", "higher", "zero", "none"}
-        Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither, such as a count.
-    good_value : str
-        A good value in words, such as "near 0".
-    undefined : str
-        When it is NaN, or "" if never.
-    scale : Scale
-        By which yardstick a difference is judged.
-    plain : str
-        The title in the report, in words that need no explanation; `title` by default.
-    section : str
-        The section of the report that shows it beside the numbers of real and of random traces, see
-        `evaluation.report.SECTIONS`; "" for the table of all numbers alone.
-    uses : tuple of str
-        The uses of traces that it decides on in the verdict, see `evaluation.judgement.USES`.
-
     Examples
     --------
     >>> bias = MetricInfo("bias", "Bias", "How much too much.", "km", "zero", "near 0")
@@ -66,17 +40,20 @@ class MetricInfo:
     '12'
     """
 
-    name: str
-    title: str
-    meaning: str
-    unit: str
+    name: str  # for settings and files, such as "tp_tv"
+    title: str  # as printed, such as "TP-TV"
+    meaning: str  # one sentence
+    unit: str  # as an axis shows it: "bins", "share of traces"
+    # Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither, such as a count.
     direction: Literal["lower", "higher", "zero", "none"] = "lower"
-    good_value: str = NEAR_TRAINING
-    undefined: str = ""
-    scale: Scale = "none"
-    plain: str = ""
+    good_value: str = NEAR_TRAINING  # in words, such as "near 0"
+    undefined: str = ""  # when it is NaN; empty if never
+    scale: Scale = "none"  # by which yardstick a difference is judged
+    plain: str = ""  # the title in the report, in words that need no explanation; `title` by default
+    # The section of the report that shows it beside the numbers of real and of random traces, see
+    # `evaluation.report.SECTIONS`; "" for the table of all numbers alone.
     section: str = ""
-    uses: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()  # the uses of traces that it decides on in the verdict, see `evaluation.judgement.USES`
 
     @property
     def better(self) -> str:
@@ -116,21 +93,13 @@ def caveat_if(applies: bool | np.bool_, code: str, text: str) -> tuple[Caveat, .
 
 @dataclass(frozen=True)
 class Interpretation:
-    """How to interpret a number on the data at hand; depends on the real sets alone.
+    """How to interpret a number on the data at hand; depends on the real sets alone."""
 
-    Parameters
-    ----------
-    references : dict of str to float
-        Numbers to compare with, by name, such as the number of a random half of the same users ("floor").
-    caveats : tuple of Caveat
-        Why the number says little on these data.
-    alarm : float
-        A number of synthetic traces above this limit is an alarm: it exceeds, by a margin that matters, what chance
-        gives on these data. Infinite if there is no alarm.
-    """
-
+    # Numbers to compare with, by name, such as the number of a random half of the same users ("floor").
     references: dict[str, float] = field(default_factory=dict)
-    caveats: tuple[Caveat, ...] = ()
+    caveats: tuple[Caveat, ...] = ()  # why the number says little on these data
+    # A number of synthetic traces above this limit is an alarm: it exceeds, by a margin that matters, what chance gives
+    # on these data. Infinite if there is no alarm.
     alarm: float = math.inf
 
     def held_against(self) -> dict[str, float]:
@@ -222,33 +191,6 @@ def part_of_trace(traces: Traces) -> Int[np.ndarray, " trace"]:
 class Measurement:
     """An entry of a registry of metrics or attacks: functions that measure some quantities.
 
-    Parameters
-    ----------
-    name : str
-        Its name in the registry and in settings.
-    kind : {"utility", "privacy"}
-    quantities : tuple of MetricInfo
-        Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
-    measure : callable
-        From a `Comparison` and settings to a number for each quantity.
-    uniform : callable, optional
-        The exact numbers for uniform traces, if they are known, from the real sets of the comparison only. Without this
-        function, synthetic traces with every place replaced by a random one are measured.
-    settings : type
-        Frozen dataclass; every setting has a default.
-    per_trace_number : bool
-        Whether the traces of each trace number are measured separately, and the numbers averaged; see `part_of_trace`
-        for users with different numbers of traces.
-    pools_gaps : bool
-        Whether synthetic traces with gaps, which have few events each, are measured together in any case.
-    reading : callable, optional
-        From a `Comparison` of the training set and settings to an `Interpretation` for each quantity.
-    check : callable, optional
-        Raises `InputError` if the sets of a `Comparison` cannot be measured, before anything is computed.
-    applies : callable, optional
-        Whether the sets of a `Comparison` with a synthetic set have the measured data, such as friendships. A
-        measurement that applies to no synthetic set is left out; if it applies to some, it is undefined for the others.
-
     Examples
     --------
     >>> events = MetricInfo("n_events", "Events", "Number of events.", "events", "higher", "near Training")
@@ -257,16 +199,24 @@ class Measurement:
     ['Events']
     """
 
-    name: str
+    name: str  # in the registry and in settings
     kind: Literal["utility", "privacy"]
+    # Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
     quantities: tuple[MetricInfo, ...]
-    measure: Callable[[Comparison, Any], Sequence[float]]
+    measure: Callable[[Comparison, Any], Sequence[float]]  # a number for each quantity
+    # The exact numbers for uniform traces, if they are known, from the real sets of the comparison only. Without this
+    # function, synthetic traces with every place replaced by a random one are measured.
     uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
-    settings: type = NoSettings
+    settings: type = NoSettings  # a frozen dataclass; every setting has a default
+    # Whether the traces of each trace number are measured separately, and the numbers averaged; see `part_of_trace`.
     per_trace_number: bool = False
-    pools_gaps: bool = False
+    pools_gaps: bool = False  # whether synthetic traces with gaps, which have few events each, are measured together
+    # Of the training set and settings.
     reading: Callable[[Comparison, Any], Sequence[Interpretation]] | None = None
+    # Raises `InputError` if the sets cannot be measured, before anything is computed.
     check: Callable[[Comparison], None] | None = None
+    # Whether the sets have the measured data, such as friendships. A measurement that applies to no synthetic set is
+    # left out; if it applies to some, it is undefined for the others.
     applies: Callable[[Comparison], bool] | None = None
 
     def is_by_number(self, traces: Traces) -> bool:
@@ -276,9 +226,5 @@ class Measurement:
     def described(self, settings: Any) -> list[MetricInfo]:
         """The quantities at some settings."""
         values = asdict(settings)
-        return [
-            replace(
-                each, **{part: getattr(each, part).format(**values) for part in ("name", "title", "meaning", "plain")}
-            )
-            for each in self.quantities
-        ]
+        parts = ("name", "title", "meaning", "plain")
+        return [replace(q, **{part: getattr(q, part).format(**values) for part in parts}) for q in self.quantities]

@@ -192,13 +192,7 @@ class TimeGrid:
         return replace(self, start=start, slot_of_instant=numbered, period=min(self.period, len(slots)))
 
     def has_whole_day(self) -> bool:
-        """Whether the step divides a day, and the grid has all instants of a day from midnight on.
-
-        Examples
-        --------
-        >>> [TimeGrid.each_instant("2024-01-01T21:00:00", 3600, n).has_whole_day() for n in (26, 27)]
-        [False, True]
-        """
+        """Whether the step divides a day, and the grid has all instants of a day from midnight on."""
         return DAY_S % self.step_s == 0 and (self.n_instants - self.first_midnight()) * self.step_s >= DAY_S
 
     def first_midnight(self) -> int:
@@ -283,9 +277,9 @@ class TimeGrid:
             if period is None:
                 raise TypeError("period is null")
             return cls(start, step_s, np.array(slots), time_zone, period=period)
+        except InputError:
+            raise
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
             needed = f"JSON with {', '.join(JSON_KEYS[:-1])} and {JSON_KEYS[-1]}"
             raise InputError("time grid", [Problem(needed, f"{type(error).__name__}: {error}")]) from error
 
@@ -294,6 +288,11 @@ class TimeGrid:
 
     def __hash__(self) -> int:
         return hash(self.to_json())
+
+
+def without_gaps(numbers: np.ndarray) -> np.ndarray:
+    """Numbers 0, 1, ... in place of others, in the same order."""
+    return np.unique(numbers, return_inverse=True)[1]
 
 
 def duration(seconds: int) -> str:

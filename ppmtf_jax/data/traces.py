@@ -59,12 +59,9 @@ NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the f
 
 
 class Transitions(NamedTuple):
-    """Steps from an event to the next event of the same trace at the next instant.
+    """Steps from an event to the next event of the same trace, in the order of the events."""
 
-    `event` is the index of the later event; rows are in the order of the events.
-    """
-
-    event: np.ndarray
+    event: np.ndarray  # index of the later event
     user: np.ndarray
     place: np.ndarray
     next_place: np.ndarray
@@ -73,9 +70,8 @@ class Transitions(NamedTuple):
 class Periods(NamedTuple):
     """Traces cut into periods, or other spans: a piece has the events of one trace in one span."""
 
-    # `piece`, `phase`: number of the piece of each event, rising; instant within the span; shape (events,).
-    piece: np.ndarray
-    phase: np.ndarray
+    piece: np.ndarray  # number of the piece of each event, rising; shape (events,)
+    phase: np.ndarray  # instant of each event within its span; shape (events,)
     first: np.ndarray  # first event of each piece; shape (pieces,)
 
 
@@ -194,21 +190,18 @@ class Traces:
     @property
     def blocks(self) -> Blocks[Traces]:
         """The traces of `BLOCK_USERS` users after another, with these users' own ids, and without friendships."""
-        event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
-        source = []
-        for first in range(0, max(self.n_users, 1), BLOCK_USERS):
-            users = slice(first, min(first + BLOCK_USERS, self.n_users))
-            source.append((users, (users, slice(event_of[first], event_of[users.stop]))))
-        if len(source) == 1:
-            return Blocks([(source[0][0], replace(self, friendships=None))])
 
-        def cut(where: tuple[slice, slice]) -> Traces:
-            users, events = where
+        def cut(users: slice) -> Traces:
+            events = slice(*np.searchsorted(self.user, np.array([users.start, users.stop], np.int32)))
             columns = {name: getattr(self, name)[events] for name in EVENT_COLUMNS}
             columns["user"] = columns["user"] - np.int32(users.start)
             return replace(self, **columns, user_ids=self.user_ids[users], friendships=None)
 
-        return Blocks(source).map(cut)
+        begins = range(0, max(self.n_users, 1), BLOCK_USERS)
+        blocks = [slice(first, min(first + BLOCK_USERS, self.n_users)) for first in begins]
+        if len(blocks) == 1:
+            return Blocks([(blocks[0], replace(self, friendships=None))])
+        return Blocks([(users, users) for users in blocks]).map(cut)
 
     @classmethod
     def from_frame(
@@ -275,34 +268,24 @@ class Traces:
 
     def __repr__(self) -> str:
         """A few lines that tell nothing about a single user; fast at any size."""
-        events, users, places = map(counted, (self.n_events, self.n_users, self.n_places), ("event", "user", "place"))
-        pairs = "" if self.friendships is None else f"{counted(len(self.friendships), 'pair')} of users"
         source = "synthetic, made by a model"
         source += "" if self.of_nobody else " from its users; not for release before the privacy test"
         parts = self.time_grid.summary() | {
             "places": self.places.summary(),
-            "friends": pairs,
+            "friends": "" if self.friendships is None else f"{counted(len(self.friendships), 'pair')} of users",
             "source": "" if self.origin is None else source,
             "users": "invented, none stands for a real one" if self.of_nobody else "",
         }
-        return in_lines(f"Traces: {events} of {users} at {places}", parts)
+        users, places = counted(self.n_users, "user"), counted(self.n_places, "place")
+        return in_lines(f"Traces: {counted(self.n_events, 'event')} of {users} at {places}", parts)
 
     def describe(self) -> pd.DataFrame:
-        """Counts and quantiles of users, traces, places and events.
+        """Counts and quantiles of users, traces, places and events: columns count, sum, mean, min, median and max.
 
-        Returns
-        -------
-        DataFrame
-            Columns count, sum, mean, min, median and max, for these rows:
-
-            - events per user, traces per user;
-            - events per trace and day, of the local days on which a trace has an event;
-            - places per user, each counted once;
-            - users per place, of all places: the minimum is 0 if a place has no event;
-            - events per slot;
-            - steps to the next event of the same trace, in instants of the time grid;
-            - next event is one step on: 1 or 0 for each event with a next event; the sum is the number of
-              transitions, the mean is the share of consecutive events.
+        Events per trace and day are of the local days on which a trace has an event. Each user's places are counted
+        once. Users per place are of all places: the minimum is 0 if a place has no event. Steps to the next event of a
+        trace are in instants of the time grid. Whether the next event is one step on is 1 or 0 for each event with a
+        next event: the sum is the number of transitions, the mean is the share of consecutive events.
 
         Examples
         --------
@@ -312,14 +295,12 @@ class Traces:
         [10, 44]
         """
         places_of_user = self.blocks.map(lambda own: np.bincount(own.users_and_places()[0], minlength=own.n_users))
-        begins = self._begins_trace()
-        day = self.time_grid.day()[self.instant]
-        begins_day = run_begins(self.user, self.trace, day)
+        begins_day = run_begins(self.user, self.trace, self.time_grid.day()[self.instant])
         gaps = self.gaps()
         return quantiles(
             {
                 "events per user": self._events_per_user(),
-                "traces per user": counts_per_user(self.user[begins], self.n_users),
+                "traces per user": counts_per_user(self.trace_table()[0], self.n_users),
                 "events per trace and day": np.diff(np.flatnonzero(begins_day), append=self.n_events),
                 "places per user": places_of_user.joined(),
                 "users per place": self.users_per_place(),
@@ -344,9 +325,8 @@ class Traces:
         """A table with columns user, trace, instant, place; ids are the user's own.
 
         `with_time_and_coordinates`: also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and
-        longitude (NaN where not known). The date of synthetic traces is nominal: all begin on the date of the first
-        period of the training data, or, in a release, on a date with the same day of the week, unless `synthesize` was
-        given a start.
+        longitude (NaN where not known). The date of synthetic traces is nominal, unless `synthesize` was given a start:
+        that of the first period of the training data or, in a release, another one of the same day of the week.
 
         Examples
         --------
@@ -357,18 +337,11 @@ class Traces:
         >>> str(frame["time"][1])
         '2024-03-04 01:00:00+00:00'
         """
-        columns: dict[str, object] = {
-            "user": self.user_ids[self.user],
-            "trace": self.trace,
-            "instant": self.instant,
-            "place": self.places.ids[self.place],
-        }
+        ids = {"user": self.user_ids[self.user], "place": self.places.ids[self.place]}
+        columns: dict[str, object] = {name: ids.get(name, getattr(self, name)) for name in EVENT_COLUMNS}
         if with_time_and_coordinates:
-            columns |= {
-                "time": self.time_grid.local_times()[self.instant],
-                "latitude": self.places.latitude[self.place],
-                "longitude": self.places.longitude[self.place],
-            }
+            columns["time"] = self.time_grid.local_times()[self.instant]
+            columns |= {name: getattr(self.places, name)[self.place] for name in ("latitude", "longitude")}
         return pd.DataFrame(columns)
 
     def friendship_frame(self) -> pd.DataFrame | None:
@@ -505,16 +478,10 @@ class Traces:
 
         Examples
         --------
-        There is no event at instant 2, so there is no transition from "work" to "home".
-
-        >>> places = PlaceTable.from_frame(
-        ...     pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
-        ... )
-        >>> grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 5, "Asia/Tokyo")
-        >>> frame = pd.DataFrame({"user": 7, "instant": [0, 1, 3, 4], "place": ["home", "work", "home", "home"]})
-        >>> event, user, place, next_place = Traces.from_frame(frame, places, grid).transitions()
-        >>> event.tolist(), user.tolist(), place.tolist(), next_place.tolist()
-        ([1, 3], [0, 0], [0, 0], [1, 0])
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> traces = toy_city(n_users=1, n_days=1, missing=0.0, seed=0).traces.select_events(np.arange(24) != 2)
+        >>> [len(traces.transitions(over_gaps).event) for over_gaps in (False, True)]
+        [21, 22]
         """
         event = np.flatnonzero(~self._begins_trace() if over_gaps else self.is_step())
         return Transitions(event, self.user[event], self.place[event - 1], self.place[event])

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import Runs, joined_ranges, run_begins
-from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, without_gaps
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem, raise_any
 
@@ -36,17 +36,10 @@ class Windows:
 
     Examples
     --------
-    Two days of four instants; a user with events at instants 1, 2 and 5.
-
-    >>> import pandas as pd
-    >>> places = PlaceTable.from_frame(
-    ...     pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
-    ... )
-    >>> grid = TimeGrid.cyclic("2024-01-01T00:00:00", 21_600, 8, slot_s=21_600)
-    >>> frame = pd.DataFrame({"user": 7, "instant": [1, 2, 5], "place": ["home", "work", "home"]})
-    >>> windows = Windows.of(Traces.from_frame(frame, places, grid))
-    >>> windows.n_windows, windows.window.tolist(), windows.phase.tolist()
-    (2, [0, 0, 1], [1, 2, 1])
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> windows = Windows.of(toy_city(n_users=5, n_days=3, missing=0.0, seed=0).traces)
+    >>> windows.n_windows, windows.events_per_window().tolist()[:3]
+    (15, [24, 24, 24])
     """
 
     window: np.ndarray  # number of the window, sorted, each at least once; shape (events,)
@@ -194,5 +187,5 @@ def same_period(grid: TimeGrid, other: TimeGrid) -> bool:
 
 def _first_instants(grid: TimeGrid, n_instants: int) -> TimeGrid:
     """The first instants of a grid, with slots numbered anew if a slot is missing there."""
-    slots = np.unique(grid.slot_of_instant[:n_instants], return_inverse=True)[1]
+    slots = without_gaps(grid.slot_of_instant[:n_instants])
     return replace(grid, slot_of_instant=slots, period=min(grid.period, n_instants))

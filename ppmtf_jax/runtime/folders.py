@@ -176,9 +176,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 def content_digest(path: Path) -> str:
     """SHA-256 of a file, or of all files below a folder with their names; empty if there is nothing at `path`."""
-    if path.is_dir():
-        return digest_of(checksums(path))
-    return checksum(path) if path.is_file() else ""
+    return digest_of(checksums(path)) if path.is_dir() else checksum(path) if path.is_file() else ""
 
 
 def files_below(folder: Path) -> list[str]:
@@ -270,9 +268,7 @@ def check_belong_together(subject: str, lineages: Mapping[str, Lineage], *, way_
 def digest_of_array(values: np.ndarray) -> str:
     """SHA-256 of the numbers or the ids in an array, in hexadecimal digits; no copy of all of them is made."""
     digest = hashlib.sha256()
-    if values.dtype != object:
-        digest.update(np.ascontiguousarray(values).data)
-    for piece in json_of_ids(values) if values.dtype == object else ():
+    for piece in json_of_ids(values) if values.dtype == object else [np.ascontiguousarray(values).data]:
         digest.update(piece)
     return digest.hexdigest()
 

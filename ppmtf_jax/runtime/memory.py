@@ -1,13 +1,13 @@
-"""The memory that a large job will need, checked before the job begins.
+"""The one guard of memory: a step whose arrays would not fit is refused before it begins.
 
-Estimates are for a CPU, where host and devices share the memory. They cover the memory beyond the present use of the
-process: everything that grows with the data, and a constant share for compiled programs. The measured peaks of large
-jobs lie within 30 % of the estimates.
+What a step needs is counted from the shapes of its arrays; what is available is measured when the step begins. On a CPU
+host and devices share the memory.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
@@ -57,6 +57,11 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
     if available is not None and needed > available:
         found = f"{available / 1e9:.1f} GB available"
         raise InputError(step, [Problem(f"{needed / 1e9:.1f} GB of memory (an estimate)", found, way_out=way_out)])
+
+
+def require_memory_for(step: str, number: int, bytes_each: int, way_out: Callable[[int], str]) -> None:
+    """`require_memory` for a number of things of equal size; `way_out` is told how many of them fit."""
+    require_memory(step, number * bytes_each, way_out((available_bytes() or 0) // bytes_each))
 
 
 def _free_in_address_space() -> int | None:

@@ -28,8 +28,6 @@ from ppmtf_jax.runtime.files import remove_unfinished
 
 LONG_S = 3600.0
 """Work that takes more seconds than this is announced in a separate line."""
-
-
 _tellers: list[Callable[[str], None]] = []
 
 

@@ -21,15 +21,15 @@ from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.trace_set import Origin
+from ppmtf_jax.data.trace_set import EVENT_BYTES, Origin
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import MODEL, TRAINING_TRACES, Lineage, Paths, json_of_ids
+from ppmtf_jax.runtime.memory import require_memory_for
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import build_settings, input_paths
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
-from ppmtf_jax.synthesizers.memory import require_memory_to_sample
 from ppmtf_jax.synthesizers.model_folder import read_model, write_model
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims
 from ppmtf_jax.trace_models.base import ABSENT, TraceModel
@@ -55,6 +55,12 @@ class SyntheticPart(NamedTuple):
         key, how = jax_stream(origin.seed, Stage.SYNTHESIS), {"batch_users": batch_users, "progress": progress}
         place = sample_traces(key, model.trace_model, of_user, grid.n_instants, users=users, **how)
         return model.traces_of(place, of_user, users, grid, origin)
+
+
+def require_memory_to_sample(n_traces: int, n_instants: int) -> None:
+    """Refuse more complete traces than fit into memory, and say how many fit."""
+    each = EVENT_BYTES * n_instants
+    require_memory_for("sample", n_traces, each, lambda n: f"Ask for at most {n:,} traces" if n else "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,9 +201,9 @@ def test_cells_are_predicted_while_the_chains_run_and_no_draw_is_kept(counts, se
 
 
 def test_a_diagnosis_that_would_not_fit_is_refused_before_it_begins(counts, monkeypatch):
-    with_gigabytes(monkeypatch, 0.1)
+    with_gigabytes(monkeypatch, 1e-6)
     monkeypatch.setattr(diagnostics, "observe", lambda *_, **__: pytest.fail("it began"))
-    with pytest.raises(InputError, match=r"GB of memory \(an estimate\); found 0\.1 GB available"):
+    with pytest.raises(InputError, match=r"GB of memory \(an estimate\); found 0\.0 GB available"):
         diagnose(counts, SHARED, GibbsSettings(rank=2), seed=0)
 
 
