@@ -67,19 +67,6 @@ def test_a_period_may_hold_repetitions():
     assert grid != TimeGrid("2024-01-01T00:00:00", 3600, np.tile(half_day, 4), period=12)
 
 
-def test_a_week():
-    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 21 * 24, slot_s=DAY_S, period_s=7 * DAY_S)
-    week = grid.one_period()
-    assert (grid.n_slots, week.n_instants, week.n_slots) == (7, 7 * 24, 7)
-    assert week.slot_of_instant.tolist() == np.repeat(range(7), 24).tolist()
-
-
-def test_a_grid_need_not_begin_at_midnight():
-    grid = TimeGrid.cyclic("2024-01-01T01:00:00", 3600, 60, slot_s=7200)
-    assert grid.period == 24
-    assert grid.one_period().start == "2024-01-01T01:00:00"
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 4))
 def test_one_period_repeats_to_the_whole(pattern, n_times):
@@ -108,13 +95,6 @@ def test_slots_repeat_with_the_period(fourth, second):
 
 
 # JSON
-
-
-def test_json_keeps_everything():
-    grid = TimeGrid("2024-01-01T09:00:00", 600, np.array([0, 1, 0, 1, 0, 1]), "Asia/Tokyo", period=4)
-    again = TimeGrid.from_json(grid.to_json())
-    assert again == grid
-    assert (again.period, again.time_zone, again.step_s, again.n_instants) == (4, "Asia/Tokyo", 600, 6)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"start": "2024-01-01"}'])

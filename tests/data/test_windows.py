@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppmtf_jax.data.runs import stable_order
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, is_complete, same_period
@@ -202,3 +203,14 @@ def test_one_missing_event_makes_traces_incomplete() -> None:
     assert not is_complete(complete.select_events(np.arange(complete.n_events) != 5))
     # A user without a trace is missing nothing.
     assert is_complete(replace(complete, user_ids=np.arange(4)))
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 2, 1000])
+@pytest.mark.parametrize(
+    "spans", [((0, 1),), ((-5, 5), (0, 3)), ((0, 9), (-(2**31), 2**31 - 1)), ((-(2**62), 2**62), (0, 4)), ((7, 8),) * 9]
+)
+def test_the_order_is_that_of_lexsort(n_rows, spans):
+    """Also where a row does not fit into one number, and where many rows are equal."""
+    columns = [np.random.default_rng(0).integers(*span, n_rows, endpoint=True) for span in spans]
+    columns = [column.astype(np.int32) if np.abs(column).max(initial=0) < 2**31 else column for column in columns]
+    assert stable_order(*columns).tolist() == np.lexsort(columns[::-1]).tolist()

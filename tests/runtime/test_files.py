@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -22,6 +23,7 @@ from ppmtf_jax.runtime.files import (
     check_output_file,
     exclusive_use,
     make_private,
+    read_arrays,
     read_own,
     remove,
     write_text,
@@ -262,3 +264,15 @@ def test_a_folder_that_stays_is_told_with_the_number_of_its_files(tmp_path, monk
 
 def refused(path: object, *, dir_fd: int | None = None) -> None:
     raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+
+def test_array_that_is_marked_as_encrypted_is_refused(tmp_path):
+    path = tmp_path / "arrays.npz"
+    np.savez(path, user=np.zeros(3))
+    content = bytearray(path.read_bytes())
+    # The flags of the member, in its own header and in the archive's table.
+    content[6] |= 1
+    content[content.find(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"as NumPy stores them, .*'user'"):
+        read_arrays(path, ["user"])
