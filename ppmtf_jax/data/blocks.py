@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from tempfile import TemporaryFile
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import finalize
 
 import numpy as np
@@ -27,17 +27,8 @@ BLOCK_USERS = 8192
 """Number of users in a block. `Traces.digest` depends on it: with another number, all digests change."""
 Item = TypeVar("Item")
 New = TypeVar("New")
-
-
-class Step(NamedTuple):
-    """A function of the value of a block, and of the block's part of each array over users."""
-
-    function: Callable[..., Any]
-    of_users: tuple[Any, ...] = ()
-
-    def of_part(self, users: slice) -> Step:
-        """The same for a part, whose users are numbered from 0."""
-        return Step(self.function, tuple(each[users] for each in self.of_users))
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function of the value of a block, and of the block's part of each array over users."""
 
 
 class Blocks(Generic[Item]):
@@ -65,7 +56,7 @@ class Blocks(Generic[Item]):
 
     def map(self, function: Callable[..., New], *of_users: Any) -> Blocks[New]:
         """The values of a function of the block's value and of the block's part of each array over users."""
-        blocks = Blocks(self.source, (*self.steps, Step(function, of_users)))
+        blocks = Blocks(self.source, (*self.steps, (function, of_users)))
         if isinstance(self.source, list) and len(self.source) == 1:
             return Blocks([(self.source[0][0], blocks.value(self.source[0]))])
         return blocks
@@ -91,7 +82,7 @@ class Blocks(Generic[Item]):
             source.append((users, (len(content), file.tell())))
             file.write(content)
         file.flush()
-        return Blocks(source, (Step(read),))
+        return Blocks(source, ((read, ()),))
 
     def of_parts(self, function: Callable[[Blocks[Item]], New]) -> Iterator[New]:
         """A function of the blocks of each part, which other processes compute; without them, of all blocks."""
@@ -100,11 +91,12 @@ class Blocks(Generic[Item]):
             yield function(self)
             return
         parts = (
-            (users, Blocks(source, tuple(step.of_part(users) for step in self.steps)))
+            (users, Blocks(source, tuple((each, tuple(of[users] for of in of_users)) for each, of_users in self.steps)))
             for users, source in parts_of_source()
         )
-        of_part = partial(_of_second, function)
-        yield from map_parts(of_part, parts, name_of=lambda part: f"users {part[0].start} to {part[0].stop - 1}")
+        yield from map_parts(
+            lambda part: function(part[1]), parts, name_of=lambda part: f"users {part[0].start} to {part[0].stop - 1}"
+        )
 
     def here(self) -> Iterator[Item]:
         """The values of all blocks, computed in this process."""
@@ -141,10 +133,6 @@ def each_of_users(of_user: np.ndarray) -> Blocks[np.ndarray]:
     n_users = len(of_user)
     users = [slice(first, min(first + BLOCK_USERS, n_users)) for first in range(0, n_users, BLOCK_USERS)]
     return Blocks([(each, of_user[each]) for each in users])
-
-
-def _of_second(function: Callable[[Blocks], New], part: tuple[slice, Blocks]) -> New:
-    return function(part[1])
 
 
 def _added(one: Any, other: Any) -> Any:
