@@ -138,16 +138,6 @@ def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
     assert open_traces(tmp_path / "set", with_friends=False).friendships is None
 
 
-def test_a_value_of_each_user_and_a_total(whole, tmp_path):
-    whole.save(tmp_path / "set")
-    blocks = open_traces(tmp_path / "set").blocks
-    n_events = blocks.map(lambda block: np.bincount(block.user)).joined()
-    np.testing.assert_array_equal(n_events, np.bincount(whole.user))
-    weight = np.arange(N_USERS)
-    both = blocks.map(lambda block, own: (block.n_events, (own[block.user]).sum()), weight).total()
-    assert both == (whole.n_events, weight[whole.user].sum())
-
-
 def disordered(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Tables that cannot be read in blocks of users, but are valid."""
     return {

@@ -167,14 +167,6 @@ def test_days_begin_at_local_midnight():
     assert grid.day()[[0, 1, 2, 25, 26]].tolist() == [0, 0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("n", [1, 30])
-def test_a_grid_is_shown_on_a_line(n):
-    shown = repr(TimeGrid.each_instant("2024-01-01T09:00:00", 1200, n, "Asia/Tokyo"))
-    last = {1: "09:00", 30: "18:40"}[n]
-    instants = {1: "1 instant", 30: "30 instants"}[n]
-    assert shown == f"TimeGrid: {instants} of 20 min from 2024-01-01 09:00 to 2024-01-01 {last}, Asia/Tokyo; slots: {n}"
-
-
 # Whole days
 
 

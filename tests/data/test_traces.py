@@ -131,19 +131,6 @@ def test_only_the_next_instant_of_the_same_trace_is_a_step():
 # What a person sees
 
 
-def test_traces_are_shown_in_a_few_lines():
-    friends = pd.DataFrame({"user": [7], "friend": [9]})
-    assert repr(replace(traces(friends=friends), of_nobody=True)).splitlines() == [
-        "Traces: 3 events of 2 users at 3 places",
-        "  time     4 instants of 1 h from 2024-01-01 09:00 to 2024-01-01 12:00,",
-        "           Asia/Tokyo",
-        "  slots    4",
-        "  places   3, latitude 35.00 to 37.00, longitude 139.00 to 141.00",
-        "  friends  1 pair of users",
-        "  users    invented, none stands for a real one",
-    ]
-
-
 def test_neither_ids_nor_seeds_are_shown():
     secret = 987_654_321_123
     ids = np.array(["alice of 5 Elm Street", "bob"], object)
