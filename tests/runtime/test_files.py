@@ -76,7 +76,7 @@ INTO_WHAT_IS_GIVEN = {
     "datasets/text_files.py",
     "private/releases.py",
     "cli/modelling.py",
-    "attacks/membership/shadow_checkpoint.py",
+    "attacks/membership/shadow_models.py",
     "data/trace_set.py",
     "evaluation/plots/style.py",
     "exports/formats.py",
