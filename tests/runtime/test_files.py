@@ -86,7 +86,7 @@ INTO_WHAT_IS_GIVEN = {
     "synthesizers/model_folder.py",
 }
 # And these nothing that stays: a text, a file of the system.
-NO_FILE = {"jobs/compare.py", "evaluation/report/blocks.py", "runtime/memory.py"}
+NO_FILE = {"jobs/compare.py", "evaluation/report/page.py", "runtime/memory.py"}
 
 
 def writes(tree: ast.AST) -> bool:
