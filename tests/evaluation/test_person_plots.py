@@ -48,15 +48,6 @@ def test_the_sixth_place_is_one_of_others():
     assert colours == [*RANK_COLOURS, OTHER_COLOUR, OTHER_COLOUR, RANK_COLOURS[0]]
 
 
-def test_a_row_for_each_person_and_a_panel_for_each_set():
-    people = windows([(user, 0, hour, user) for user in range(3) for hour in range(4)])
-    figure = person_timelines({"synthetic": people, "real": people.select(np.arange(3) < 2)})
-    assert [ax.get_title() for ax in figure.axes] == ["synthetic", "real"]
-    assert [sorted({row for _, _, row, _ in bars(ax)}) for ax in figure.axes] == [[0, 1, 2], [0, 1]]
-    # The first person is at the top.
-    assert figure.axes[0].yaxis_inverted()
-
-
 def test_days_of_a_month_are_labelled_and_short_stays_are_seen():
     grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 28 * 24, slot_s=7200)
     month = windows([(0, 0, hour, 1) for hour in (0, 300, 671)], grid=replace(grid, period=24))
@@ -65,11 +56,10 @@ def test_days_of_a_month_are_labelled_and_short_stays_are_seen():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["day 1", "day 8", "day 15", "day 22"]
     assert all(width >= 672 / 150 for _, width, _, _ in bars(ax))
     assert month.n_windows == 3
-
-
-def test_periods_that_are_shorter_than_a_day_have_their_hours():
+    # Periods that are shorter than a day have their hours; the first person is at the top.
     ax = person_timelines({"a": windows([(0, 0, 0, 1), (0, 0, 1, 2)], grid=minutes(30))}).axes[0]
     assert ax.get_xticklabels()[-1].get_text() == "00:28"
+    assert ax.yaxis_inverted()
 
 
 def test_numbers_on_a_map_are_in_the_order_of_visits_and_apart():

@@ -154,19 +154,6 @@ def test_one_place_with_half_of_a_quiet_hour_does_not_pale_all_others() -> None:
     assert bar._colorbar.norm.vmax < 1
 
 
-def test_population_maps_have_a_row_for_each_synthetic_set(halves) -> None:
-    train, test = halves
-    sets = {"bridge": test, "published": train}
-    figure = plots.population_maps(sets, train, test, slots=[3, 8])
-    rows = np.array(figure.axes[:-1]).reshape(4, 2)
-    assert [row[0].get_ylabel() for row in rows] == ["training", "test", "bridge", "published"]
-    # Colours are values: the same sets are drawn alike, and on one scale.
-    for row, same in ((2, 1), (3, 0)):
-        for ax, like in zip(rows[row], rows[same], strict=True):
-            np.testing.assert_array_equal(ax.collections[-1].get_array(), like.collections[-1].get_array())
-            assert ax.collections[-1].norm is like.collections[-1].norm
-
-
 def walk(path: list[int], places: PlaceTable, n_users: int = 1) -> Traces:
     """Users who are all at these places at consecutive instants."""
     grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, len(path))
