@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -113,14 +112,14 @@ def write_geojson(layer: Layer, path: Path) -> None:
 
     The property time has the offset of its zone; the time controls of kepler.gl and QGIS use it.
     """
-    _write_collection(layer, path, _point_features)
 
+    def features(piece: Piece) -> pa.Array:
+        texts = {name: _json_texts(piece.rows[name]) for name in piece.rows}
+        longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
+        point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")
+        return _joined(*point, ',"properties":', _json_objects(texts), "}")
 
-def _point_features(piece: Piece) -> pa.Array:
-    texts = {name: _json_texts(piece.rows[name]) for name in piece.rows}
-    longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
-    point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")
-    return _joined(*point, ',"properties":', _json_objects(texts), "}")
+    _write_collection(layer, path, features)
 
 
 @export_format(
@@ -139,23 +138,23 @@ def write_mf_json(layer: Layer, path: Path) -> None:
     ----------
     .. [1] OGC Moving Features Encoding Extension - JSON (19-045r3), MF-JSON Prism.
     """
-    _write_collection(layer, path, _moving_features, crs=CRS, trs=TRS)
 
+    def features(piece: Piece) -> pa.Array:
+        rows, first = piece.rows, piece.first
+        times = _json_arrays(_json_texts(rows["time"].dt.tz_convert("UTC")), first)
+        position = _joined("[", _json_texts(rows["longitude"]), ",", _json_texts(rows["latitude"]), "]")
+        names = _json_arrays(_json_texts(rows["place"].astype(str)), first)
+        numbers = pd.Series(piece.number + np.arange(len(first)))
+        who = {"trajectory": numbers, "user": rows["user"].iloc[first], "trace": rows["trace"].iloc[first]}
+        return _joined(
+            '{"type":"Feature","properties":', _json_objects({name: _json_texts(each) for name, each in who.items()}),
+            ',"temporalGeometry":{"type":"MovingPoint","datetimes":', times,
+            ',"coordinates":', _json_arrays(position, first), ',"interpolation":"Discrete"}',
+            ',"temporalProperties":[{"datetimes":', times,
+            ',"place":{"type":"Text","values":', names, ',"interpolation":"Discrete"}}]}',
+        )  # fmt: skip
 
-def _moving_features(piece: Piece) -> pa.Array:
-    rows, first = piece.rows, piece.first
-    times = _json_arrays(_json_texts(rows["time"].dt.tz_convert("UTC")), first)
-    position = _joined("[", _json_texts(rows["longitude"]), ",", _json_texts(rows["latitude"]), "]")
-    names = _json_arrays(_json_texts(rows["place"].astype(str)), first)
-    numbers = pd.Series(piece.number + np.arange(len(first)))
-    who = {"trajectory": numbers, "user": rows["user"].iloc[first], "trace": rows["trace"].iloc[first]}
-    return _joined(
-        '{"type":"Feature","properties":', _json_objects({name: _json_texts(each) for name, each in who.items()}),
-        ',"temporalGeometry":{"type":"MovingPoint","datetimes":', times,
-        ',"coordinates":', _json_arrays(position, first), ',"interpolation":"Discrete"}',
-        ',"temporalProperties":[{"datetimes":', times,
-        ',"place":{"type":"Text","values":', names, ',"interpolation":"Discrete"}}]}',
-    )  # fmt: skip
+    _write_collection(layer, path, features, crs=CRS, trs=TRS)
 
 
 @export_format(
@@ -171,24 +170,24 @@ def write_kepler_trips(layer: Layer, path: Path) -> None:
     one event is a line too. Longitudes continue beyond 180 degrees if a trace crosses that meridian; otherwise the line
     would go round the globe. See the user guide of kepler.gl on the trip layer.
     """
-    _write_collection(layer, path, partial(_trip_features, step_s=layer.step_s))
 
+    def features(piece: Piece) -> pa.Array:
+        rows, first = piece.rows, piece.first
+        last = np.append(first[1:], len(rows)) - 1
+        # Each trace ends with its last row again, one step later.
+        again = np.sort(np.concatenate([np.arange(len(rows)), last]))
+        is_end = np.diff(again, prepend=-1) == 0
+        second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + layer.step_s * is_end
+        east, north = _unwrapped(rows["longitude"].to_numpy(), first), rows["latitude"].to_numpy()
+        longitude, latitude, time = (_json_texts(pd.Series(column)) for column in (east[again], north[again], second))
+        points = _joined("[", longitude, ",", latitude, ",0,", time, "]")
+        lines = _json_arrays(points, first + np.arange(len(first)))
+        who = _json_objects({name: _json_texts(rows[name].iloc[first]) for name in ("user", "trace")})
+        return _joined(
+            '{"type":"Feature","geometry":{"type":"LineString","coordinates":', lines, '},"properties":', who, "}"
+        )
 
-def _trip_features(piece: Piece, step_s: int) -> pa.Array:
-    rows, first = piece.rows, piece.first
-    last = np.append(first[1:], len(rows)) - 1
-    # Each trace ends with its last row again, one step later.
-    again = np.sort(np.concatenate([np.arange(len(rows)), last]))
-    is_end = np.diff(again, prepend=-1) == 0
-    second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + step_s * is_end
-    east, north = _unwrapped(rows["longitude"].to_numpy(), first), rows["latitude"].to_numpy()
-    longitude, latitude, time = (_json_texts(pd.Series(column)) for column in (east[again], north[again], second))
-    points = _joined("[", longitude, ",", latitude, ",0,", time, "]")
-    lines = _json_arrays(points, first + np.arange(len(first)))
-    who = _json_objects({name: _json_texts(rows[name].iloc[first]) for name in ("user", "trace")})
-    return _joined(
-        '{"type":"Feature","geometry":{"type":"LineString","coordinates":', lines, '},"properties":', who, "}"
-    )
+    _write_collection(layer, path, features)
 
 
 def _unwrapped(longitude: np.ndarray, first: np.ndarray) -> np.ndarray:
