@@ -254,7 +254,7 @@ def choose_clusters(
         visited = (1 - POPULATION_SHARE) * found.visits + POPULATION_SHARE * shares.astype(np.float32)
         by_cluster = log_likelihoods(predicted, replace(found, visits=visited)) + np.log(found.share)
         advance(1)
-        return logsumexp(by_cluster, axis=1) - everybody
+        return np.asarray(logsumexp(by_cluster, axis=1)) - everybody
 
     # Every second number is enough here: it only determines with how many clusters the smoothing is chosen.
     grid = ClusterSmoothing(numbers[::-2], blurs, CLUSTER_MASSES, BANDWIDTHS)

@@ -185,6 +185,9 @@ def test_moments_of_effects_are_those_of_draws():
 )
 def test_smoothing_joins_neighbouring_slots(grid, is_circle):
     root = estimation._smoothing(grid.one_period())
+    effect = estimation._Effect(jnp.arange(len(root)), len(root), "smooth", 1.0)
+    smooth = effect.at(jnp.eye(len(root)), jnp.asarray(root, jnp.float32))
+    np.testing.assert_allclose(smooth, root.T, rtol=1e-5, atol=1e-6)
     kernel = root @ root.T
     np.testing.assert_allclose(np.diag(kernel), 1.01)
     if grid.n_slots > 2:
