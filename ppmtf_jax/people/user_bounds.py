@@ -1,8 +1,8 @@
 """The bridge's rules: the maximum weight of one user in a count, and the minimum number of users of a count.
 
 `bounded` limits the weight of one user in counts of visits, stays, steps away, moves and distances. Where a count
-belongs to a place or to a pair of places, `used_share` also reduces it. `RULES` says this in words; the privacy
-statement and the documentation copy these words.
+belongs to a place or to a pair of places, `used_share` also reduces it. `RULES` says this in words, which the
+privacy statement copies.
 
 The bound. One user is added to the data. Let m be the weight of the heaviest of the other users in a group. Then the
 group's sum grows by at most 2 m, whatever the added user did. Proof: before, the group has u users. Its cap c is the

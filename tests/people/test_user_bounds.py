@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,9 +24,7 @@ from ppmtf_jax.people.counts import (
 )
 from ppmtf_jax.people.space import space_of
 from ppmtf_jax.people.user_bounds import (
-    NO_RULE,
     PLACE_USERS,
-    RULES,
     STEP_USERS,
     UNIT,
     Groups,
@@ -298,8 +295,3 @@ def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users,
     table = place_table(N_PLACES)
     fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
     assert (left[1] > 0) == counts
-
-
-def test_the_documentation_has_the_rules_in_the_words_of_the_code():
-    text = " ".join((Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8").split())
-    assert [rule for rule in (*RULES, NO_RULE) if rule not in text] == []
