@@ -105,8 +105,8 @@ CALLS = "user,time,tower_id\nann,2024-03-13 08:00,17\nann,2024-03-13 09:00,18\nb
 QUOTED = HEADER + rows(700) + 'u1,2024-03-30T08:00:00,52.52,13.4,"a\n' + rows(677)
 GRID = {"grid": (52.5, 52.6, 13.3, 13.5, 2, 2), "min_users_per_place": 1, "discretization": None}
 HALF_MS = [1_710_000_000 + 3600 * k for k in range(5)] + [1_710_000_000_000 + 3_600_000 * k for k in range(5, 10)]
-# 2024-03-13T08:00 in Berlin is 07:00 UTC; GPS counts from 1980-01-06 and has had 18 leap seconds since.
-GPS_S = [int((pd.Timestamp(f"2024-03-13T0{h}:00") - pd.Timestamp("1980-01-06")).total_seconds()) + 18 for h in (7, 8)]
+# 2024-03-13T07:59:59 in Berlin is 06:59:59 UTC; GPS counts from 1980-01-06 and has had 18 leap seconds since.
+GPS_S = [pd.Timestamp(f"2024-03-13T0{h}:59:59").timestamp() - 315_964_800 + 18 for h in (6, 7)]
 
 # What is read: a note; or users, hours of the events, and a note; perhaps options.
 READ: dict[str, tuple[Any, ...]] = {
@@ -116,7 +116,7 @@ READ: dict[str, tuple[Any, ...]] = {
     "two columns for users": (csv(device_id="d"), "taken for user; not taken, but possible: 'device_id'"),
     "two columns for latitudes": (csv(lat=1), "not taken, but possible: 'lat'"),
     "two columns for times": (csv(timestamp="x"), "not taken, but possible: 'timestamp'"),
-    "GPS seconds": (timed(*GPS_S), (["u1"], [8, 9], "GPS time"), {"time_format": "gps"}),
+    "GPS seconds": (timed(*GPS_S), (["u1"], [7, 8], "GPS time"), {"time_format": "gps"}),
     "days first, told": (
         timed("04.03.2024 07:00", "05.03.2024 08:00"),
         (["u1"], [7, 24 + 8], "%d.%m.%Y"),
