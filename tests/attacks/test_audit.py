@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.attacks import audit
 from ppmtf_jax.attacks.audit import (
     RehearsalSettings,
     ReidentificationSettings,
@@ -15,6 +16,7 @@ from ppmtf_jax.attacks.audit import (
     reidentification_attacks,
     targets_of,
 )
+from ppmtf_jax.attacks.trace_scores import score_traces as score
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -70,14 +72,19 @@ def test_the_strongest_attack_stands_first(city):
     assert numbers["combined"]["true_positive_rate"].keys() == {"0.001", "0.01", "0.1"}
 
 
-def test_the_worst_deletion_is_worse_for_the_attacker_than_any(city):
-    known = city.select_users(np.arange(N_USERS // 2))
-    auc = {}
+def test_the_worst_deletion_is_worse_for_the_attacker_than_any(city, monkeypatch):
+    """As many places are deleted of each trace, those of strangers at random."""
+    known, left, auc = city.select_users(np.arange(N_USERS // 2)), [], {}
+    monkeypatch.setattr(
+        audit, "score_traces", lambda traces, *a, **how: left.append(traces) or score(traces, *a, **how)
+    )
     for how in ("random", "worst"):
         settings = ReidentificationSettings(n_deleted=4, deletion=how)
         [attack] = reidentification_attacks(known, city, ["ml"], settings)
         assert attack.each.against == "strangers"
         auc[how] = attack.each.auc
+        expected = np.maximum(np.bincount(city.trace_of_event()) - 4, 1)
+        np.testing.assert_array_equal(np.bincount(left[-1].trace_of_event()), expected)
     assert auc["worst"] < auc["random"]
 
 
