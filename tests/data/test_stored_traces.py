@@ -84,7 +84,9 @@ def test_blocks_are_those_in_memory(whole, tmp_path, monkeypatch, group):
     """A block of four users has more events than a small row group, and fewer than a large one."""
     monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", group)
     save_in_parts(parts_of(whole, 3), tmp_path / "set")
-    of_files, in_memory = (list(each.blocks) for each in (open_traces(tmp_path / "set"), whole))
+    stored = open_traces(tmp_path / "set")
+    assert isinstance(stored, StoredTraces)  # else it was read into memory, because it seemed to be out of order
+    of_files, in_memory = list(stored.blocks), list(whole.blocks)
     assert [block.n_users for block in of_files] == [4, 4, 4, 4, 4, 3]
     for one, other in zip(of_files, in_memory, strict=True):
         assert_same(one, other)
