@@ -367,12 +367,14 @@ def test_part_of_the_users_keeps_friendships_among_them():
     assert whole.select_users(np.array([1])).friendships.shape == (0, 2)
 
 
-def test_part_of_the_traces():
+def test_part_of_the_traces(tmp_path):
     found = traces(table(trace=[0, 1, 0])).select_traces(np.array([False, True, False]))
     assert found.to_frame().to_dict("list") == {"user": [7], "trace": [1], "instant": [1], "place": ["b"]}
-    assert problems_of(traces().select_traces, np.array([False, False])) == [
-        "expected at least one event to keep; found none."
-    ]
+    traces().save(tmp_path / "set")
+    for each in (traces(), open_traces(tmp_path / "set")):
+        assert problems_of(each.select_traces, np.array([False, False])) == [
+            "expected at least one event to keep; found none."
+        ]
 
 
 @pytest.mark.parametrize(
