@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.colocation import synthesizer
-from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations
+from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations, greedy_colocations
 from ppmtf_jax.colocation.friends import FriendGraph, noisy_degree_distribution, noisy_friendship_probability
 from ppmtf_jax.colocation.statement import privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import (
@@ -133,6 +133,13 @@ def test_every_draw_is_as_wide_as_the_ledger_says(city, settings):
     drawn, stated = spied(city, **settings)
     assert drawn == stated
     assert len(drawn) >= 3
+
+
+def test_the_number_is_counted_up_to_the_limit_that_its_noise_covers(city):
+    noise = Recorded(is_private=True)
+    synthesize_colocations(city, noise=noise, seed=0, **SPIED)
+    (counted,) = [draw.values for draw in noise.asked if draw.sensitivity == SPIED["max_meetings"]]
+    assert counted.tolist() == [len(greedy_colocations(city, FriendGraph.of(city), SPIED["max_meetings"]))]
 
 
 def at_ten_times_epsilon(function: Callable[..., Any], position: int) -> Callable[..., Any]:
