@@ -184,7 +184,7 @@ def test_numbers_of_traces_known_by_heart(added):
     places, grid = places_in_line(4), minutes(4)
     first = [(0, 0, instant, place) for instant, place in enumerate([1, 1, 2, 1])]
     traces = to_traces([*first, (1, 0, 0, 3), (1, 0, 1, 3), (1, 0, 3, 3)], places, grid)
-    returns, homes = added["evaluation/metrics/returns.py"], added["attacks/home_guess.py"]
+    returns, homes = added["evaluation/metrics/return_share.py"], added["attacks/home_guess.py"]
     # Of 1, 1, 2 and 1, 2, 1; the second user has a gap.
     assert returns.return_share(Windows.of(traces)).value.tolist() == [False, True]
     assert homes.most_visited(traces.user, traces.place).tolist() == [1, 3]

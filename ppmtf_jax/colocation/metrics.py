@@ -40,7 +40,7 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
     if places.category is None:
         way_out = "Give the table of places a column category"
         raise InputError("places", [Problem("a category of each place", "none known", way_out=way_out)])
-    if np.shape(counts)[1:] != (len(places),):
+    if _shape(counts)[1:] != (len(places),):
         raise InputError("counts", [Problem(f"shape (instants, {len(places)})", f"shape {counts.shape}")])
     categories, of_place = np.unique(places.category.astype(str), return_inverse=True)
     is_in = sparse.csr_array((np.ones(len(places), np.int64), (np.arange(len(places)), of_place)))
@@ -61,7 +61,7 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
 
     Raises `InputError`: there is not one row of counts for each instant of the grid.
     """
-    if len(np.shape(counts)) != 2 or np.shape(counts)[0] != time_grid.n_instants:
+    if len(_shape(counts)) != 2 or _shape(counts)[0] != time_grid.n_instants:
         raise InputError("counts", [Problem(f"shape ({time_grid.n_instants}, places)", f"shape {counts.shape}")])
     hour = time_grid.since_midnight_s() // 3600 % HOURS
     return _shares(np.bincount(hour, np.asarray(counts.sum(axis=1)).ravel(), HOURS))
@@ -141,6 +141,10 @@ def clustering_coefficient(graph: FriendGraph) -> float:
     points_to = sparse.csr_array(sparse.coo_array((ones, (low, high)), shape=(graph.n_users, graph.n_users)))
     n_triangles = ((points_to @ points_to) * points_to).sum()
     return _ratio(3 * int(n_triangles), int((degrees * (degrees - 1) // 2).sum()))
+
+
+def _shape(counts: Counts) -> tuple[int, ...]:
+    return tuple(counts.shape)  # type: ignore[arg-type]  # to SciPy's stubs, it may be None
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

@@ -50,8 +50,8 @@ class MetricInfo:
     undefined: str = ""  # when it is NaN; empty if never
     scale: Scale = "none"  # by which yardstick a difference is judged
     plain: str = ""  # the title in the report, in words that need no explanation; `title` by default
-    # The section of the report that shows it beside the numbers of real and of random traces, see
-    # `evaluation.report.SECTIONS`; "" for the table of all numbers alone.
+    # The section of the report that shows it beside the numbers of real and of random traces, a name given to
+    # `section` in `evaluation/report/sections/`; "" for the table of all numbers alone.
     section: str = ""
     uses: tuple[str, ...] = ()  # the uses of traces that it decides on in the verdict, see `evaluation.judgement.USES`
 

@@ -123,9 +123,9 @@ def dense_gram(
 def row_conditional(
     prior: FactorPrior, statistics: Float[Array, "*row rank_and_row rank"], noise_precision: float | Float[Array, ""]
 ) -> Float[Array, "*row rank_and_row rank"]:
-    """Full conditional of one factor row, or of each row, given everything else, eqs. (36)-(37): as `with_row`.
+    """Full conditional of one factor row, or of each row, given everything else, eqs. (29)-(40): as `with_row`.
 
-    (Eq. (31) lacks a factor -1/2; the result, eqs. (36)-(37), is right.)
+    Eqs. (36)-(37) are the result. (Eq. (31) lacks a factor -1/2; the result is right.)
     """
     return with_row(prior.precision, prior.precision @ prior.mean) + noise_precision * statistics
 

@@ -65,7 +65,10 @@ class CheckinProcess(PersonModel):
     at the present hour, and those at least `OTHER_TIME_H` hours apart. For a new place, a component is first drawn from
     reference[r, g]. Then the place is drawn from visits[k, slot] times a factor: 1 for `ANYWHERE`, near_last[G, bin of
     the distance from the last place] for `NEAR_LAST`, near_own[bin of the distance from j] for `NEAR_OWN`, where the
-    visited place j is drawn in proportion to n_j. Visited places are excluded.
+    visited place j is drawn in proportion to n_j. Visited places are excluded. This law of new places is written three
+    times: drawn here (`_nearness`), scored by `checkin_likelihood`, and learned by `checkin_new_places`. The last two
+    compute sums over all places before, because each factor depends on one cell. The loop in
+    `tests/people/checkin_laws.py` holds all three together.
     """
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
@@ -111,8 +114,8 @@ class CheckinProcess(PersonModel):
     # Logarithm of a factor of each place, for the first event of a window. At some places, such as airports, windows
     # begin more often than `visits` says.
     first_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
-    # How far people whom the calibrated model simulates are from the training users, see `calibration.residual`; None
-    # for a law that was not calibrated.
+    # How far people whom the calibrated model simulates are from the training users, see
+    # `checkin_calibration.residual`; None for a law that was not calibrated.
     residual: Float[Array, " 3"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
     # Facts of the training traces, in the order of `windows.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)

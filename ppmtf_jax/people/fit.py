@@ -32,11 +32,11 @@ from ppmtf_jax.people.calibration import (
     share_of_seen_returns,
     simulated_clusters,
 )
+from ppmtf_jax.people.checkin_new_places import first_rates, fit_new_places
 from ppmtf_jax.people.clusters import Clusters, population_and_clusters
 from ppmtf_jax.people.counts import Transitions, VisitCounts, population
 from ppmtf_jax.people.event_times import fit_paces
 from ppmtf_jax.people.model import CheckinBridge, RememberingBridge
-from ppmtf_jax.people.new_places import first_rates, fit_new_places
 from ppmtf_jax.people.person import is_first_visit
 from ppmtf_jax.people.returns import fit_checkin_returns, fit_returns, log_popularity_ratio, share_of_returns
 from ppmtf_jax.people.roles import Anchors, Layers, anchor_distribution, fit_layers, pair_anchors

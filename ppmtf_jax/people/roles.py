@@ -178,7 +178,7 @@ def couple(
         factor *= matching(distances, found / max(found.sum(), TINY), MAX_DISTANCE_CHANGE)
         factor /= factor.mean()
     # A common factor of the weights of one cluster does not matter: the greatest weight becomes 1.
-    home_pull, second_pull = (np.float32(pull / pull.max(axis=0)).T for pull in (home_pull, second_pull))
+    home_pull, second_pull = ((pull / pull.max(axis=0)).astype(np.float32).T for pull in (home_pull, second_pull))
     return {"home_pull": home_pull, "second_pull": second_pull, "anchor_between": between.astype(np.float32)}
 
 

@@ -290,7 +290,7 @@ def _compare_batch(
 def likelihood_bin(
     log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]
 ) -> Float[Array, "..."]:
-    """The bin i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
+    """The bin i of eq. (6), e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood): edges at the multiples of eta."""
     return jnp.floor(-log_likelihood / eta)
 
 

@@ -48,8 +48,8 @@ from ppmtf_jax.people.counts import VisitCounts
 from ppmtf_jax.people.roles import NOWHERE, Anchors
 from ppmtf_jax.people.user_bounds import Rows
 from ppmtf_jax.private.domain import N_TYPES, Domain
-from ppmtf_jax.runtime.files import PathLike, read_arrays, write_text
-from ppmtf_jax.runtime.folders import marked, output_folder
+from ppmtf_jax.runtime.files import PathLike, write_text
+from ppmtf_jax.runtime.folders import marked, output_folder, read_arrays
 
 SCALE = 1024
 """Norm of a user's vector before it is rounded."""

@@ -8,9 +8,12 @@ folder and read its files, unless it is public.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 
 from ppmtf_jax.errors import InputError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.files import (
@@ -300,3 +304,43 @@ def digest_of_sources() -> str:
 def digest_of(*values: Any) -> str:
     """SHA-256 of values as in JSON, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Read the arrays with the given names from a file of `numpy.savez`; some may be missing.
+
+    Refuses arrays of other names, compressed arrays, and arrays longer or shorter than their header says.
+
+    Raises `OSError`, `ValueError` or `zipfile.BadZipFile`: the file is not a file of `numpy.savez`.
+    """
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        if members.keys() - set(names) or len(members) < len(archive.infolist()):
+            found = ", ".join(first_examples(sorted(members)))
+            raise InputError(str(path), [Problem(f"arrays {', '.join(sorted(names))}", found)])
+        file_bytes = path.stat().st_size
+        problems = [
+            Problem("arrays as NumPy stores them, uncompressed", repr(name))
+            for name, member in members.items()
+            # The lowest flag marks encryption. A member may also claim to be longer than the file.
+            if member.compress_type != zipfile.ZIP_STORED
+            or member.flag_bits & 1
+            or max(member.file_size, member.compress_size) > file_bytes
+        ]
+        raise_any(str(path), problems)
+        arrays = {}
+        for name, member in members.items():
+            with archive.open(member) as stream:
+                n_bytes = _bytes_by_header(stream)
+            if n_bytes != member.file_size:
+                found = f"{member.file_size} bytes"
+                raise InputError(str(path), [Problem(f"{n_bytes} bytes of {name!r}, as its header says", found)])
+            with archive.open(member) as stream:
+                arrays[name] = npy.read_array(stream, allow_pickle=False)
+        return arrays
+
+
+def _bytes_by_header(stream: io.BufferedIOBase) -> int:
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    shape, _, dtype = read_header(stream)
+    return stream.tell() + math.prod(shape) * dtype.itemsize

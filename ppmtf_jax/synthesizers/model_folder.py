@@ -17,8 +17,8 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.errors import InputError, Problem, raise_any, row_problems
-from ppmtf_jax.runtime.files import PathLike, read_arrays, write_text
-from ppmtf_jax.runtime.folders import MODEL, Paths, marked, output_folder
+from ppmtf_jax.runtime.files import PathLike, write_text
+from ppmtf_jax.runtime.folders import MODEL, Paths, marked, output_folder, read_arrays
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems

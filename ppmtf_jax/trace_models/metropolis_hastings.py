@@ -3,7 +3,7 @@
 The proposal of user n is the row of reconstructed transitions r_n(a, .), floored and normalized: `proposal_matrix`. The
 target of a slot is the reconstructed visits, floored: `visit_distribution`. They define the user's chain in a slot:
 `transition_matrix`. To draw from its row Q_{n,i}(a, .), a place is proposed from Q*_n(a, .) and accepted with the
-probability (5). So a step, `MetropolisHastings.move`, needs only two rows of the proposal and their sums, no matrix.
+probability in (5). So a step, `MetropolisHastings.move`, needs only two rows of the proposal and their sums, no matrix.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MetropolisHastings(ScoredTraceModel):
         return sample_index(jax.random.uniform(key, dtype=self.user.dtype), self._visits(user, self.slot_of_instant[0]))
 
     def sample_next(self, key: OneKey, user: Index, instant: Index, place: Index) -> Index:
-        """Propose a place, and accept it with the probability (5); the normalizer of the target cancels."""
+        """Propose a place, and accept it with the probability in (5); the normalizer of the target cancels."""
         uniform = jax.random.uniform(key, (2,), self.user.dtype)
         return self.move(uniform, user, self.slot_of_instant[instant], place)
 
@@ -108,13 +108,16 @@ class MetropolisHastings(ScoredTraceModel):
         return np.asarray(self.slot_of_instant)[:n_instants]
 
     def user_cache(self, users: Int[Array, " user"]) -> UserTables:
-        """Row sums and targets; the cost is O(places^2 rank) for each user."""
+        """Row sums and targets, for log-probabilities only: a step sums its two rows itself, see `move`.
+
+        The cost is O(places^2 rank) for each user.
+        """
         rows = self.user[users].T
         visits = jnp.einsum("ur,sr,pr->spu", self.visit_user[users], self.slot, self.visit_place)
         return UserTables(rows, self._row_sums(rows), self._floored_visits(visits))
 
     def _row_sums(self, rows: Float[Array, "rank user"]) -> Float[Array, "place user"]:
-        """Sum of each row of the floored transitions."""
+        """Sum of each row of the floored transitions of some users; no matrix is stored."""
         arrays = jnp.ones((len(self.place), 1), rows.dtype), self.next_place
         inside, factors = (in_blocks(array, rows, 2 * BLOCK) for array in arrays)
         size = inside.shape[1]
@@ -285,7 +288,7 @@ class MetropolisHastings(ScoredTraceModel):
         return (1 - self.proposal_mix) * personal + self.proposal_mix * self.population[entries]
 
     def _proposal_from(self, user_row: Float[Array, " rank"], place: Index) -> Float[Array, " place"]:
-        """A row of the proposal; not normalized if there is no population."""
+        """A row of the proposal; without a population it is not normalized, and its caller divides by its sum."""
         row = self.floored(self.next_place @ (user_row * self.place[place]))
         return row if self.population is None else self.mixed(row / row.sum(), (place,))
 

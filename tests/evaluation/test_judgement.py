@@ -11,6 +11,7 @@ import pytest
 
 from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo, Scale
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.chance import chance_of, standard_errors
 from ppmtf_jax.evaluation.judgement import (
@@ -24,7 +25,7 @@ from ppmtf_jax.evaluation.judgement import (
     judge_uses,
 )
 from ppmtf_jax.evaluation.report import SECTIONS, Status
-from ppmtf_jax.evaluation.report.compose import utility_finding
+from ppmtf_jax.evaluation.report.compose import check_names, utility_finding
 from ppmtf_jax.evaluation.results import Row
 from tests.support import evaluation_of
 
@@ -270,3 +271,11 @@ def test_equally_many_traces_are_held_against_training(people):
     found = chance_of(train, test, train.cut_into_periods())
     assert math.isnan(found["od_tv"].few)
     assert found["tp_tv"].few > evaluate(train, train, test, EvaluationSettings(attacks=False))["tp_tv"]
+
+
+@pytest.mark.parametrize("wrong", [{"section": "person"}, {"uses": ("day",)}])
+def test_a_metric_names_a_section_and_uses_that_exist(wrong):
+    info = MetricInfo("tour", "Tour", "How long a tour is.", "km")
+    check_names(replace(info, section="persons", uses=("days",)))
+    with pytest.raises(InputError):
+        check_names(replace(info, **wrong))

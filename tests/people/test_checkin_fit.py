@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.people import checkin_calibration as calibration
+from ppmtf_jax.people import checkin_new_places, fitting, returns
 from ppmtf_jax.people import event_times as when
-from ppmtf_jax.people import fitting, new_places, returns
 from ppmtf_jax.people.bins import DistanceBins
 from ppmtf_jax.people.checkin_calibration import Moments, simulate_places
 from ppmtf_jax.people.checkin_likelihood import log_windows
@@ -79,12 +79,12 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
         new = history.where(history.is_new)
         slot = np.asarray(true.slot_of_instant)
         visits = np.asarray(true.visits, np.float64)
-        arrivals = new_places._Arrivals.of(history, replace(windows, cluster=cluster), visits, distances)
+        arrivals = checkin_new_places._Arrivals.of(history, replace(windows, cluster=cluster), visits, distances)
         reference = np.asarray(true.reference, np.float64)
         near_last, near_own = (jnp.log(double(each)) for each in (true.near_last, true.near_own))
-        factors = new_places._Factors.start()._replace(near_last=near_last, near_own=near_own)
+        factors = checkin_new_places._Factors.start()._replace(near_last=near_last, near_own=near_own)
         # Ranges of the law have shares of their own for each reference.
-        of_range, log_ranges = [], jax.jit(new_places._log_ranges)
+        of_range, log_ranges = [], jax.jit(checkin_new_places._log_ranges)
         for each in reference:
             logits = jnp.log(each[:, 1:] / each[:, :1])
             one = factors._replace(reference=logits, own_of_range=jnp.zeros(1), range_logits=jnp.zeros(1))
@@ -116,15 +116,15 @@ def test_what_is_appended_has_no_weight(true, windows, monkeypatch):
     def both() -> tuple:
         return (
             returns._Events.of(history, weight, pace, distances),
-            new_places._Arrivals.of(history, windows, visits, distances),
+            checkin_new_places._Arrivals.of(history, windows, visits, distances),
         )
 
     appended = both()
-    for module in (fitting, returns, new_places):
+    for module in (fitting, returns, checkin_new_places):
         monkeypatch.setattr(module, "padding", lambda n: 0)
     with jax.enable_x64(True):
-        starts = returns._Urn.start(2), new_places._Factors.start()
-        posteriors = returns._log_of_checkins, new_places._log_posterior
+        starts = returns._Urn.start(2), checkin_new_places._Factors.start()
+        posteriors = returns._log_of_checkins, checkin_new_places._log_posterior
         for posterior, start, padded, data in zip(posteriors, starts, appended, both(), strict=True):
             compute = jax.jit(jax.value_and_grad(posterior))
             assert len(padded.last_row) > len(data.last_row)

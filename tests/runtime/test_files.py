@@ -23,12 +23,11 @@ from ppmtf_jax.runtime.files import (
     check_output_file,
     exclusive_use,
     make_private,
-    read_arrays,
     read_own,
     remove,
     write_text,
 )
-from ppmtf_jax.runtime.folders import check_output_folder, output_folder
+from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_arrays
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs a system that says whose a file is")
 

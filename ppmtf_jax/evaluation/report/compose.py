@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.errors import InputError, NumericalError
+from ppmtf_jax.data.measurement import MetricInfo
+from ppmtf_jax.errors import InputError, NumericalError, Problem, raise_any
 from ppmtf_jax.evaluation.judgement import (
     ENOUGH_PASSED,
     FIT,
+    USES,
     WITH_CARE,
     YARDSTICKS,
     Fitness,
@@ -125,6 +127,8 @@ def compose_report(
 
     `made`: sections that `compose_early` made. `say` receives the title of each other section before it is made.
     """
+    for row in data.evaluation.rows:
+        check_names(row.quantity)
     sections = []
     with progress_bar("writing the report", len(SECTIONS), show=progress, waits_for="") as advance:
         for each in sorted(SECTIONS.values(), key=lambda each: PARTS.index(each.part)):
@@ -144,6 +148,15 @@ def compose_report(
         f"{train.n_places:,} places.{f' {sample_remark(sampled)}' if sampled else ''}"
     )
     return Report(title, subtitle, sections, date.today().isoformat(), compose_verdict(data, sections))
+
+
+def check_names(info: MetricInfo) -> None:
+    """Refuse a section or a use that does not exist: the report would leave out the number without a word."""
+    if info.section:
+        SECTIONS[info.section]
+    unknown = sorted({*info.uses} - {*USES})
+    way_out = f"Correct the metric {info.name}"
+    raise_any("report", [Problem(f"a use: one of {', '.join(USES)}", repr(use), way_out=way_out) for use in unknown])
 
 
 def compose_section(section: Section, data: ReportData) -> Section:

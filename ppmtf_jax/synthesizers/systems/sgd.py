@@ -139,9 +139,9 @@ def fit_trace_model(train: Traces, settings: SGDSettings, *_: object) -> SharedC
     """Maximum likelihood: count the transitions by slot of arrival, and the places in the first slot."""
     period = train.time_grid.one_period()
     n_places, n_slots = train.n_places, train.time_grid.n_slots
-    event, _, place, next_place = train.transitions()
-    row = train.slot[event].astype(np.int64) * n_places + place
-    seen, count = np.unique(row * n_places + next_place, return_counts=True)
+    steps = train.transitions()
+    row = train.slot[steps.event].astype(np.int64) * n_places + steps.place
+    seen, count = np.unique(row * n_places + steps.next_place, return_counts=True)
     row, next_place = np.divmod(seen, n_places)
     # JAX cannot index an empty array: add a last entry that no row reaches.
     next_place = np.append(next_place, n_places)

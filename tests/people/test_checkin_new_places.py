@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.people import new_places
+from ppmtf_jax.people import checkin_new_places
 from ppmtf_jax.people.bins import DISTANCE_FROM_KM, DistanceBins
-from ppmtf_jax.people.new_places import first_rates, unvisited_mass
+from ppmtf_jax.people.checkin_new_places import first_rates, unvisited_mass
 from ppmtf_jax.people.windows import History, ObservedWindows
 from tests.people.test_windows import random_windows
 
@@ -14,7 +14,7 @@ from tests.people.test_windows import random_windows
 @pytest.mark.parametrize("at_a_time", [3, 10**6])
 @pytest.mark.parametrize("n_cells", [6, 3])
 def test_mass_around_a_visited_place_is_that_of_a_loop(monkeypatch: pytest.MonkeyPatch, n_cells, at_a_time):
-    monkeypatch.setattr(new_places, "PAIRS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(checkin_new_places, "PAIRS_AT_A_TIME", at_a_time)
     rng, n_places = np.random.default_rng(0), 6
     history = History.of(random_windows())
     visits = rng.dirichlet(np.ones(n_places), (2, 3))

@@ -1,8 +1,8 @@
-"""Which new place people check in at (near the last place, near an own place, anywhere), and where windows begin.
+"""Fit of the weights of new places (near the last place, near an own place, anywhere) and of first places.
 
-The weights are those of `checkin_process.CheckinProcess`. They are learned by maximum likelihood from all events at new
-places, given the distributions of the clusters over places. A window has a *range*: how near its person stays to her
-own places.
+`checkin_process` draws new places by these weights, and `checkin_likelihood` scores them. They are learned by maximum
+likelihood from all events at new places, given the distributions of the clusters over places. A window has a *range*:
+how near its person stays to their own places.
 """
 
 from __future__ import annotations
