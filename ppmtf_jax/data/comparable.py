@@ -103,3 +103,11 @@ def index_of_ids(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
     [1, -1, 1]
     """
     return pd.Index(among).get_indexer(pd.Index(ids))
+
+
+def check_traces(value: object, what: str) -> None:
+    """Refuse anything but traces, such as a table of check-ins; the error says how to make traces."""
+    if isinstance(value, Traces):
+        return
+    way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
+    raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])

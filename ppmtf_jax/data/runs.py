@@ -7,6 +7,26 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
+MAX_PAIRS = 2**27
+"""For fewer pairs of a user and a place than this, an array marks which pairs have an event."""
+
+
+class Transitions(NamedTuple):
+    """Steps from an event to the next event of the same trace, in the order of the events."""
+
+    event: np.ndarray  # index of the later event
+    user: np.ndarray
+    place: np.ndarray
+    next_place: np.ndarray
+
+
+class Periods(NamedTuple):
+    """Traces cut into periods, or other spans: a piece has the events of one trace in one span."""
+
+    piece: np.ndarray  # number of the piece of each event, rising; shape (events,)
+    phase: np.ndarray  # instant of each event within its span; shape (events,)
+    first: np.ndarray  # first event of each piece; shape (pieces,)
+
 
 def run_begins(*columns: Shaped[np.ndarray, " row"]) -> Bool[np.ndarray, " row"]:
     """Whether a row differs from the row before it in any column; the first row always begins a run.
@@ -135,3 +155,17 @@ class Runs(NamedTuple):
         earlier = np.full(len(order), -1)
         earlier[order[again]] = order[np.flatnonzero(again) - 1]
         return earlier
+
+
+def distinct_pairs(
+    user: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"], n_users: int, n_places: int
+) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+    """The users and the places of the distinct pairs, in order."""
+    pair = user * np.int64(n_places) + place
+    if n_users * n_places < MAX_PAIRS:  # much faster than sorting
+        is_there = np.zeros(n_users * n_places, bool)
+        is_there[pair] = True
+        pair = np.flatnonzero(is_there)
+    else:
+        pair = np.unique(pair)
+    return pair // n_places, pair % n_places

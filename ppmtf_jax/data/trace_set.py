@@ -8,8 +8,11 @@ write and read as one table.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -224,3 +227,25 @@ def _checked_origin(folder: Path, marker: Marker) -> Origin:
         return Origin(**marker.about["origin"])
     except (KeyError, TypeError) as error:
         raise InputError(str(folder), [Problem("a marker with the origin of the traces", str(error))]) from error
+
+
+def digest_of_events(user_ids: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """SHA-256 of the events of a block of users, as an array of bytes."""
+    digest = hashlib.sha256(json.dumps([str(each) for each in user_ids.tolist()]).encode())
+    for column in columns:
+        digest.update(np.ascontiguousarray(column, np.int32).data)
+    return np.frombuffer(digest.digest(), np.uint8)
+
+
+def digest_of_content(places: PlaceTable, grid: TimeGrid, of_blocks: np.ndarray) -> str:
+    """SHA-256 of places, time grid and the digests of all blocks; see `Traces.digest`."""
+    start, category = datetime.fromisoformat(grid.start), None if places.category is None else places.category.tolist()
+    about = [
+        [str(each) for each in places.ids.tolist()],
+        [places.latitude.tolist(), places.longitude.tolist(), category],
+        [start.weekday(), start.time().isoformat(), grid.time_zone],
+        [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
+    ]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    digest.update(np.ascontiguousarray(of_blocks).data)
+    return digest.hexdigest()

@@ -6,17 +6,15 @@ Users and places are indices: users in the order of their sorted ids, places in 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data import trace_set
 from ppmtf_jax.data.blocks import BLOCK_USERS, Blocks
 from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import (
@@ -32,47 +30,16 @@ from ppmtf_jax.data.events import (
     sorted_events,
 )
 from ppmtf_jax.data.places import PlaceTable, id_array
-from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.runs import Periods, Transitions, distinct_pairs, run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import (
-    OF_NOBODY,
-    SYNTHETIC,
-    TRACE_SET,
-    TRACES_FILE,
-    EventTable,
-    Origin,
-    facts_of_marker,
-    open_trace_set,
-    require_memory_to_load,
-    write_about,
-    write_events,
-)
+from ppmtf_jax.data.trace_set import EventTable, Origin
 from ppmtf_jax.errors import InputError, Problem, missing_columns, raise_any
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage, Paths, output_folder
 from ppmtf_jax.streams import Stage, numpy_stream
 
-MOST_PAIRS = 2**27
-"""For fewer pairs of a user and a place than this, an array marks which pairs have an event."""
 NOTHING_KEPT = Problem("at least one event to keep", "none")
 NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
-
-
-class Transitions(NamedTuple):
-    """Steps from an event to the next event of the same trace, in the order of the events."""
-
-    event: np.ndarray  # index of the later event
-    user: np.ndarray
-    place: np.ndarray
-    next_place: np.ndarray
-
-
-class Periods(NamedTuple):
-    """Traces cut into periods, or other spans: a piece has the events of one trace in one span."""
-
-    piece: np.ndarray  # number of the piece of each event, rising; shape (events,)
-    phase: np.ndarray  # instant of each event within its span; shape (events,)
-    first: np.ndarray  # first event of each piece; shape (pieces,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,18 +120,11 @@ class Traces:
         Saving and loading, in one file or in several, keep the digest. The date does not count, because a release has
         a nominal date, but the day of the week, the time of day and the time zone count.
         """
-        start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
-        category = None if places.category is None else places.category.tolist()
-        about = [
-            [str(each) for each in places.ids.tolist()],
-            [places.latitude.tolist(), places.longitude.tolist(), category],
-            [start.weekday(), start.time().isoformat(), grid.time_zone],
-            [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
-        ]
-        digest = hashlib.sha256(json.dumps(about).encode())
         of_present = self if self.has_events.all() else self.select_users(self.has_events)
-        digest.update(of_present.blocks.map(_digest_of_events).joined().data)
-        return digest.hexdigest()
+        of_blocks = of_present.blocks.map(
+            lambda own: trace_set.digest_of_events(own.user_ids, [getattr(own, name) for name in EVENT_COLUMNS])
+        )
+        return trace_set.digest_of_content(self.places, self.time_grid, of_blocks.joined())
 
     @property
     def lineage(self) -> Lineage:
@@ -312,14 +272,7 @@ class Traces:
 
     def users_and_places(self) -> tuple[np.ndarray, np.ndarray]:
         """The distinct pairs of user and place with an event."""
-        pair = self.user * np.int64(self.n_places) + self.place
-        if self.n_users * self.n_places < MOST_PAIRS:  # much faster than sorting
-            is_there = np.zeros(self.n_users * self.n_places, bool)
-            is_there[pair] = True
-            pair = np.flatnonzero(is_there)
-        else:
-            pair = np.unique(pair)
-        return pair // self.n_places, pair % self.n_places
+        return distinct_pairs(self.user, self.place, self.n_users, self.n_places)
 
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own.
@@ -361,18 +314,18 @@ class Traces:
 
     def kind_and_facts(self) -> tuple[str, dict[str, Any]]:
         """Kind of the folder of these traces, and what its marker says about them."""
-        kind = TRACE_SET if self.origin is None else SYNTHETIC
+        kind = trace_set.TRACE_SET if self.origin is None else trace_set.SYNTHETIC
         about = {} if self.origin is None else {"origin": self.origin._asdict()}
-        return kind, about | ({OF_NOBODY: True} if self.of_nobody else {})
+        return kind, about | ({trace_set.OF_NOBODY: True} if self.of_nobody else {})
 
     def write_into(self, folder: Path) -> None:
         """Write the files of a trace set into an existing folder."""
-        self.write_events_into(folder / TRACES_FILE)
-        write_about(folder, self.places, self.time_grid, self.friendship_frame())
+        self.write_events_into(folder / trace_set.TRACES_FILE)
+        trace_set.write_about(folder, self.places, self.time_grid, self.friendship_frame())
 
     def write_events_into(self, file: Path) -> None:
         """Write the events into a file."""
-        write_events(file, {name: getattr(self, name) for name in EVENT_COLUMNS}, self.user_ids, self.places)
+        trace_set.write_events(file, {name: getattr(self, name) for name in EVENT_COLUMNS}, self.user_ids, self.places)
 
     @classmethod
     def load(cls, folder: PathLike, *, progress: bool = False) -> Traces:
@@ -380,10 +333,10 @@ class Traces:
 
         Raises `InputError`, which names files that are missing, unreadable, inconsistent or changed since synthesis.
         """
-        table = open_trace_set(folder, progress=progress)
-        require_memory_to_load(folder, table.n_events)
+        table = trace_set.open_trace_set(folder, progress=progress)
+        trace_set.require_memory_to_load(folder, table.n_events)
         traces = cls._of_table(table, str(folder))
-        return replace(traces, **facts_of_marker(folder))
+        return replace(traces, **trace_set.facts_of_marker(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, in memory, with the friendships among them.
@@ -495,18 +448,3 @@ class Traces:
 
     def _events_per_user(self) -> np.ndarray:
         return counts_per_user(self.user, self.n_users)
-
-
-def check_traces(value: object, what: str) -> None:
-    """Refuse anything but traces, such as a table of check-ins; the error says how to make traces."""
-    if isinstance(value, Traces):
-        return
-    way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
-    raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
-
-
-def _digest_of_events(block: Traces) -> np.ndarray:
-    digest = hashlib.sha256(json.dumps([str(each) for each in block.user_ids.tolist()]).encode())
-    for column in (block.user, block.trace, block.instant, block.place):
-        digest.update(np.ascontiguousarray(column, np.int32).data)
-    return np.frombuffer(digest.digest(), np.uint8)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.comparable import check_traces
 from ppmtf_jax.data.trace_set import EVENT_BYTES
-from ppmtf_jax.data.traces import Traces, check_traces
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.gibbs.run import Checkpoints

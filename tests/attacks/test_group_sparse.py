@@ -10,7 +10,8 @@ from ppmtf_jax.attacks.estimators.base import estimate_transitions
 from ppmtf_jax.attacks.estimators.group_sparse import CrossValidation, GroupSparseSettings, cross_validate_beta
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
 from ppmtf_jax.attacks.place_groups import groups_of_moves
-from ppmtf_jax.data.traces import Traces, Transitions
+from ppmtf_jax.data.runs import Transitions
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
 

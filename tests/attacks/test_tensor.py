@@ -22,7 +22,8 @@ from ppmtf_jax.attacks.estimators.tensor import (
     objective,
     start_factors,
 )
-from ppmtf_jax.data.traces import Traces, Transitions
+from ppmtf_jax.data.runs import Transitions
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from tests.support import minutes, places_in_line, to_traces
 

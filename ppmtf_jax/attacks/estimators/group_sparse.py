@@ -27,8 +27,8 @@ from ppmtf_jax.attacks.estimators.tensor import (
 from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, groups_of_moves
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.runs import rank_in_run
-from ppmtf_jax.data.traces import Traces, Transitions
+from ppmtf_jax.data.runs import Transitions, rank_in_run
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar, spinner

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.attacks.estimators.base import EstimatorSettings, estimator
-from ppmtf_jax.data.traces import Traces, Transitions
+from ppmtf_jax.data.runs import Transitions
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive
