@@ -13,7 +13,7 @@ def with_memory_files(patch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
     """Let the system tell of its memory what some of its files say; those that are not given are not there."""
 
     def read_text(path: Path, *arguments: str, **options: str) -> str:
-        if not str(path).startswith(("/proc/", "/sys/")):
+        if not str(path).startswith(("/proc/", "/sys/fs/")):
             return READS(path, *arguments, **options)
         if str(path) not in files:
             raise FileNotFoundError(str(path))

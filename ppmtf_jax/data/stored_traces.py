@@ -73,6 +73,13 @@ class StoredTraces(Traces):
     begins: np.ndarray = field(kw_only=True)  # index of the first event of each block, and the number of events
     name: str = field(kw_only=True)  # of the folder, for messages
 
+    def __getattr__(self, name: str) -> Any:
+        """Refuse the columns of events, which are not in memory."""
+        if name in EVENT_COLUMNS:
+            way_out = "Call in_memory(), or take some users by select_users"
+            raise InputError(self.name, [Problem("traces in memory", "traces that stay in a folder", way_out=way_out)])
+        raise AttributeError(name)
+
     @property
     def n_events(self) -> int:
         return int(self.begins[-1])

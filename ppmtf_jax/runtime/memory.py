@@ -1,6 +1,7 @@
-"""The one guard of memory: a step whose arrays would not fit is refused before it begins.
+"""The one guard of memory: a step that would not fit is refused before it begins.
 
-What a step needs is counted from the shapes of its arrays; what is available is measured when the step begins. On a CPU
+What a step needs is an estimate: what grows with its arrays, and a constant share for compiled programs. Slow tests
+hold large estimates within a third of measured peaks. What is available is measured when the step begins. On a CPU,
 host and devices share the memory.
 """
 
@@ -59,9 +60,10 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
         raise InputError(step, [Problem(f"{needed / 1e9:.1f} GB of memory (an estimate)", found, way_out=way_out)])
 
 
-def require_memory_for(step: str, number: int, bytes_each: int, way_out: Callable[[int], str]) -> None:
-    """`require_memory` for a number of things of equal size; `way_out` is told how many of them fit."""
-    require_memory(step, number * bytes_each, way_out((available_bytes() or 0) // bytes_each))
+def require_memory_for(step: str, number: int, each: int, constant: int, way_out: Callable[[int], str]) -> None:
+    """`require_memory` for a number of things of `each` bytes beside a constant; `way_out` is told how many fit."""
+    fit = max(0, (available_bytes() or 0) - constant) // each
+    require_memory(step, constant + number * each, way_out(fit))
 
 
 def _free_in_address_space() -> int | None:

@@ -21,7 +21,7 @@ from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
-from ppmtf_jax.data.trace_set import EVENT_BYTES, Origin
+from ppmtf_jax.data.trace_set import Origin
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples, raise_any
 from ppmtf_jax.runtime.files import PathLike
@@ -34,6 +34,9 @@ from ppmtf_jax.synthesizers.model_folder import read_model, write_model
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims
 from ppmtf_jax.trace_models.base import ABSENT, TraceModel
 from ppmtf_jax.trace_models.sampling import sample_traces
+
+SYNTHESIS_BYTES = 200 * 2**20
+"""Memory of synthesis that does not depend on the number of traces."""
 
 
 class SyntheticPart(NamedTuple):
@@ -59,8 +62,15 @@ class SyntheticPart(NamedTuple):
 
 def require_memory_to_sample(n_traces: int, n_instants: int) -> None:
     """Refuse more complete traces than fit into memory, and say how many fit."""
-    each = EVENT_BYTES * n_instants
-    require_memory_for("sample", n_traces, each, lambda n: f"Ask for at most {n:,} traces" if n else "")
+    each = bytes_of_trace(n_instants)
+    require_memory_for(
+        "sample", n_traces, each, SYNTHESIS_BYTES, lambda n: f"Ask for at most {n:,} traces" if n else ""
+    )
+
+
+def bytes_of_trace(n_instants: int) -> int:
+    """Memory of a synthetic trace: five int64, and at each instant the place, a boolean, and four int32 columns."""
+    return 5 * 8 + (4 + 1 + 4 * 4) * n_instants
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.comparable import check_traces
-from ppmtf_jax.data.trace_set import EVENT_BYTES
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
@@ -22,7 +21,7 @@ from ppmtf_jax.runtime.memory import require_memory_for
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Count, Settings, chosen_settings, input_paths
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, SyntheticPart
+from ppmtf_jax.synthesizers.fitted_model import SYNTHESIS_BYTES, FittedModel, SyntheticPart, bytes_of_trace
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_trace_model
 
 DEFAULT_PEOPLE = 1000
@@ -190,9 +189,11 @@ def synthesize_in_parts(
     if number is None:
         traces_per_user = chosen.traces_per_user or 1
         n_instants = model.grid_of_days(chosen.days, start).n_instants
-        each = EVENT_BYTES * n_instants * min(model.n_users, n_users or model.n_users)
+        each = bytes_of_trace(n_instants) * min(model.n_users, n_users or model.n_users)
         fewer = "Take a model of fewer users"
-        require_memory_for("synthesize", traces_per_user, each, lambda n: f"Set traces_per_user={n}" if n else fewer)
+        require_memory_for(
+            "synthesize", traces_per_user, each, SYNTHESIS_BYTES, lambda n: f"Set traces_per_user={n}" if n else fewer
+        )
         number = np.full(model.n_users, traces_per_user)
     how = {"seed": seed, "batch_users": batch_users, "progress": progress}
     return model.sample_in_parts(number, n_users=n_users, days=chosen.days, start=start, **how)

@@ -106,7 +106,7 @@ def test_the_package_is_the_command_line_and_its_list_of_commands_needs_no_jax()
     assert "Usage: ppmtf" in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ppmtf_jax.cli.app" in imported
-    assert "jax" not in imported
+    assert not {"jax", "numpy", "pandas", "pyarrow"} & imported
 
 
 @pytest.mark.parametrize(

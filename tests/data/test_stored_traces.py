@@ -121,6 +121,13 @@ def test_a_set_that_does_not_fit_into_memory_is_opened_but_not_loaded(whole, tmp
             load()
 
 
+def test_what_needs_all_events_says_how_to_load_them(whole, tmp_path):
+    save_in_parts([whole], tmp_path / "stored")
+    for of_all in (Traces.describe, Traces.to_frame, Traces.cut_into_periods):
+        with pytest.raises(InputError, match="in_memory"):
+            of_all(open_traces(tmp_path / "stored"))
+
+
 def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
     pairs = np.array([[0, 5], [5, 6], [6, 22]], np.int32)
     replace(whole, friendships=pairs).save(tmp_path / "set")
