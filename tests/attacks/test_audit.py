@@ -61,6 +61,14 @@ def test_independent_traces_are_not(city):
     assert low < attack.each.auc < high
 
 
+def test_the_order_of_users_changes_nothing(city):
+    turned = city.to_frame()
+    turned["user"] = (turned["user"] + 7) % N_USERS
+    again = Traces.from_frame(turned, city.places, city.time_grid)
+    [attack], [other] = (reidentification_attacks(traces, traces, ["ml"]) for traces in (city, again))
+    assert other.each.auc == pytest.approx(attack.each.auc, abs=1e-12)
+
+
 def test_the_strongest_attack_stands_first(city):
     said = []
     attacks = reidentification_attacks(city, city, ["ml floor=0.05", "ml"], say=said.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.evaluation import Evaluation
 from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.synthesizers.synthesis import fit
@@ -166,3 +168,18 @@ def test_a_ledger_that_cannot_be_read_is_refused_before_anything_is_drawn(made, 
     said = refused("colocate", made / "city", "--out", tmp_path / "friends", *FRIENDS)
     assert "a ledger with a line for each loss; found line 1" in " ".join(said.split())
     assert ledger_of(tmp_path / "friends").read_text() == content
+
+
+def test_synthetic_friends_are_evaluated_and_nobody_is_looked_for(made, tmp_path):
+    colocate(made, tmp_path / "friends")
+    city = Traces.load(made / "city")
+    for name, half in zip(("train", "test"), city.split_users(0.5, seed=0), strict=True):
+        half.save(tmp_path / name)
+    call = ["evaluate", tmp_path / "friends", "--train", tmp_path / "train", "--test", tmp_path / "test"]
+    said = works(*call, "--json", tmp_path / "numbers.json")
+    evaluation = Evaluation.from_json((tmp_path / "numbers.json").read_text())
+    undefined = [name for name in evaluation.metrics if math.isnan(evaluation[name])]
+    assert undefined == ["group_tv", "reid_rate"]
+    assert "synthetic users who stand for nobody" in " ".join(said.split())
+    for row in ("Friends meet", "Clustering"):
+        assert row in said

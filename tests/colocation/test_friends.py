@@ -188,6 +188,18 @@ def test_noise_of_the_probability_has_the_published_scale():
     assert abs(np.abs(error).mean() - scale / 99) > 5 * standard_error
 
 
+def test_published_noise_costs_more_than_epsilon_where_the_number_of_users_is_no_public_number():
+    """Five users without a friend, or four: the noise of four is wider, and so far out, any epsilon is not enough."""
+    noise = {}
+    for n_users in (4, 5):
+        graph, source = FriendGraph(np.arange(n_users), np.zeros((0, 2), np.int32)), Recorded()
+        noisy_friendship_probability(graph, 0.5, source)
+        ((_, sensitivity, epsilon),) = source.asked
+        noise[n_users] = stats.laplace(0, sensitivity / epsilon / graph.n_possible_pairs)
+    assert noise[4].logpdf(3) - noise[5].logpdf(3) > 0.5
+    assert noise[4].logpdf(100) - noise[5].logpdf(100) > 20
+
+
 @pytest.mark.parametrize("n_users", [1, 2])
 def test_hardly_any_users(n_users):
     graph = random_friends(0, n_users, 1.0) if n_users > 1 else FriendGraph(np.arange(1), np.zeros((0, 2), np.int32))

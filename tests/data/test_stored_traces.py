@@ -12,7 +12,7 @@ import pytest
 
 from ppmtf_jax.data import stored_traces
 from ppmtf_jax.data.events import EVENT_COLUMNS, friend_indices
-from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, save_in_parts
+from ppmtf_jax.data.stored_traces import StoredTraces, joined, open_traces, rearranged_traces, save_in_parts
 from ppmtf_jax.data.trace_set import trace_files
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -145,6 +145,34 @@ def test_friendships_are_kept_and_problems_of_them_found(whole, tmp_path):
         messages.append(str(error.value))
     assert messages[0] == messages[1]
     assert open_traces(tmp_path / "set", with_friends=False).friendships is None
+
+
+def test_a_value_of_each_user_and_a_total(whole, tmp_path):
+    whole.save(tmp_path / "set")
+    blocks = open_traces(tmp_path / "set").blocks
+    n_events = blocks.map(lambda block: np.bincount(block.user)).joined()
+    np.testing.assert_array_equal(n_events, np.bincount(whole.user))
+    weight = np.arange(N_USERS)
+    both = blocks.map(lambda block, own: (block.n_events, (own[block.user]).sum()), weight).total()
+    assert both == (whole.n_events, weight[whole.user].sum())
+
+
+def test_traces_that_are_rearranged_are_in_the_order_of_new_users(monkeypatch):
+    """More new users than numbers of 16 bits: events are sorted by their part, not by their user."""
+    for module in ("traces", "stored_traces"):
+        monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 8192)
+    city, rng, n_users = toy_city(3, n_places=12, n_days=2, seed=0).traces, np.random.default_rng(0), 70_000
+    place, instant = (rng.integers(0, top, n_users).astype(np.int32) for top in (12, 48))
+    everybody, first = np.arange(n_users, dtype=np.int32), np.zeros(n_users, np.int32)
+    traces = Traces(everybody, first, instant, place, everybody, city.places, city.time_grid)
+    chosen = rng.permutation(n_users)[:69_000]
+    new_user = np.full(n_users, -1, np.int32)
+    new_user[chosen] = np.arange(len(chosen))
+    found = rearranged_traces(traces, everybody, new_user, first, np.arange(len(chosen)))
+    expected = replace(traces.select_users(everybody[: len(chosen)]), place=place[chosen], instant=instant[chosen])
+    for one, other in zip(found.blocks, expected.blocks, strict=True):
+        for name in ("user", "instant", "place"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def disordered(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:

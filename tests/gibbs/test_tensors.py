@@ -16,6 +16,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_tensor
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import tensors
 from ppmtf_jax.gibbs.tensors import (
     SparseCounts,
@@ -178,6 +179,17 @@ def test_one_user_less_changes_the_counts_of_all_by_no_more_than_hers():
     assert largest_change(trimmed_by_one_stream, traces) > 10 * 5 * 2
 
 
+def test_one_user_less_changes_no_others_counts():
+    traces, trimming = busy_city(), Trimming(max_transitions=5, max_visits=6, max_count=2)
+    whole = count_tensors(traces, trimming, seed=0)
+    others = np.delete(np.arange(N_BUSY), 17)
+    for found, expected in zip(count_tensors(traces.select_users(others), trimming, seed=0), whole, strict=True):
+        expected = expected.select(expected.user != 17)
+        np.testing.assert_array_equal(others[found.user], expected.user)
+        for column in ("place", "other", "count"):
+            np.testing.assert_array_equal(getattr(found, column), getattr(expected, column))
+
+
 def test_trimming_is_seeded_and_chooses_every_cell_equally(full_traces):
     one_user = full_traces.select_users(np.array([0]))
     whole = count_tensors(one_user, UNTRIMMED, seed=0).transitions
@@ -208,6 +220,12 @@ def chi_square_of_subsets(observed: np.ndarray, n_draws: int, size: int) -> floa
     p = size / n
     variance = n_draws * p * (1 - p) * n / (n - 1)
     return float(np.square(observed - n_draws * p).sum() / variance)
+
+
+@pytest.mark.parametrize("name", ["max_transitions", "max_visits", "max_count"])
+def test_trimming_refuses_limits_below_one(name):
+    with pytest.raises(InputError, match=name):
+        Trimming(**{name: 0})
 
 
 # Zero cells

@@ -223,6 +223,21 @@ def test_log_density_equals_scipy(name):
         np.testing.assert_allclose(log_joint(parameters, cells, coupling), expected, rtol=1e-8)
 
 
+@pytest.mark.usefixtures("float64")
+def test_every_site_enters_the_density():
+    """Moving any parameter by a little moves the density as it does SciPy's, so that none is left out of both."""
+    parameters, cells = random_parameters(SHARED, 0), random_cells(0)
+    for name in parameters:
+        moved = parameters | {name: parameters[name] * 1.1}
+        change = log_joint(moved, cells, SHARED) - log_joint(parameters, cells, SHARED)
+        expected = log_joint_by_scipy(moved, cells, SHARED) - log_joint_by_scipy(parameters, cells, SHARED)
+        assert abs(change) > 1e-3
+        np.testing.assert_allclose(change, expected, rtol=1e-8)
+    sites = log_density(mtf, (cells, ROWS, SHARED, SETTINGS), {}, jax.tree.map(jnp.asarray, parameters))[1]
+    for name in (*parameters, *cells):
+        assert abs(sites[name]["fn"].log_prob(sites[name]["value"]).sum()) > 1e-3
+
+
 # The sampler's conditionals are those of the model: as functions of a block, conditional and joint differ by a constant
 
 

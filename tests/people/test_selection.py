@@ -14,7 +14,7 @@ from ppmtf_jax.people.attraction import Movement
 from ppmtf_jax.people.bins import MAX_REMEMBERED
 from ppmtf_jax.people.chain import fit_chains
 from ppmtf_jax.people.counts import Transitions, VisitCounts, population
-from ppmtf_jax.people.person import table_of
+from ppmtf_jax.people.person import number_of_places, table_of
 from ppmtf_jax.people.selection import (
     MEMORIES,
     MIN_USERS,
@@ -220,6 +220,18 @@ def test_traces_are_compared_up_to_the_last_place_that_a_person_can_remember():
     found = remembered(train, 2).to_frame()
     assert 0 < len(found) < train.n_events
     assert list(found[["user", "trace", "instant"]].itertuples(index=False, name=None)) == expected
+
+
+def test_a_person_with_more_places_than_can_be_remembered_does_not_decide():
+    """Under people who remember, their whole trace would be impossible."""
+    train, longest = people(), []
+
+    def score(memory, learned, of_learned, held_out):
+        longest.append(number_of_places(table_of(held_out)[0]).max())
+        return np.full(held_out.n_users, float(MEMORIES.index(memory)))
+
+    choose_memory(train, np.zeros(train.n_users, int), score, 2, np.random.default_rng(0))
+    assert longest == [2] * len(MEMORIES)
 
 
 def test_a_table_of_traces_has_a_row_for_each_period():
