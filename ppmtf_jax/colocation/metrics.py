@@ -71,7 +71,6 @@ def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
     """Share of instants with events of both users at which both are at one place, for friends and for strangers.
 
     Raises `InputError`: as `find_colocations` does.
-
     """
     met, seen = (
         (len(find_colocations(each, graph)), int(pairs_together(each).sum())) for each in (traces, at_one_place(traces))

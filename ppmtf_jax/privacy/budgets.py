@@ -45,18 +45,18 @@ def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
 
     Proof. Let p_u(y) be the probability that user u's model makes y, c the number of the n users in a bin, and g(c) the
     probability that the noise is at most c - k. A data set gives y with f(y) = 1/n sum over u of p_u(y) g(c of u's
-    bin). An additional user v, whose bin has c others with the probability S in all, changes the term S g(c) of her bin
-    to (S + p_v) g(c + 1), and 1/n to 1/(n + 1). For Laplace noise, discrete or not, g(c) <= g(c + 1) <= e^e0 g(c).
+    bin). An additional user v, whose bin has c others with the probability S in all, changes the term S g(c) of their
+    bin to (S + p_v) g(c + 1), and 1/n to 1/(n + 1). For Laplace noise, discrete or not, g(c) <= g(c + 1) <= e^e0 g(c).
 
-    - With her, f'(y) <= e^epsilon f(y) if c >= t: p_v < e^eta S / c <= e^eta S / t, because no two probabilities in a
+    - With them, f'(y) <= e^epsilon f(y) if c >= t: p_v < e^eta S / c <= e^eta S / t, because no two probabilities in a
       bin differ by the factor e^eta. If c < t, S g(c + 1) <= e^e0 S g(c), and p_v g(c + 1) / (n + 1) is left over: over
       all such y together at most g(t) / (n + 1) <= delta, because the noise is at most t - k with a probability of at
       most e^(-e0 (k - t)).
-    - Without her, f(y) <= (n + 1) / n f'(y), and 1 + 1 / n <= 1 + e^eta / t because n >= k > t.
+    - Without them, f(y) <= (n + 1) / n f'(y), and 1 + 1 / n <= 1 + e^eta / t because n >= k > t.
 
     This also holds if verifiers are drawn at random anew for each trace, and the input user counts too: if v is a
-    verifier, let another user, drawn at random, take her place. Then counts differ by at most 1, and the c >= t
-    verifiers beside v in her bin all belong to the n users.
+    verifier, let another user, drawn at random, take their place. Then counts differ by at most 1, and the c >= t
+    verifiers beside v in their bin all belong to the n users.
 
     What the theorem does not cover:
 
@@ -69,8 +69,8 @@ def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
     - The event that nothing is released. For a person who sees this event, delta is larger by up to 1 / (n + 1), the
       probability that v was drawn.
     - The learning of the model. The theorem assumes that its parameters are the same in both data sets; parameters of
-      one user alone, such as copied events, belong to her data. If other parameters are learned from her traces too,
-      they may reveal her.
+      one user alone, such as copied events, belong to that user's data. If other parameters are learned from their
+      traces too, they may reveal the user.
 
     `k`, `eta`, `noise_epsilon`: as in `PrivacyTestSettings`. Raises `InputError`: a parameter is out of range.
 

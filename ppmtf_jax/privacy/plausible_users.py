@@ -62,7 +62,7 @@ class Classes(NamedTuple):
     """Classes of users with equal models.
 
     `user`: for a model of persons, the number of the class. For other models, the first user of the class, who
-    represents it even if she is not a verifier.
+    represents it even if they are not a verifier.
     """
 
     user: Int[np.ndarray | Array, " class"]

@@ -51,7 +51,7 @@ class Synthesizer:
     other_models : tuple of types
         Further classes of trace model that `fit` may return.
     in_blocks : bool
-        Whether `fit` takes any `Traces`, also traces that do not fit into memory; otherwise it takes `Traces`.
+        Whether `fit` takes any `Traces`, also traces that do not fit into memory; otherwise it takes traces in memory.
     settings_found : function of a trace model that returns a dict
         Settings by name that `fit` chose itself, so that fits to other users can make the same choice.
     on_all_devices : bool

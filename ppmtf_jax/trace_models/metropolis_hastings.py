@@ -311,8 +311,8 @@ class MetropolisHastings(ScoredTraceModel):
         return jnp.where(visits > 0, visits, self.floor)
 
 
-# The definition of the chain, matrix by matrix, in O(places^2 rank) for each user. `MetropolisHastings` has faster ways
-# to draw and to score by the same numbers.
+# The definition of the chain, matrix by matrix, in O(places^2 rank) for each user. It is for readers, and it is the
+# oracle of the tests for the faster ways of `MetropolisHastings` to draw and to score by the same numbers.
 
 
 def proposal_matrix(model: MetropolisHastings, user: int | Index) -> Float[Array, "place next_place"]:

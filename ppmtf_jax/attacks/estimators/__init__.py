@@ -1,1 +1,1 @@
-"""Estimators of each user's transition matrix from few traces; one file for each estimator, found by its name."""
+"""Estimators of each user's transition matrix from few traces; `base.ESTIMATORS` finds them all by name."""

@@ -1,4 +1,4 @@
-"""Membership inference: were a user's data used to make the traces? One file for each attack, found by its name.
+"""Membership inference: were a user's data used to make the traces? `MEMBERSHIP_ATTACKS` finds all attacks by name.
 
 All attacks have the same steps: compute a score for each user (`likelihood_ratio`, `density_ratio` and `nearest`,
 `shadow_models`), and compute rates with intervals over users (`base`).

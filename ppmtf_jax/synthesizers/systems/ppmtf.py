@@ -170,7 +170,6 @@ def population_transitions(
 
     Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and so is everything
     computed from it. This covers the matrix, not the factors of the users.
-
     """
     n_places = transitions.shape[1]
     cell = transitions.place.astype(np.int64) * n_places + transitions.other

@@ -50,8 +50,8 @@ class PrivateSettings(Settings):
     Parameters
     ----------
     epsilon, delta : float
-        The promise: (epsilon, delta)-differential privacy for each user with all her traces. A smaller epsilon protects
-        better. Delta should be far below one divided by the number of users.
+        The promise: (epsilon, delta)-differential privacy for each user with all their traces. A smaller epsilon
+        protects better. Delta should be far below one divided by the number of users.
     public_places : bool
         Must be true: your declaration that the place table does not depend on the traces. A table of places that people
         visited, or visited often, does depend on them. The same must hold for the first and the last day of the data.
