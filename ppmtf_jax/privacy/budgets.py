@@ -48,11 +48,11 @@ def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
     bin). An additional user v, whose bin has c others with the probability S in all, changes the term S g(c) of their
     bin to (S + p_v) g(c + 1), and 1/n to 1/(n + 1). For Laplace noise, discrete or not, g(c) <= g(c + 1) <= e^e0 g(c).
 
-    - With them, f'(y) <= e^epsilon f(y) if c >= t: p_v < e^eta S / c <= e^eta S / t, because no two probabilities in a
+    - With v, f'(y) <= e^epsilon f(y) if c >= t: p_v < e^eta S / c <= e^eta S / t, because no two probabilities in a
       bin differ by the factor e^eta. If c < t, S g(c + 1) <= e^e0 S g(c), and p_v g(c + 1) / (n + 1) is left over: over
       all such y together at most g(t) / (n + 1) <= delta, because the noise is at most t - k with a probability of at
       most e^(-e0 (k - t)).
-    - Without them, f(y) <= (n + 1) / n f'(y), and 1 + 1 / n <= 1 + e^eta / t because n >= k > t.
+    - Without v, f(y) <= (n + 1) / n f'(y), and 1 + 1 / n <= 1 + e^eta / t because n >= k > t.
 
     This also holds if verifiers are drawn at random anew for each trace, and the input user counts too: if v is a
     verifier, let another user, drawn at random, take their place. Then counts differ by at most 1, and the c >= t
