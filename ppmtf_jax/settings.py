@@ -181,7 +181,7 @@ def help_of_fields(kind: type) -> dict[str, str]:
 
 
 def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any]:
-    """Parse `name=value` texts, values as in TOML, and True, False and None as in Python; all other values are text."""
+    """Parse `name=value` texts: a value is as in TOML, or True, False or None as in Python, or else text."""
     return {name: _parse_value(text) for name, text in split_assignments(assignments, subject)}
 
 

@@ -93,7 +93,7 @@ def _infer(comparison: Comparison, seed: int) -> dict[str, Guessed] | None:
     released = Windows.of(comparison.traces, length)
     if not (train.n_windows and test.n_windows and released.n_windows):
         return None
-    # 1. The synthetic window that shares most with the later half of each window.
+    # 1. For each window, the synthetic one that shares most with its later half.
     real = joined(train, test)
     is_known = rank_in_run(real.window) >= (real.events_per_window() // 2)[real.window]
     arrivals = real.select_events(is_known).arrivals()

@@ -195,7 +195,7 @@ class _Presence:
     def of(cls, traces: Traces, graph: FriendGraph) -> _Presence:
         if traces.origin is not None and len(traces.trace_table()[0]) > traces.n_users:
             way_out = "Choose one of each user with select_traces"
-            problem = Problem("one trace of each user where they were synthesized", "several", way_out=way_out)
+            problem = Problem("one synthetic trace of each user", "several", way_out=way_out)
             raise InputError("traces", [problem])
         looking_up = KEPT_EVENT_BYTES * traces.n_events + PAIR_BYTES * graph.n_pairs + LOOKUP_BYTES * EVENTS_AT_A_TIME
         require_memory("co-locations", max(EVENT_BYTES * traces.n_events, looking_up), WAY_OUT)

@@ -36,7 +36,7 @@ class MeetingProbabilities:
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
-        """From noisy counts: instants in proportion to their sums, places in proportion to projected counts.
+        """Instants get probability in proportion to sums of noisy counts, places to projected counts.
 
         The projected counts are the nearest (least squares) non-negative counts with the same sum at each instant. So
         noise at places where nobody meets is removed. If an instant's sum is <= 0, all places are equally probable.

@@ -231,7 +231,7 @@ def _checked_columns(
     for column in dict.fromkeys(columns.values()):
         shared = [name for name, other in columns.items() if other == column]
         if len(shared) > 1 and set(shared) not in MAY_SHARE:
-            problems.append(Problem("another column for each", f"{column!r} for {' and '.join(shared)}"))
+            problems.append(Problem("different columns", f"{column!r} for {' and '.join(shared)}"))
     raise_any("columns", problems)
     return columns, [name for name in known if name not in columns] if missing else []
 

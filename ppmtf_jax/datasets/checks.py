@@ -44,8 +44,8 @@ MAX_SCATTER_DEGREES, MAX_FAR_SHARE = 0.5, 0.25
 DEGREE_KM = float(np.radians(EARTH_RADIUS_KM))
 # Further from the middle of its place, a check-in is at another place, or its position is wrong.
 APART_KM = 2
-# Coordinates are suspected if they are further than this from the city of their time zone, and another way to read them
-# gives a point that is this many times nearer.
+# Coordinates are suspected if they are over NEAR_ZONE_KM from the city of their time zone, and another way to read them
+# gives a point over TIMES_NEARER times nearer.
 NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
 ROWS_OF_MIDDLE = 1_000_000
 # Tables of the time zone database; a line has countries, latitude and longitude as +-DDMM[SS]+-DDDMM[SS], and a name.

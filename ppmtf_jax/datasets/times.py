@@ -272,7 +272,7 @@ def _problem_of_order(rows: Rows, n_day: int, n_month: int, n_either: int, first
 
 
 def _by_format(rows: Rows, time_format: str) -> Walls:
-    """Texts of a format of `datetime.strptime`; pandas reads each different text once."""
+    """Times in a format of `datetime.strptime`; pandas reads each different text once."""
     directives = set(re.findall(r"%-?([A-Za-z])", time_format))
     query = "SELECT DISTINCT CAST(time AS VARCHAR) AS written FROM raw WHERE time IS NOT NULL"
     texts = rows.connection.sql(query).df()

@@ -280,7 +280,7 @@ def costs(ledger: dict[str, Any]) -> dict[str, str]:
 
 
 def statement_files(statement: Mapping[str, Any], page: str, details: str) -> dict[str, str]:
-    """The files of a statement by name: for programs, and for people, on one screen and in detail."""
+    """A statement's three files by name: one for programs, one screen for people, and the details."""
     for_programs = json.dumps(statement, indent=1)
     return {STATEMENT_JSON: f"{for_programs}\n", STATEMENT_TEXT: f"{page}\n", STATEMENT_DETAILS: f"{details}\n"}
 
@@ -308,7 +308,7 @@ def first_page(of_what: str, promise: str | Sequence[str], points: Sequence[str]
 
 
 def as_text(*sections: Section) -> str:
-    """Sections, such as a title, in lines of at most 80 characters; empty lists are left out."""
+    """Sections or titles as text in lines of at most 80 characters; empty lists are left out."""
     written = []
     for section in sections:
         if isinstance(section, str):

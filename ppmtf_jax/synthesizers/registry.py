@@ -92,7 +92,7 @@ def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
     subject, found = f"synthesizer {synthesizer.name!r}", type(trace_model)
     if found.__name__ not in synthesizer.models or not issubclass(found, TraceModel):
         expected = " or ".join(f"a {name}" for name in synthesizer.models)
-        raise InputError(subject, [Problem(f"{expected}, as registered, from its fit", found.__name__)])
+        raise InputError(subject, [Problem(f"fit to return {expected} (registered)", found.__name__)])
     if jax.tree_util.all_leaves([trace_model]):
         way_out = f"Decorate class {found.__name__} with @jax.tree_util.register_dataclass"
         problem = Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out)

@@ -311,7 +311,7 @@ class Unstored(TraceModel):
     [
         (Unstored, Unstored(1), "expected a trace model whose fields are stored; found place of Unstored.*by `stored`"),
         (Plain, Plain(), "expected a trace model that is a JAX pytree.*class Plain with @jax.tree_util"),
-        (Walk, Plain(), "expected a Walk, as registered, from its fit; found Plain"),
+        (Walk, Plain(), "expected fit to return a Walk .*; found Plain"),
     ],
 )
 def test_what_could_not_be_sampled_or_loaded_is_refused_after_the_fit(train, registered, given, message):

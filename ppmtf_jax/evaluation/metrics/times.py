@@ -93,7 +93,7 @@ def _has_nights(comparison: Comparison) -> bool:
     applies=_has_nights,
 )
 def night_homes(windows: Windows) -> Sample:
-    """Number of different places of a week that are the most frequent place of a night, from 0 to 6 o'clock.
+    """For each week, how many different places are the most frequent place of a night (0 to 6 o'clock).
 
     There is one value for each week with an event at night; weeks are 7 days, from the beginning of the window on. If
     several places are equally frequent in a night, the place visited first counts.
