@@ -36,21 +36,23 @@ PLT_NAME = re.compile(r"(?:.*/)?[^/]*/Trajectory/[^/.][^/]*\.(?i:plt)", re.DOTAL
 BYTES_AT_A_TIME = 2**23
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 # The fixes of the table `plt`, which has the lines after the header of each file; `damaged` is a line that is no fix.
+# Leap seconds, 60 and 61, are those of the next minute, and blanks around a line are gone by then.
 FIXES = f"""
     WITH numbered AS (SELECT file, string_split(content, chr(10)) AS lines FROM plt),
     lines AS (SELECT file, generate_subscripts(lines, 1) AS number, unnest(lines) AS line FROM numbered),
     fields AS (SELECT *, string_split(line, ',') AS f FROM lines WHERE line <> ''),
     parsed AS (
         SELECT *, f[6] || ' ' || f[7] AS time, TRY_CAST(f[1] AS DOUBLE) AS latitude,
-            TRY_CAST(f[2] AS DOUBLE) AS longitude
+            TRY_CAST(f[2] AS DOUBLE) AS longitude,
+            epoch(TRY_CAST(time[:17] || '00' AS TIMESTAMP))::BIGINT AS minute_s, TRY_CAST(time[18:] AS BIGINT) AS second
         FROM fields
     )
-    SELECT file, number + {N_HEADER_LINES} AS number, latitude, longitude,
-        epoch(TRY_CAST(time AS TIMESTAMP))::BIGINT AS utc_s,
+    SELECT file, number + {N_HEADER_LINES} AS number, latitude, longitude, minute_s + second AS utc_s,
         CASE WHEN NOT coalesce(
-            len(f) = 7 AND isfinite(latitude) AND isfinite(longitude) AND NOT contains(f[1] || f[2], '_')
+            len(f) = 7 AND isfinite(latitude) AND isfinite(longitude)
+            AND NOT contains(f[1] || f[2], '_') AND NOT contains(f[1] || f[2], '+-')
             AND time GLOB '{"-".join(["[0-9]" * 4, "[0-9]" * 2, "[0-9]" * 2])} {":".join(["[0-9]" * 2] * 3)}'
-            AND time[12:13] < '24' AND utc_s IS NOT NULL, false
+            AND time[12:13] < '24' AND second < 62 AND utc_s IS NOT NULL, false
         ) THEN line END AS damaged
     FROM parsed
 """
@@ -189,10 +191,7 @@ def _read_fixes(path: Path, subject: str) -> tuple[dict[str, Any], list[str]]:
             names.append("/".join(name.split("/")[-3::2]))
             is_headed = len(header) == N_HEADER_LINES and header[0].removeprefix(BOM_UTF8).startswith(FIRST_LINE)
             headless += [] if is_headed else [names[-1]]
-            lines = lines.rstrip().replace(b"\r\n", b"\n") if is_headed else b""
-            if b" \n" in lines:
-                lines = re.sub(rb"[ \t\r]+\n", b"\n", lines)
-            contents.append(lines.decode("latin-1"))
+            contents.append("\n".join(map(str.strip, lines.decode("latin-1").split("\n"))) if is_headed else "")
             n_bytes += len(content)
             if n_bytes > BYTES_AT_A_TIME * n_batches:
                 n_batches += 1

@@ -84,6 +84,41 @@ def test_line_ends_and_blank_lines_do_not_matter(tmp_path):
         assert events(read_geolife(tmp_path)[0]) == expected
 
 
+EVENING = FIX.rstrip().replace("15:55:00", "23:59:{}")
+
+
+@pytest.mark.parametrize(
+    ("line", "second"),
+    [
+        *[(EVENING.format("50") + blank, 50) for blank in ("", "\t", "\r", " \t\r", "\v", "\f", "\x85", "\xa0")],
+        *[(blank + EVENING.format("50"), 50) for blank in (" ", "\t", "\v", "\xa0")],
+        *[(blank, None) for blank in ("\t", "\r", "\v\f", "\xa0", " \t ")],
+        (EVENING.format("59"), 59),
+        # Leap seconds are those of the next minute.
+        (EVENING.format("60"), 60),
+        (EVENING.format("61"), 61),
+        (EVENING.format("50").replace("39.90", "+39.90"), 50),
+        *[(EVENING.format(end), "damaged") for end in ("62", "99", "5", "-1", "50.5", " 5")],
+        *[(FIX.rstrip().replace("15:55:00", time), "damaged") for time in ("24:00:00", "24:00:60", "15:60:00")],
+        *[(EVENING.format("50").replace("39.90", n), "damaged") for n in ("+-3", "3_9.9", "-+3", "+", "\t")],
+        *[(EVENING.format("50").replace("116.41", n), "damaged") for n in ("+-3", "11_6.4")],
+    ],
+)
+def test_blanks_around_a_line_do_not_matter_and_odd_numbers_do(tmp_path, line, second):
+    """Beside lines that are as they should be, to the second."""
+    text = HEADER + FIX + line + "\r\n" + FIX.replace("15:55", "15:57")
+    write(tmp_path, "")
+    next(tmp_path.rglob("*.plt")).write_bytes(text.encode("latin-1"))
+    if second == "damaged":
+        # Blanks at both ends are not told.
+        assert f"has 1 (line 8 {quoted(line.strip(), is_position=True)})" in refusal(tmp_path)
+        return
+    # Seconds from midnight in Beijing: 15:55 GMT is five minutes before the next midnight, and 23:59 is 7:59 then.
+    later = [] if second is None else [(31 * 60 + 59) * 60 + second]
+    traces, _ = read_geolife(tmp_path, discretization=every_place(GridPlaces(*BEIJING), step_s=1, slot_s=3600))
+    assert traces.instant.tolist() == [(23 * 60 + 55) * 60, (23 * 60 + 57) * 60, *later]
+
+
 def test_other_files_are_left_alone(tmp_path):
     write(tmp_path, HEADER + FIX)
     write(tmp_path, "Mac", name="._20081023155500.plt")
