@@ -5,7 +5,7 @@ make the data of the held-out users most probable. Neither test users nor metric
 after the other, in two rounds (one round for the clusters). The number of clusters is the smallest one whose likelihood
 is within one standard error of the best: fewer clusters reveal less. What people remember is chosen alike: the simplest
 memory within one standard error of the best. The weight of a user and the numbers of users that a count needs are not
-chosen by likelihood, since that would choose weaker protection: see `contributions`.
+chosen by likelihood, since that would choose weaker protection: see `user_bounds`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import pytest
 from ppmtf_jax.datasets import database as databases
 from ppmtf_jax.datasets import to_traces
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.database import database
+from ppmtf_jax.datasets.database import database, floored
 from ppmtf_jax.datasets.ids import read_columns
 from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
@@ -273,6 +273,12 @@ def test_a_full_disk_is_an_error_that_says_what_to_do():
 
     with pytest.raises(InputError, match=r"memory and disk for the rows; found(.|\n)*TMPDIR"):
         sort()
+
+
+def test_division_is_rounded_down():
+    with database() as connection:
+        values = connection.execute(f"SELECT {floored('a', 7)} FROM (VALUES (-8), (-7), (-1), (0), (6), (7)) AS t(a)")
+        assert [row for (row,) in values.fetchall()] == [-2, -1, -1, 0, 0, 1]
 
 
 SQL = Path(__file__).parents[2].joinpath("docs/own-data.md").read_text().split("```sql\n")[1].split("```")[0]

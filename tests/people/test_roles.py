@@ -15,6 +15,7 @@ from ppmtf_jax.people.roles import (
     MAX_SECOND,
     NOWHERE,
     PRIOR_EVENTS,
+    SECOND_USERS,
     Anchors,
     anchor_distribution,
     couple,
@@ -178,6 +179,18 @@ def test_people_stay_at_anchors_as_users_do(traces, anchors, layers):
     independent = np.roll(layers.at, 1, axis=2)[..., None] * layers.at[..., None, :]
     twin = np.einsum("hk,hkt->", people, independent[..., HOME, HOME] + independent[..., SECOND, SECOND]) / PERIOD
     assert abs(twin - stays.mean()) > 0.05
+
+
+def test_second_places_are_as_frequent_as_in_the_cluster(traces, anchors):
+    """With as many users of all clusters as `SECOND_USERS`; here most users of cluster 1 have no second place."""
+    cluster = clusters_of(traces)
+    second = np.where((cluster == 1) & (np.arange(traces.n_users) % 16 > 3), NOWHERE, anchors.second)
+    has_second = second != NOWHERE
+    of_cluster = has_second[cluster == 1]
+    assert 0 < of_cluster.mean() < has_second.mean() - 0.1
+    expected = (of_cluster.sum() + SECOND_USERS * has_second.mean()) / (len(of_cluster) + SECOND_USERS)
+    found = fit_layers(traces, Anchors(anchors.home, second), cluster).second_share
+    assert found[1] == pytest.approx(expected)
 
 
 def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors, layers, monkeypatch):

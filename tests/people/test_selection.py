@@ -128,6 +128,16 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
     )
 
 
+def test_steps_and_visits_of_some_users_are_numbered_alike(train, visits):
+    """Where settings are chosen on some users, both are split into the same folds."""
+    some = np.array([3, 10, 77])
+    steps = Transitions.of(train)
+    found = steps.of_users(some)
+    assert sorted(set(found.user)) == sorted(set(visits.of_users(some).user)) == [0, 1, 2]
+    for number, user in enumerate(some):
+        np.testing.assert_array_equal(found.place[found.user == number], steps.place[steps.user == user])
+
+
 def test_the_fewest_within_one_error_of_the_best():
     rng = np.random.default_rng(0)
     best = rng.normal(1, 1, 400)

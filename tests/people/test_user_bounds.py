@@ -24,6 +24,7 @@ from ppmtf_jax.people.counts import (
 )
 from ppmtf_jax.people.space import space_of
 from ppmtf_jax.people.user_bounds import (
+    NO_RULE,
     PLACE_USERS,
     STEP_USERS,
     UNIT,
@@ -276,6 +277,21 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
 
 
 # What the rules leave open, and say
+
+
+def test_where_somebody_is_not_alone_in_a_stretch_their_hour_may_show():
+    """Others are at the place in the first hour of the stretch, and she in the second."""
+    places, present = np.zeros((7, HOURS.n_instants), int), np.ones((7, HOURS.n_instants), bool)
+    hour = np.arange(HOURS.n_instants) % 24
+    places[:6, hour == NOON] = PLACE_X
+    before = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X]
+    assert before[1] == 0
+    places[6, hour == NOON + 1] = PLACE_X
+    added = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X] - before
+    # No more in the whole stretch than the bound, but none of the others was there in her hour.
+    assert added[1] > 0
+    assert added.sum() <= BOUND * N_DAYS
+    assert "when somebody was at a place within a stretch of time in which others were there too" in NO_RULE
 
 
 @pytest.mark.parametrize(("n_users", "counts"), [(1, False), (2, True)])
