@@ -13,8 +13,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
     $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
 # What a new version of a dependency is likely to break, in a minute.
 CORE := tests/test_errors.py tests/test_layout.py tests/test_settings.py tests/test_streams.py tests/data \
-    tests/datasets/test_any_table.py tests/datasets/test_times.py tests/exports tests/gibbs/test_kernel.py tests/noise \
-    tests/privacy/test_plausible_users.py tests/runtime/test_arrays.py tests/runtime/test_files.py \
+    tests/datasets/test_tables.py tests/datasets/test_times.py tests/exports tests/gibbs/test_kernel.py \
+    tests/gibbs/test_tensors.py tests/noise tests/privacy/test_plausible_users.py tests/runtime/test_files.py \
     tests/synthesizers/test_sgd_and_uniform.py tests/trace_models/test_likelihoods.py \
     tests/trace_models/test_metropolis_hastings.py
 

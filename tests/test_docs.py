@@ -69,6 +69,8 @@ def test_command_lines_and_targets_are_known():
     assert [line for line, words in lines.items() if exit_code_of_help(words)] == []
     for planted in ("fit train --out model --rank 3", "teleport x", "import nowhere x --out y"):
         assert exit_code_of_help(planted.split()) == 2
+    named = re.findall(r"tests/[\w/.]+", text_of(ROOT / "Makefile"))
+    assert [path for path in named if not (ROOT / path).exists()] == []
     targets = {name for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for name in make_targets(page)}
     assert targets >= {"demo", "test", "check", "docs"}
     assert targets <= set(re.findall(r"^([a-z]+):", text_of(ROOT / "Makefile"), flags=re.MULTILINE))

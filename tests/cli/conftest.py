@@ -33,7 +33,7 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        works("import", "toy-city", "--users", 40, "--places", 12, "--days", 1, "--out", "city")
+        works("import", "toy-city", "--users", 40, "--places", 12, "--days", 1, "--seed", 0, "--out", "city")
         works("fit", "city/train", "--system", "uniform", "--out", "model")
         factorized_model(Traces.load("city/train")).save("factorized")
         works("synthesize", "model", "--traces-per-user", 2, "--out", "synthetic")
