@@ -17,7 +17,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.evaluation.evaluation import sample_of_users
 from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
-from ppmtf_jax.evaluation.report.compose import compose_early
+from ppmtf_jax.evaluation.report.compose import check_names, compose_early
 from ppmtf_jax.evaluation.report.inputs import needed
 from ppmtf_jax.evaluation.report.sections.leaks import traced_back
 from ppmtf_jax.evaluation.results import RESERVED, TEST, TRAINING, Row
@@ -72,6 +72,7 @@ def report_run(
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if compared is not None:
         data = with_compared(data, compared)
+    check_names(row.quantity for row in data.evaluation.rows)  # before the shadow models, which take minutes
     # Attacks limit NumPy to one thread. The limit is set here for all, since they do not end at the same time.
     with one_thread(), ThreadPoolExecutor(1) as pool:
         made = None

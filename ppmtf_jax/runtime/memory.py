@@ -1,7 +1,7 @@
 """The one guard of memory: a step that would not fit is refused before it begins.
 
 What a step needs is an estimate: what grows with its arrays, and a constant share for compiled programs. Slow tests
-hold large estimates within a third of measured peaks. What is available is measured when the step begins. On a CPU,
+hold those of large fits against measured peaks. What is available is measured when the step begins. On a CPU,
 host and devices share the memory.
 """
 

@@ -276,6 +276,6 @@ def test_equally_many_traces_are_held_against_training(people):
 @pytest.mark.parametrize("wrong", [{"section": "person"}, {"uses": ("day",)}])
 def test_a_metric_names_a_section_and_uses_that_exist(wrong):
     info = MetricInfo("tour", "Tour", "How long a tour is.", "km")
-    check_names(replace(info, section="persons", uses=("days",)))
+    check_names([replace(info, section="persons", uses=("days",))])
     with pytest.raises(InputError):
-        check_names(replace(info, **wrong))
+        check_names([replace(info, **wrong)])

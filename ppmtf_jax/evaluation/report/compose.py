@@ -6,7 +6,7 @@ The functions of the sections are in `sections/`. A section that cannot be made 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -127,8 +127,7 @@ def compose_report(
 
     `made`: sections that `compose_early` made. `say` receives the title of each other section before it is made.
     """
-    for row in data.evaluation.rows:
-        check_names(row.quantity)
+    check_names(row.quantity for row in data.evaluation.rows)
     sections = []
     with progress_bar("writing the report", len(SECTIONS), show=progress, waits_for="") as advance:
         for each in sorted(SECTIONS.values(), key=lambda each: PARTS.index(each.part)):
@@ -150,13 +149,16 @@ def compose_report(
     return Report(title, subtitle, sections, date.today().isoformat(), compose_verdict(data, sections))
 
 
-def check_names(info: MetricInfo) -> None:
+def check_names(metrics: Iterable[MetricInfo]) -> None:
     """Refuse a section or a use that does not exist: the report would leave out the number without a word."""
-    if info.section:
-        SECTIONS[info.section]
-    unknown = sorted({*info.uses} - {*USES})
-    way_out = f"Correct the metric {info.name}"
-    raise_any("report", [Problem(f"a use: one of {', '.join(USES)}", repr(use), way_out=way_out) for use in unknown])
+    problems = []
+    for each in metrics:
+        if each.section:
+            SECTIONS[each.section]
+        way_out = f"Correct the metric {each.name}"
+        for use in sorted({*each.uses} - {*USES}):
+            problems.append(Problem(f"a use: one of {', '.join(USES)}", repr(use), way_out=way_out))
+    raise_any("report", problems)
 
 
 def compose_section(section: Section, data: ReportData) -> Section:
