@@ -30,6 +30,7 @@ BLOCK = 200 * 64
 PARTS = 4
 # Number of stays whose rejections are summed together, of one user each.
 STAYS_AT_A_TIME = 16
+FACTORS = ("user", "place", "next_place", "visit_user", "visit_place", "slot")
 # Factors of the visits that may be those of the transitions, which are then stored once.
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
 
@@ -82,6 +83,14 @@ class MetropolisHastings(ScoredTraceModel):
     )
     # m: the proposal of user n is (1 - m) r_n(a, b) / sum r_n(a, .) + m population(a, b). 0 as published.
     proposal_mix: float = stored(lambda _: StoredArray((), low=0, high=1), default=0.0, static=True)
+    # mu and Lambda: the normal prior of the rows of each of the six factors above, in their order. The factors were
+    # drawn given these, see `FactorPrior`. No trace depends on them.
+    prior_mean: Float[Array, "6 rank"] | None = stored(
+        lambda _: StoredArray((len(FACTORS), "rank"), optional=True), default=None
+    )
+    prior_precision: Float[Array, "6 rank rank"] | None = stored(
+        lambda _: StoredArray((len(FACTORS), "rank", "rank"), optional=True), default=None
+    )
 
     def sample_first(self, key: OneKey, user: Index) -> Index:
         return sample_index(jax.random.uniform(key, dtype=self.user.dtype), self._visits(user, self.slot_of_instant[0]))

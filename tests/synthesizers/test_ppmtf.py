@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +15,8 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.cells import observe
-from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.conditionals import FactorPrior
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, GibbsState
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
 from ppmtf_jax.gibbs.tensors import Trimming, count_tensors
 from ppmtf_jax.streams import Stage, jax_stream
@@ -37,6 +39,13 @@ def train():
     return Traces.from_frame(frame.assign(place=rng.integers(5, size=len(frame))), places, grid)
 
 
+def state_of(n_rows, settings):
+    """State of one chain whose every factor has another prior."""
+    means = {z: jnp.full((1, settings.rank), number, float) for number, z in enumerate(n_rows)}
+    priors = {z: FactorPrior(mean, jnp.eye(settings.rank)[None] * (mean.max() + 1)) for z, mean in means.items()}
+    return GibbsState({}, priors, jnp.array([6]))
+
+
 def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
     """With a stand-in for the sampler, which takes long to compile: it gets the data, and its draw is the model."""
     calls = []
@@ -45,7 +54,7 @@ def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
         calls.append((key, cells, n_rows, coupling, settings, options))
         rng = np.random.default_rng(0)
         draws = {name: rng.random((1, 2, n, settings.rank)).astype(np.float32) for name, n in n_rows.items()}
-        return GibbsResult(None, draws, np.array([5, 6]), {})
+        return GibbsResult(state_of(n_rows, settings), draws, np.array([5, 6]), {})
 
     monkeypatch.setattr(ppmtf, "run_gibbs", sampler)
     checkpoints = Checkpoints(tmp_path / "fit.npz")
@@ -67,6 +76,9 @@ def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
         np.testing.assert_array_equal(getattr(chains, name), last[name][0, -1])
     np.testing.assert_array_equal(chains.visit_user, chains.user)
     np.testing.assert_array_equal(chains.visit_place, chains.place)
+    # A prior for each factor of the model, in its order: user, place, next place; user, place, slot.
+    assert chains.prior_mean[:, 0].tolist() == [0, 1, 2, 0, 1, 3]
+    assert chains.prior_precision[:, 1, 1].tolist() == [1, 2, 3, 1, 2, 4]
     assert chains.floor == 1e-3
     # One synthetic trace covers a period of the slots.
     np.testing.assert_array_equal(chains.slot_of_instant, [0, 1, 1, 0])
@@ -80,7 +92,7 @@ def all_ones(monkeypatch) -> None:
 
     def sampler(key, cells, n_rows, coupling, settings, **options):
         draws = {name: np.ones((1, 1, n, settings.rank), np.float32) for name, n in n_rows.items()}
-        return GibbsResult(None, draws, np.array([6]), {})
+        return GibbsResult(state_of(n_rows, settings), draws, np.array([6]), {})
 
     monkeypatch.setattr(ppmtf, "run_gibbs", sampler)
 
@@ -97,6 +109,8 @@ def test_a_mixed_proposal_is_learned_and_stored(train, monkeypatch, tmp_path, sy
     expected = population_transitions(count_tensors(train, Trimming(4, 6, 2), seed=3).transitions)
     np.testing.assert_allclose(again.population, expected, rtol=1e-6)
     assert again.proposal_mix == 0.25
+    for name in ("prior_mean", "prior_precision"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(model.trace_model, name))
     assert counted == [{"seed": 3}]
     assert fit(train, system, SETTINGS, seed=3).trace_model.population is None
 

@@ -14,10 +14,11 @@ from jaxtyping import Float
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import observe
-from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.conditionals import FactorPrior
+from ppmtf_jax.gibbs.kernel import SHARED, Coupling, Factors, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
-from ppmtf_jax.gibbs.tensors import SparseCounts, Trimming, count_tensors
+from ppmtf_jax.gibbs.tensors import CountTensors, SparseCounts, Trimming, count_tensors
 from ppmtf_jax.noise.mechanisms import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import spinner
@@ -107,16 +108,40 @@ def fit_chains(
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
 ) -> MetropolisHastings:
-    """Count events and transitions, factorize the coupled tensors, and use the last draw as the model."""
+    """Count events and transitions, factorize the coupled tensors, and use the factors as the model."""
     population = None
     with spinner("counting", show=progress):
         counts = count_tensors(train, settings.trimming(), seed=seed)
-        require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
-        cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
         if settings.proposal_mix:
             epsilon = settings.population_epsilon
             require_memory_for_population(train.n_places, private=epsilon is not None)
             population = population_transitions(counts.transitions, settings.trimming(), epsilon=epsilon)
+    factors, priors = factorize(coupling, counts, settings, seed, progress=progress, checkpoints=checkpoints)
+    names = [name for _, modes in coupling.tensors for name in modes]
+    return MetropolisHastings(
+        *(factors[name] for name in names),
+        slot_of_instant=jnp.asarray(train.time_grid.one_period().slot_of_instant),
+        floor=settings.floor,
+        population=None if population is None else jnp.asarray(population, jnp.float32),
+        proposal_mix=settings.proposal_mix,
+        prior_mean=jnp.stack([priors[name].mean for name in names]),
+        prior_precision=jnp.stack([priors[name].precision for name in names]),
+    )
+
+
+def factorize(
+    coupling: Coupling,
+    counts: CountTensors,
+    settings: PPMTFSettings,
+    seed: int,
+    *,
+    progress: bool = False,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[Factors, dict[str, FactorPrior]]:
+    """The factors of the counts, (rows, rank) each, and the prior of their rows: the sampler's last draw."""
+    with spinner("counting", show=progress):
+        require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
+        cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
     result = run_gibbs(
         jax_stream(seed, Stage.FIT),
         cells,
@@ -127,15 +152,8 @@ def fit_chains(
         checkpoints=checkpoints,
         progress=progress,
     )
-    factors = {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}
-    (_, transition_modes), (_, visit_modes) = coupling.tensors
-    return MetropolisHastings(
-        *(factors[name] for name in (*transition_modes, *visit_modes)),
-        slot_of_instant=jnp.asarray(train.time_grid.one_period().slot_of_instant),
-        floor=settings.floor,
-        population=None if population is None else jnp.asarray(population, jnp.float32),
-        proposal_mix=settings.proposal_mix,
-    )
+    priors = {name: FactorPrior(*(array[0] for array in prior)) for name, prior in result.state.priors.items()}
+    return {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}, priors
 
 
 def population_transitions(
