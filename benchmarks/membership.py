@@ -29,7 +29,7 @@ from ppmtf_jax.attacks.membership.shadow_models import (
     learn_shadows,
     made_like,
 )
-from ppmtf_jax.attacks.membership.shadow_statistics import LEAST_SHADOWS, STATISTICS, Shadows
+from ppmtf_jax.attacks.membership.shadow_statistics import MIN_SHADOWS, STATISTICS, Shadows
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -40,7 +40,7 @@ OTHERS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
 COLUMNS = ["system", "measured", "attack", "shadows", "traces", "auc", "auc_low", "auc_high", "found_at_1_percent"]
 COLUMNS += ["found_low", "found_high", "seconds"]
 NUMBERS = (6, 8, 12, 16, 20, 30)
-FEWEST = LEAST_SHADOWS + 2
+FEWEST = MIN_SHADOWS + 2
 """A held-out shadow model is attacked without the two models of its pair; enough other models must remain."""
 
 

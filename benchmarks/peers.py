@@ -7,7 +7,7 @@ scikit-mobility needs older libraries than this package, so it runs in an enviro
 
 `peer_traces` writes the input of the models into a folder, runs this file with that Python, and reads the result. The
 models have their published parameters. From the training data, they learn how often each place was visited. DITRAS also
-learns a diary (when people are at home, and how long they are elsewhere) from at most `MOST_DIARIES` people. A
+learns a diary (when people are at home, and how long they are elsewhere) from at most `MAX_DIARIES` people. A
 synthetic person begins at midnight of the first day, at a place drawn in proportion to its visits.
 
 - Density-EPR: Song et al. (2010), Modelling the scaling properties of human mobility, Nature Physics 6; Pappalardo et
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PEERS = ("density-EPR", "DITRAS")
 PYTHON = "SKMOB_PYTHON"
 """Environment variable with the Python of scikit-mobility."""
-MOST_DIARIES = 200
+MAX_DIARIES = 200
 
 
 def peer_traces(train: Traces, peer: str, n_people: int, n_instants: int, seed: int) -> Traces:
@@ -56,7 +56,7 @@ def peer_traces(train: Traces, peer: str, n_people: int, n_instants: int, seed: 
         table = {"latitude": places.latitude, "longitude": places.longitude, "relevance": visits}
         pd.DataFrame(table).to_csv(folder / "places.csv", index=False)
         if peer == "DITRAS":
-            some = train.select_users(np.random.default_rng(seed).permutation(train.n_users)[:MOST_DIARIES])
+            some = train.select_users(np.random.default_rng(seed).permutation(train.n_users)[:MAX_DIARIES])
             time = grid.time_of(0) + pd.to_timedelta(some.instant.astype(np.int64) * grid.step_s, unit="s")
             diaries = {"uid": some.user, "datetime": time, "place": some.place, "lat": 0.0, "lng": 0.0}
             pd.DataFrame(diaries).to_csv(folder / "visits.csv", index=False)

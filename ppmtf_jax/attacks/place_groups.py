@@ -19,7 +19,7 @@ from ppmtf_jax.errors import InputError, Problem
 ADJACENCY_WEIGHT = 0.01
 """Weight of the edge between two adjacent places (section VI-A)."""
 N_NEIGHBOURS = 8
-LEAST_FILLED = 0.1
+MIN_FILLED = 0.1
 """If a smaller share of the lattice cells contains a place, the coordinates count as scattered."""
 OFF_CELL = 0.1
 """Maximum distance of a place from the centre of its lattice cell, in cells."""
@@ -86,7 +86,7 @@ def _lattice_cells(position: np.ndarray) -> Int[np.ndarray, "place 2"] | None:
         return None
     cell = np.stack(evenly_spaced, axis=1)
     n_cells = np.prod(cell.max(axis=0) + 1)
-    is_lattice = len(np.unique(cell, axis=0)) == len(cell) and LEAST_FILLED * n_cells <= len(cell)
+    is_lattice = len(np.unique(cell, axis=0)) == len(cell) and MIN_FILLED * n_cells <= len(cell)
     return cell if is_lattice else None
 
 

@@ -9,7 +9,7 @@ from textwrap import wrap
 import numpy as np
 import pandas as pd
 
-WIDTH, MOST_LINES, MOST_LINES_EACH = 79, 10, 3
+WIDTH, MAX_LINES, MAX_LINES_EACH = 79, 10, 3
 
 
 def counted(number: int, what: str) -> str:
@@ -58,9 +58,9 @@ def in_lines(title: str, parts: Mapping[str, str]) -> str:
     """A title and the named texts that are not empty below it, at most ten lines; longer texts end in "..."."""
     shown = {name: text for name, text in parts.items() if text}
     margin = max(map(len, shown), default=0) + 2
-    lines = wrap(title, WIDTH, max_lines=MOST_LINES_EACH, placeholder=" ...")
+    lines = wrap(title, WIDTH, max_lines=MAX_LINES_EACH, placeholder=" ...")
     for name, text in shown.items():
-        left = max(0, min(MOST_LINES_EACH, MOST_LINES - len(lines)))
+        left = max(0, min(MAX_LINES_EACH, MAX_LINES - len(lines)))
         wrapped = wrap(text, WIDTH - 2 - margin, max_lines=left, placeholder=" ...") if left else []
         lines += [f"  {head:<{margin}}{line}" for head, line in zip([name, *[""] * left], wrapped, strict=False)]
     return "\n".join(lines)

@@ -58,7 +58,7 @@ PART_BLOCKS = 8
 PART_USERS = PART_BLOCKS * BLOCK_USERS
 """Number of users in a part of synthetic traces, and in the part of a worker."""
 # Smaller sets stay in memory.
-MOST_BYTES_IN_MEMORY = 2**25
+MAX_BYTES_IN_MEMORY = 2**25
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -383,7 +383,7 @@ class Rearranged:
             # Numbers of 16 bits are sorted in linear time; there are at most 2^31 / PART_USERS parts.
             return kept[np.argsort((kept[:, 0] // PART_USERS).astype(np.uint16), kind="stable")]
 
-        self.store = SpooledTemporaryFile(MOST_BYTES_IN_MEMORY)  # noqa: SIM115 - closed when `self` is no longer used
+        self.store = SpooledTemporaryFile(MAX_BYTES_IN_MEMORY)  # noqa: SIM115 - closed when `self` is no longer used
         finalize(self, self.store.close)
         n_written, edges = 0, []
         of_block = np.zeros(-(-n_users // BLOCK_USERS), np.int64)

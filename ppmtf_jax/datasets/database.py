@@ -21,7 +21,7 @@ else:
     Connection = Any
 FOLDER_START, OLD_S = "ppmtf-import-", 60
 # Beyond this memory DuckDB writes to disk; Arrow, NumPy and the result need as much again.
-MOST_BYTES, SHARE = 1_000_000_000, 4
+MAX_BYTES, SHARE = 1_000_000_000, 4
 COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
 # The row of the end of a trip is that of its start plus `END_ROWS`.
 END_ROWS = 2**40
@@ -49,7 +49,7 @@ def database() -> Iterator[Connection]:
             if is_free and time.time() - left.stat().st_mtime > OLD_S:
                 shutil.rmtree(left.parent)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_START, dir=place))
-    most = min(MOST_BYTES, (available_bytes() or SHARE * MOST_BYTES) // SHARE)
+    most = min(MAX_BYTES, (available_bytes() or SHARE * MAX_BYTES) // SHARE)
     # An import of secrets needs nothing from the network.
     settings = {
         "temp_directory": str(folder),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ppmtf_jax.attacks.membership.shadow_models import MOST_ATTACKED, N_SHADOWS, ShadowModelSettings
+from ppmtf_jax.attacks.membership.shadow_models import MAX_ATTACKED, N_SHADOWS, ShadowModelSettings
 from ppmtf_jax.privacy.limits import MAX_ETA
 from ppmtf_jax.privacy.own_test import settings_kind
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -18,7 +18,7 @@ def shadows_like(
     model: FittedModel | None,
     *,
     n_shadows: int = N_SHADOWS,
-    n_attacked: int = MOST_ATTACKED,
+    n_attacked: int = MAX_ATTACKED,
 ) -> tuple[ShadowModelSettings | None, str]:
     """Settings of shadow models for synthetic traces; or None, and the reason as the end of a sentence.
 

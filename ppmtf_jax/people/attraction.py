@@ -34,7 +34,7 @@ from ppmtf_jax.people.counts import (
     stay_rates,
 )
 from ppmtf_jax.people.space import Space, indicator
-from ppmtf_jax.people.user_bounds import STEP_USERS, Rows, bounded_totals, shrinkage, stretches, used_share
+from ppmtf_jax.people.user_bounds import STEP_USERS, Rows, bounded_totals, shrinkage, time_blocks, used_share
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.sampling import find_in_row, longest_row
 
@@ -348,12 +348,12 @@ class MoveCounts(NamedTuple):
         min_users: int = STEP_USERS,
     ) -> MoveCounts:
         """Count transitions."""
-        moves, stretch = steps.map(lambda own: own.moves), stretches(time_grid)
+        moves, time_block = steps.map(lambda own: own.moves), time_blocks(time_grid)
         by_distance = fit_gravity(moves, population, space)
         # Two bins of gravity form one bin here, so that every bin has many moves.
         bins = by_distance.bin // 2
         covered = covered_distances(moves, bins, space)
-        stays, seen = StayCounts.of(steps, min_users, stretch), SeenMoves.of(moves, min_users, stretch)
+        stays, seen = StayCounts.of(steps, min_users, time_block), SeenMoves.of(moves, min_users, time_block)
         return cls(stays, seen, population, by_distance, covered / covered.sum(), bins, space, time_grid)
 
 
@@ -379,7 +379,7 @@ class Movement:
         `gravity_mass` and t_s `slot_mass`.
         """
         kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
-        in_slot, (_, away), (_, away_in_slot) = kernel @ seen.in_slot, counts.stays.overall, counts.stays.in_stretch
+        in_slot, (_, away), (_, away_in_slot) = kernel @ seen.in_slot, counts.stays.overall, counts.stays.in_time_block
         used = seen.from_place(np.vstack([seen.overall, in_slot]))
         of_overall, to_gravity = shrinkage(used[0], away.sum(axis=0), smoothing.gravity_mass)
         of_slot, to_overall = shrinkage(used[1:], kernel @ away_in_slot, smoothing.slot_mass)

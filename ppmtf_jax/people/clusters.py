@@ -25,7 +25,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.people.counts import PopulationSmoothing, VisitCounts, population, slot_kernel, users_in_slot
 from ppmtf_jax.people.fitting import rake
 from ppmtf_jax.people.space import Space, indicator
-from ppmtf_jax.people.user_bounds import PLACE_USERS, Rows, bounded_totals, stretches, used_share
+from ppmtf_jax.people.user_bounds import PLACE_USERS, Rows, bounded_totals, time_blocks, used_share
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, one_thread
 
@@ -116,11 +116,11 @@ def clusters_of_users(
 
     def rows(own: VisitCounts, cluster: Int[np.ndarray, " user"]) -> list[Rows]:
         cell, shape = own.cell * n_clusters + cluster[own.user], (own.n_slots, own.n_places, n_clusters)
-        return [Rows(own.user, own.in_stretch(grid), cell, shape, own.count)]
+        return [Rows(own.user, own.in_time_block(grid), cell, shape, own.count)]
 
     with one_thread():
         ((counts, groups),) = bounded_totals(visits.map(rows, of_user))
-        counts *= used_share(users_in_slot(groups, stretches(grid), counts.shape[1]), PLACE_USERS)[..., None]
+        counts *= used_share(users_in_slot(groups, time_blocks(grid), counts.shape[1]), PLACE_USERS)[..., None]
         theta, share = smoother.theta(counts.reshape(-1, n_clusters).astype(np.float32))[0], _shares(of_user)
         raked = rake(theta.T.reshape(-1, *smoother.population.shape), share, smoother.population)
     return Clusters(of_user, share, raked)

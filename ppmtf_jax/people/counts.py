@@ -19,7 +19,7 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.people.space import Space
-from ppmtf_jax.people.user_bounds import Groups, Rows, bounded_totals, stretches, sums, used_share
+from ppmtf_jax.people.user_bounds import Groups, Rows, bounded_totals, sums, time_blocks, used_share
 
 MIN_STAY, MAX_STAY = 1e-4, 0.999
 
@@ -74,9 +74,9 @@ class VisitCounts(OneBlock):
         at_place = np.bincount(which, self.count)
         return self.count * at_place[which] ** (exponent - 1)
 
-    def in_stretch(self, time_grid: TimeGrid) -> Int[np.ndarray, " cell"]:
-        """Code of each cell: stretch of time (see `user_bounds.stretches`) * n_places + place."""
-        return stretches(time_grid)[self.slot].astype(np.int64) * self.n_places + self.place
+    def in_time_block(self, time_grid: TimeGrid) -> Int[np.ndarray, " cell"]:
+        """Code of each cell: time block (see `user_bounds.time_blocks`) * n_places + place."""
+        return time_blocks(time_grid)[self.slot].astype(np.int64) * self.n_places + self.place
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ Steps = Transitions | Blocks[Transitions]
 class BoundedCounts(NamedTuple):
     """Counts of events with bounded weights of users (see `user_bounds.bounded`), and the numbers of users.
 
-    `users_in_slot` counts the users at a place in the whole stretch of time of the slot.
+    `users_in_slot` counts the users at a place in the whole time block of the slot.
     """
 
     in_slot: Float[np.ndarray, "slot place"]
@@ -142,17 +142,17 @@ class BoundedCounts(NamedTuple):
     def of(cls, visits: VisitCounts | Blocks[VisitCounts], exponent: float, time_grid: TimeGrid) -> BoundedCounts:
         def rows(own: VisitCounts) -> tuple[Rows, Rows]:
             shape, weight = (own.n_slots, own.n_places), own.tempered(exponent)
-            in_slot = Rows(own.user, own.in_stretch(time_grid), own.cell, shape, weight)
+            in_slot = Rows(own.user, own.in_time_block(time_grid), own.cell, shape, weight)
             return in_slot, Rows(own.user, own.place, own.place, shape[1:], weight)
 
-        (in_slot, of_stretch), (at_place, of_place) = bounded_totals(visits.map(rows))
-        users = users_in_slot(of_stretch, stretches(time_grid), len(at_place))
+        (in_slot, of_time_block), (at_place, of_place) = bounded_totals(visits.map(rows))
+        users = users_in_slot(of_time_block, time_blocks(time_grid), len(at_place))
         return cls(in_slot, users, at_place, of_place.users_of(len(at_place)))
 
 
-def users_in_slot(groups: Groups, stretch: Int[np.ndarray, " slot"], n_places: int) -> Int[np.ndarray, "slot place"]:
-    """Users at each place in the whole stretch of time of each slot; groups as in `VisitCounts.in_stretch`."""
-    return groups.users_of(int(stretch.max()) + 1, n_places)[stretch]
+def users_in_slot(groups: Groups, time_block: Int[np.ndarray, " slot"], n_places: int) -> Int[np.ndarray, "slot place"]:
+    """Users at each place in the whole time block of each slot; groups as in `VisitCounts.in_time_block`."""
+    return groups.users_of(int(time_block.max()) + 1, n_places)[time_block]
 
 
 class Stays(NamedTuple):
@@ -167,10 +167,10 @@ class StayCounts(NamedTuple):
 
     in_slot: Float[np.ndarray, "2 slot"]  # all places together, only slots with enough users
     overall: Float[np.ndarray, "2 slot place"]  # only places with enough users over all slots
-    in_stretch: Float[np.ndarray, "2 slot place"]  # only places with enough users in the stretch of time
+    in_time_block: Float[np.ndarray, "2 slot place"]  # only places with enough users in the time block
 
     @classmethod
-    def of(cls, steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
+    def of(cls, steps: Steps, min_users: int, time_block: Int[np.ndarray, " slot"]) -> StayCounts:
         """Count transitions; users who stay and users who step away are counted separately."""
 
         def rows(own: Transitions) -> list[Rows]:
@@ -179,15 +179,15 @@ class StayCounts(NamedTuple):
                 user, slot, place = steps.user, steps.slot.astype(np.int64), steps.place
                 cell = slot * own.n_places + place
                 found += [Rows(user, slot, slot, shape[:1]), Rows(user, place, cell, shape)]
-                found += [Rows(user, stretch[slot] * own.n_places + place, cell, shape)]
+                found += [Rows(user, time_block[slot] * own.n_places + place, cell, shape)]
             return found
 
         found = bounded_totals(steps.map(rows))
         n_places = found[1].total.shape[1]
-        for in_slot, overall, in_stretch in (found[:3], found[3:]):
-            in_slot.total[:] *= used_share(in_slot.groups.users_of(len(stretch)), min_users)
+        for in_slot, overall, in_time_block in (found[:3], found[3:]):
+            in_slot.total[:] *= used_share(in_slot.groups.users_of(len(time_block)), min_users)
             overall.total[:] *= used_share(overall.groups.users_of(n_places), min_users)
-            in_stretch.total[:] *= used_share(users_in_slot(in_stretch.groups, stretch, n_places), min_users)
+            in_time_block.total[:] *= used_share(users_in_slot(in_time_block.groups, time_block, n_places), min_users)
         return cls(*(np.stack([stays.total, away.total]) for stays, away in zip(found[:3], found[3:], strict=True)))
 
 
@@ -203,14 +203,14 @@ def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot 
     expected = (counts.overall.sum(axis=0) * in_slot[:, None]).sum(axis=0)
     lift = (counts.overall[0].sum(axis=0) + mass) / (expected + mass)
     prior = np.clip(in_slot[:, None] * lift, MIN_STAY, MAX_STAY)
-    at_place = (kernel @ counts.in_stretch[0] + mass * prior) / (kernel @ counts.in_stretch.sum(axis=0) + mass)
+    at_place = (kernel @ counts.in_time_block[0] + mass * prior) / (kernel @ counts.in_time_block.sum(axis=0) + mass)
     return Stays(in_slot, np.clip(at_place, MIN_STAY, MAX_STAY))
 
 
 class SeenMoves(NamedTuple):
     """Sorted pairs of places between which enough users moved, and the numbers of moves.
 
-    `overall` counts pairs with enough users over all slots, `in_slot` those that also have them in the stretch of time.
+    `overall` counts pairs with enough users over all slots, `in_slot` those that also have them in the time block.
     """
 
     place: Int[np.ndarray, " pair"]
@@ -220,7 +220,7 @@ class SeenMoves(NamedTuple):
     n_places: int
 
     @classmethod
-    def of(cls, moves: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> SeenMoves:
+    def of(cls, moves: Steps, min_users: int, time_block: Int[np.ndarray, " slot"]) -> SeenMoves:
         """Count the moves between pairs of places with at least `min_users` users."""
         ((total, pairs),) = bounded_totals(moves.map(lambda own: [Rows(own.user, own.pair)]))
         enough = pairs.n_users >= min_users
@@ -230,11 +230,11 @@ class SeenMoves(NamedTuple):
         def rows(own: Transitions) -> list[Rows]:
             at, found = find_pairs(own.pair, pair)
             slot, at = own.slot[found].astype(np.int64), at[found]
-            group, cell = stretch[slot] * len(pair) + at, slot * len(pair) + at
-            return [Rows(own.user[found], group, cell, (len(stretch), len(pair)))]
+            group, cell = time_block[slot] * len(pair) + at, slot * len(pair) + at
+            return [Rows(own.user[found], group, cell, (len(time_block), len(pair)))]
 
         ((count, groups),) = bounded_totals(moves.map(rows))
-        count *= used_share(users_in_slot(groups, stretch, len(pair)), min_users)
+        count *= used_share(users_in_slot(groups, time_block, len(pair)), min_users)
         n_places = moves.map(lambda own: own.n_places).first()
         place, next_place = (each.astype(np.int32) for each in np.divmod(pair, n_places))
         return cls(place, next_place, count, overall, n_places)
@@ -281,7 +281,7 @@ def population(
 ) -> Float[np.ndarray, "slot place"]:
     """Share of the people at each place in each slot, every share positive.
 
-    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), where c are the counts with enough users (in the stretch of time, or
+    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), where c are the counts with enough users (in the time block, or
     over all slots), T the kernel over slots, M the number of places, m the place mass, and q(b) ~ c(b) + the uniform
     mass times the mean of c over places.
     """

@@ -23,7 +23,7 @@ from ppmtf_jax.people.attraction import MoveSmoothing
 from ppmtf_jax.people.bins import DWELL_FROM
 from ppmtf_jax.people.counts import StayCounts, Transitions, slot_kernel, stay_rates
 from ppmtf_jax.people.fitting import maximize, padded, padding
-from ppmtf_jax.people.user_bounds import STEP_USERS, Rows, bounded_totals, stretches, used_share
+from ppmtf_jax.people.user_bounds import STEP_USERS, Rows, bounded_totals, time_blocks, used_share
 
 N_CLASSES = 3
 """Number of classes of mobility."""
@@ -65,7 +65,7 @@ def fit_stays(
     of dwell time and of the class. Logistic regression with a normal prior learns these effects.
     """
     elsewhere = windows.map(lambda both: _Elsewhere.of(*both))
-    counts = StayCounts.of(elsewhere.map(lambda own: own.steps), STEP_USERS, stretches(time_grid))
+    counts = StayCounts.of(elsewhere.map(lambda own: own.steps), STEP_USERS, time_blocks(time_grid))
     rates = stay_rates(counts, smoothing.stay_mass, slot_kernel(time_grid, smoothing.slot_bandwidth))
     log_odds = logit(rates.at_place)
     mobility = elsewhere.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user).joined()

@@ -14,8 +14,8 @@ first term is at most c n / (u + 1). The used sum never decreases.
 The moves between two places may be few, and those from a place that are used fewer still. So `shrinkage` divides them
 by the steps away from the place that are counted (bounded, of enough users). N(a, b) are the used moves from a to b, m
 belongs to these moves, and L are the counted steps away from a. An added user then raises N(a, b) / L by at most
-2 m / L. In a stretch, the rest goes to the moves of all times. So steps away that a user adds also raise the weight of
-these moves, by at most 2 m' / L'. Here m' belongs to the steps away in the stretch, and L' are these steps.
+2 m / L. In a time block, the rest goes to the moves of all times. So steps away that a user adds also raise the weight
+of these moves, by at most 2 m' / L'. Here m' belongs to the steps away in the time block, and L' are these steps.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ppmtf_jax.data.blocks import Blocks
 from ppmtf_jax.data.time_grid import TimeGrid
 
 PLACE_USERS = 2
-"""Minimum number of users at a place for its visits to count, over all times and again in each stretch of time."""
+"""Minimum number of users at a place for its visits to count, over all times and again in each time block."""
 STEP_USERS = 5
 """Minimum number of users who stay at a place, or move between two places, for these steps to count, over all times and
-again in each stretch of time."""
+again in each time block."""
 UNIT = 2.0**-22
 """Bounded weights are multiples of this, so that their sums in float64 are exact up to two billion. Then they do not
 depend on the order in which they are added, and so not on how users are divided among files and workers."""
-STRETCH_S = 7200
-"""Length of a stretch of time in seconds. All slots that begin within the same two hours form one stretch; a slot
-longer than two hours is its own stretch."""
+TIME_BLOCK_S = 7200
+"""Length of a time block in seconds. All slots that begin within the same two hours form one time block; a slot that is
+longer than two hours forms its own."""
 
 CHECKIN_WINDOWS = 12
 """Maximum weight of a user, in windows of days, in what the model learns about check-ins."""
@@ -58,21 +58,21 @@ MOVE_RULE = (
 RULES = (
     "no user weighs more than the second most active user. The model counts each user's events at a place, their "
     "stays at it, their steps away from it and their moves from it to another place. Each of these numbers is limited "
-    "to the number of the user who has the second most, over all times and again in each stretch of "
-    f"{STRETCH_S // 3600} hours. Their stays and moves at each time of the day, and their moves over each range of "
+    "to the number of the user who has the second most, over all times and again in each time block of "
+    f"{TIME_BLOCK_S // 3600} hours. Their stays and moves at each time of the day, and their moves over each range of "
     "distances, are limited in the same way",
     f"events at a place count only if at least {PLACE_USERS} users have events there. Stays at a place, steps away "
     f"from it and moves from it to another place count only if at least {STEP_USERS} users made them. Both limits hold "
-    f"over all times and again in each stretch of {STRETCH_S // 3600} hours. The minimum of {STEP_USERS} users also "
-    "holds for all stays and all steps away at each time of the day, and for moves over each range of distances. Only "
-    "users who did exactly this are counted. If u users did it, the model multiplies their count by (u-n)/u, where n "
-    f"is {PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
+    f"over all times and again in each time block of {TIME_BLOCK_S // 3600} hours. The minimum of {STEP_USERS} users "
+    "also holds for all stays and all steps away at each time of the day, and for moves over each range of distances. "
+    "Only users who did exactly this are counted. If u users did it, the model multiplies their count by (u-n)/u. Here "
+    f"n is {PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
     "exception: when the model learns how far people go, steps away from a place count if at least "
     f"{PLACE_USERS} users made them",
     MOVE_RULE,
-    "so, if one user is added to the data, each of these counts (over all times, in a whole stretch, at a time of the "
-    "day or over a range of distances) grows by at most twice the number that the most active of the other users has "
-    "in this count. This holds whatever the data of the added user are",
+    "so, if one user is added to the data, each of these counts (over all times, in a whole time block, at a time of "
+    "the day or over a range of distances) grows by at most twice the number that the most active of the other users "
+    "has in this count. This holds whatever the data of the added user are",
 )
 """The rules in words, each without its first capital letter and its last full stop."""
 CHECKIN_RULES = (
@@ -121,7 +121,7 @@ PEOPLE_RULES = (
 )
 """Additional rules of the remembering bridge, see `people.process`."""
 NO_RULE = (
-    "who is in which cluster, and when somebody was at a place within a stretch of time in which others were there "
+    "who is in which cluster, and when somebody was at a place within a time block in which others were there "
     "too. The rules for the model do not cover these, nor which settings were chosen, where the ranges of distances "
     "end, and that a cluster has few users at a place. They bound the weight of one user among all users, and they are "
     "not differential privacy"
@@ -129,16 +129,16 @@ NO_RULE = (
 """What the rules do not cover."""
 
 
-def stretches(time_grid: TimeGrid) -> Int[np.ndarray, " slot"]:
-    """Number of the two-hour stretch in which each slot begins.
+def time_blocks(time_grid: TimeGrid) -> Int[np.ndarray, " slot"]:
+    """Number of the two-hour time block in which each slot begins.
 
     Examples
     --------
-    >>> stretches(TimeGrid.each_instant("2024-01-01T09:00:00", 1200, 8)).tolist()
+    >>> time_blocks(TimeGrid.each_instant("2024-01-01T09:00:00", 1200, 8)).tolist()
     [0, 0, 0, 0, 0, 0, 1, 1]
     """
     first = np.unique(time_grid.slot_of_instant, return_index=True)[1]
-    return np.unique(first * time_grid.step_s // STRETCH_S, return_inverse=True)[1]
+    return np.unique(first * time_grid.step_s // TIME_BLOCK_S, return_inverse=True)[1]
 
 
 class Rows(NamedTuple):

@@ -25,7 +25,7 @@ MIN_ETA_IN_SINGLE_PRECISION = 1e-3
 Number = int | float
 TAIL = 0.025
 """Probability that the true value is beyond a given end of an interval."""
-MOST_NEEDED = 10**6
+MAX_NEEDED = 10**6
 TINY = 1e-3
 
 EXPECTED_BY_CHANCE = 0.05
@@ -195,7 +195,7 @@ class Limit:
         """
         own_low, own_high = self.interval(value, people)
         wider, n = 1.0 if math.isinf(high) else ((high - low) / (own_high - own_low)) ** 2, float(people)
-        while n * wider < MOST_NEEDED:
+        while n * wider < MAX_NEEDED:
             n *= 1.05
             if all(
                 self.status(*self.interval(each, n), self.guess) is not Status.UNKNOWN for each in (value, self.guess)

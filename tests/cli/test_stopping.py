@@ -17,7 +17,7 @@ from ppmtf_jax.runtime import progress
 from ppmtf_jax.synthesizers.synthesis import fit
 
 # A command stops `GRACE_S` after Ctrl-C at the latest; the rest is for a machine that is busy with other tests.
-MOST_S = progress.GRACE_S + 8
+MAX_S = progress.GRACE_S + 8
 # Between two commands that wait for a file. The first import of JAX alone takes several seconds.
 LONGEST_WAIT_S = 120
 # A system whose fit is one program of XLA that never ends, which Python cannot interrupt.
@@ -97,7 +97,7 @@ def test_a_fit_without_checkpoints_keeps_nothing_and_stops(folder, n_signals):
     words = ["-c", long + ENDLESS, "fit", "train", "--system", "endless", "--out", "endless", "--quiet"]
     seconds, code, error = stopped(folder, words, (folder / "begun").exists, n_signals)
     assert (code, error) == (130, "Stopped. Nothing was kept.")
-    assert seconds < MOST_S
+    assert seconds < MAX_S
     assert leftovers(folder) == []
     assert not (folder / "endless").exists()
 
@@ -126,7 +126,7 @@ def test_a_fit_with_checkpoints_keeps_its_sweeps(folder):
     assert code == 130
     assert error == "Stopped. Kept: the sweeps up to the last checkpoint. The same command continues from there."
     assert checkpoint.exists()
-    assert seconds < MOST_S
+    assert seconds < MAX_S
     assert leftovers(folder) == []
 
 
@@ -136,7 +136,7 @@ def test_a_synthesis_keeps_nothing(folder):
     words = ["-m", "ppmtf_jax.cli.app", "synthesize", "model", "--traces-per-user", "200000", "--out", "s", "--quiet"]
     seconds, code, error = stopped(folder, words, lambda: bool(leftovers(folder)))
     assert (code, error) == (130, "Stopped. Nothing was kept.")
-    assert seconds < MOST_S
+    assert seconds < MAX_S
     assert leftovers(folder) == []
 
 
@@ -152,7 +152,7 @@ def test_a_job_keeps_its_finished_steps(folder):
     assert error == (
         "Stopped. Kept: the step import, the sweeps up to the last checkpoint. The same command continues from there."
     )
-    assert seconds < MOST_S
+    assert seconds < MAX_S
 
 
 def test_only_work_whose_file_exists_is_kept(tmp_path, monkeypatch):

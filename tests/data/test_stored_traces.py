@@ -18,7 +18,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.people.counts import PopulationSmoothing, SeenMoves, Transitions, VisitCounts, population
-from ppmtf_jax.people.user_bounds import stretches
+from ppmtf_jax.people.user_bounds import time_blocks
 from tests.machine import with_gigabytes
 
 N_USERS = 23
@@ -245,7 +245,9 @@ def test_workers_find_the_same_in_the_parts_of_a_folder(whole, tmp_path, monkeyp
 
     def found(traces: Traces) -> list:
         visits = traces.blocks.map(VisitCounts.of)
-        seen = SeenMoves.of(traces.blocks.map(lambda block: Transitions.of(block).moves), 2, stretches(whole.time_grid))
+        seen = SeenMoves.of(
+            traces.blocks.map(lambda block: Transitions.of(block).moves), 2, time_blocks(whole.time_grid)
+        )
         some = traces.select_users(np.array([0, 5, 6, 21]))
         shares = population(visits, PopulationSmoothing(0.75, 2, 1.0, 1.0, 0.3), whole.time_grid)
         return [shares, seen.in_slot, seen.overall, some.place, some.user, traces.users_per_place(), traces.digest]

@@ -208,7 +208,7 @@ def test_memory_and_cores_do_not_change_the_result(tmp_path, monkeypatch):
     hour = frame["time"].dt.floor("h")
     assert traces.n_events == len(frame.assign(hour=hour).drop_duplicates(["user", "hour"]))
     assert report.n_rows == len(frame) == len(local)
-    monkeypatch.setattr(databases, "MOST_BYTES", 30_000_000)
+    monkeypatch.setattr(databases, "MAX_BYTES", 30_000_000)
     monkeypatch.setattr(to_traces, "VISITS_AT_A_TIME", 5000)
     connect = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda config: connect(config=config | {"threads": 1}))

@@ -26,7 +26,7 @@ from ppmtf_jax.people.counts import (
     stay_rates,
 )
 from ppmtf_jax.people.space import space_of
-from ppmtf_jax.people.user_bounds import bounded, stretches
+from ppmtf_jax.people.user_bounds import bounded, time_blocks
 from tests.people.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people, place_table
 
 
@@ -60,31 +60,31 @@ def shrunk(used: np.ndarray, counted: float, mass: float, prior: np.ndarray) -> 
 
 def dense_probabilities(train, smoothing: MoveSmoothing, min_users: int) -> np.ndarray:
     """P(next | place, slot) by loops, with the gravity and the stays that the library found."""
-    steps, space, stretch = Transitions.of(train), space_of(train.places), stretches(GRID)
+    steps, space, time_block = Transitions.of(train), space_of(train.places), time_blocks(GRID)
     shares = population(VisitCounts.of(train), POPULATION, GRID)
     kernel = slot_kernel(GRID, smoothing.slot_bandwidth)
     factor = fit_gravity(steps.moves, shares, space).between
-    stays = stay_rates(StayCounts.of(steps, min_users, stretch), smoothing.stay_mass, kernel).at_place
+    stays = stay_rates(StayCounts.of(steps, min_users, time_block), smoothing.stay_mass, kernel).at_place
     moved = [
         (int(user), int(slot), int(place), int(following))
         for user, slot, place, following in zip(steps.user, steps.slot, steps.place, steps.next_place, strict=True)
         if place != following
     ]
     # Moves between two places, and steps away from a place to any other.
-    overall_rows, stretch_rows = defaultdict(Counter), defaultdict(Counter)
+    overall_rows, time_block_rows = defaultdict(Counter), defaultdict(Counter)
     for user, slot, place, following in moved:
         for key in ((place, following), (place,)):
             overall_rows[key][user] += 1
-            stretch_rows[stretch[slot], *key][user] += 1
-    of_overall, of_stretch = told_by_loop(overall_rows, min_users), told_by_loop(stretch_rows, min_users)
+            time_block_rows[time_block[slot], *key][user] += 1
+    of_overall, of_time_block = told_by_loop(overall_rows, min_users), told_by_loop(time_block_rows, min_users)
     total, counted = np.zeros((N_PLACES, N_PLACES)), np.zeros((GRID.n_slots, N_PLACES, N_PLACES))
     away, away_in_slot = np.zeros(N_PLACES), np.zeros((GRID.n_slots, N_PLACES))
     for user, slot, *pair in moved:
         place = pair[0]
         total[tuple(pair)] += of_overall[tuple(pair)][user]
         away[place] += of_overall[(place,)][user]
-        counted[(slot, *pair)] += of_stretch[(stretch[slot], *pair)][user]
-        away_in_slot[slot, place] += of_stretch[(stretch[slot], place)][user]
+        counted[(slot, *pair)] += of_time_block[(time_block[slot], *pair)][user]
+        away_in_slot[slot, place] += of_time_block[(time_block[slot], place)][user]
     result = np.zeros_like(counted)
     for slot in range(GRID.n_slots):
         for place in range(N_PLACES):
@@ -109,10 +109,10 @@ def test_probabilities_of_steps_are_the_formula(train, movement):
 
 
 def test_pairs_that_few_users_made_do_not_count(train):
-    moves, stretch = Transitions.of(train).moves, stretches(GRID)
-    assert len(SeenMoves.of(moves, 2, stretch).place) > len(SeenMoves.of(moves, 5, stretch).place) > 0
+    moves, time_block = Transitions.of(train).moves, time_blocks(GRID)
+    assert len(SeenMoves.of(moves, 2, time_block).place) > len(SeenMoves.of(moves, 5, time_block).place) > 0
     alone = moves.of_users(np.array([0]))
-    assert not len(SeenMoves.of(alone, 2, stretch).place)
+    assert not len(SeenMoves.of(alone, 2, time_block).place)
 
 
 def test_gravity_covers_the_distances_that_people_cover(train, monkeypatch):

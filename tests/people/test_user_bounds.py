@@ -33,7 +33,7 @@ from ppmtf_jax.people.user_bounds import (
     bounded,
     bounded_totals,
     shrinkage,
-    stretches,
+    time_blocks,
     used_share,
 )
 from tests.people.examples import place_table, traces_of
@@ -75,10 +75,10 @@ def test_nobody_weighs_more_than_the_second_heaviest():
     assert [len(part) for part in bounded(empty, empty, 0)] == [0, 0]
 
 
-def test_stretches_are_two_hours_and_slots_that_are_longer_alone():
-    assert stretches(HOURS).tolist() == [hour // 2 for hour in range(24)]
-    assert stretches(TimeGrid.cyclic("2024-01-01", 3600, 48, slot_s=4 * 3600)).tolist() == list(range(6))
-    assert set(stretches(TimeGrid.each_instant("2024-01-01", 60, 4))) == {0}
+def test_time_blocks_are_two_hours_and_slots_that_are_longer_alone():
+    assert time_blocks(HOURS).tolist() == [hour // 2 for hour in range(24)]
+    assert time_blocks(TimeGrid.cyclic("2024-01-01", 3600, 48, slot_s=4 * 3600)).tolist() == list(range(6))
+    assert set(time_blocks(TimeGrid.each_instant("2024-01-01", 60, 4))) == {0}
 
 
 @pytest.mark.parametrize("least", [1, PLACE_USERS, STEP_USERS])
@@ -113,7 +113,7 @@ def numbers(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
     """All counts that are told, before any smoothing."""
     traces = traces_of(places, present, place_table(N_PLACES), HOURS)
     counts, steps = BoundedCounts.of(VisitCounts.of(traces), 1.0, HOURS), Transitions.of(traces)
-    stays, seen = StayCounts.of(steps, 3, stretches(HOURS)), SeenMoves.of(steps.moves, 3, stretches(HOURS))
+    stays, seen = StayCounts.of(steps, 3, time_blocks(HOURS)), SeenMoves.of(steps.moves, 3, time_blocks(HOURS))
     pairs = np.zeros((HOURS.n_slots + 1, N_PLACES, N_PLACES))
     pairs[:-1, seen.place, seen.next_place], pairs[-1, seen.place, seen.next_place] = seen.in_slot, seen.overall
     # Distances are in a bin by the place before the move.
@@ -123,15 +123,15 @@ def numbers(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
         "visits": counts.at_place * used_share(counts.users_at_place, PLACE_USERS),
         "steps in a slot": stays.in_slot,
         "steps from a place": stays.overall.sum(axis=1),
-        "steps in a stretch": stays.in_stretch,
-        "moves in a stretch": pairs[:-1],
+        "steps in a time block": stays.in_time_block,
+        "moves in a time block": pairs[:-1],
         "moves": pairs[-1],
         "distances": covered_distances(steps.moves, bins, space_of(place_table(N_PLACES))),
     }
 
 
 def heaviest(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
-    """What the heaviest user weighs in each of these, by loops; of a slot, in its stretch of time."""
+    """What the heaviest user weighs in each of these, by loops; of a slot, in its time block."""
     whole = {name: np.zeros((len(places), *value.shape)) for name, value in numbers(places, present).items()}
     for user, row in enumerate(places):
         for instant in np.flatnonzero(present[user]):
@@ -144,9 +144,9 @@ def heaviest(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
                 moved = int(before != place)
                 whole["steps in a slot"][user, moved, hour] += 1
                 whole["steps from a place"][user, moved, before] += 1
-                whole["steps in a stretch"][user, moved, both, before] += 1
+                whole["steps in a time block"][user, moved, both, before] += 1
                 if moved:
-                    whole["moves in a stretch"][user, both, before, place] += 1
+                    whole["moves in a time block"][user, both, before, place] += 1
                     whole["moves"][user, before, place] += 1
                     whole["distances"][user, before % 3] += 1
     return {name: value.max(axis=0) for name, value in whole.items()}
@@ -199,7 +199,7 @@ def test_totals_over_blocks_are_those_of_all_users(n_blocks, bug, monkeypatch):
         np.testing.assert_array_equal(of_groups.groups.users_of(12), users)
 
 
-@pytest.mark.parametrize("masses", [(0.1, 1e9), (1e9, 0.1)], ids=["over all times", "in a stretch"])
+@pytest.mark.parametrize("masses", [(0.1, 1e9), (1e9, 0.1)], ids=["over all times", "in a time block"])
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
 def test_one_more_user_moves_a_share_of_moves_by_no_more_than_among_all_steps_away(bug, masses, monkeypatch):
     """Few go from place 0 to place 1, and three to each of many other places, which are too few to be used."""
@@ -242,14 +242,14 @@ def test_the_hours_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
     """Two rules of before are planted: users of a place are counted over all hours, and weigh as much as they do."""
     if bug:
         plain(monkeypatch)
-        monkeypatch.setattr(counts, "stretches", lambda grid: np.zeros(grid.n_slots, int))
+        monkeypatch.setattr(counts, "time_blocks", lambda grid: np.zeros(grid.n_slots, int))
     smoothing = PopulationSmoothing(1.0, PLACE_USERS, 0.0, 1.0, 0.3)
     night = []
     for with_her in (True, False):
         traces = traces_of(*people_at_x(with_her), place_table(N_PLACES), HOURS)
         at_x = population(VisitCounts.of(traces), smoothing, HOURS)[:, PLACE_X]
-        # Outside of the stretch of noon. Of u users at each of four homes u - 1 are told, and shares are divided by the
-        # sum: of 37 when she is at home, and else of 36.
+        # Outside of the time block of noon. Of u users at each of four homes u - 1 are told, and shares are divided by
+        # the sum: of 37 when the user is at home, and else of 36.
         elsewhere = np.delete(at_x, [*NIGHT, NOON, NOON + 1])
         night.append(at_x[NIGHT].mean() / elsewhere.mean())
     assert night[1] == pytest.approx(1)
@@ -270,7 +270,7 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         user, instant = np.indices(places.shape)
         places = np.where((places < PLACE_X) & ((instant + user) // 2 % 2 == 1), (places + 1) % PLACE_X, places)
         steps = Transitions.of(traces_of(places, present, place_table(N_PLACES), HOURS))
-        rates = stay_rates(StayCounts.of(steps, STEP_USERS, stretches(HOURS)), 5.0, np.eye(24))
+        rates = stay_rates(StayCounts.of(steps, STEP_USERS, time_blocks(HOURS)), 5.0, np.eye(24))
         lift = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
         # By the rule of before, her staying through the night; without her, nothing.
         assert (np.ptp(lift) < 1e-9) != (bug and with_her)
@@ -279,8 +279,8 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
 # What the rules leave open, and say
 
 
-def test_where_somebody_is_not_alone_in_a_stretch_their_hour_may_show():
-    """Others are at the place in the first hour of the stretch, and she in the second."""
+def test_where_somebody_is_not_alone_in_a_time_block_their_hour_may_show():
+    """Others are at the place in the first hour of the time block, and she in the second."""
     places, present = np.zeros((7, HOURS.n_instants), int), np.ones((7, HOURS.n_instants), bool)
     hour = np.arange(HOURS.n_instants) % 24
     places[:6, hour == NOON] = PLACE_X
@@ -288,10 +288,10 @@ def test_where_somebody_is_not_alone_in_a_stretch_their_hour_may_show():
     assert before[1] == 0
     places[6, hour == NOON + 1] = PLACE_X
     added = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X] - before
-    # No more in the whole stretch than the bound, but none of the others was there in her hour.
+    # No more in the whole time block than the bound, but none of the others was there in her hour.
     assert added[1] > 0
     assert added.sum() <= BOUND * N_DAYS
-    assert "when somebody was at a place within a stretch of time in which others were there too" in NO_RULE
+    assert "when somebody was at a place within a time block in which others were there too" in NO_RULE
 
 
 @pytest.mark.parametrize(("n_users", "counts"), [(1, False), (2, True)])

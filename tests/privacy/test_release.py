@@ -475,7 +475,7 @@ def small_parts(monkeypatch):
         monkeypatch.setattr(f"ppmtf_jax.data.{module}.BLOCK_USERS", 32)
     for module in ("data.stored_traces", "privacy.release_plan"):
         monkeypatch.setattr(f"ppmtf_jax.{module}.PART_USERS", 64)
-    monkeypatch.setattr("ppmtf_jax.data.stored_traces.MOST_BYTES_IN_MEMORY", 1000)
+    monkeypatch.setattr("ppmtf_jax.data.stored_traces.MAX_BYTES_IN_MEMORY", 1000)
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -28,7 +28,7 @@ from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, random_traces
 from tests.trace_models.nobody import NOBODY, RELATION, registered_nobody
 
-MOST_WORDS, MOST_LINES, COLUMNS = 310, 34, 80
+MAX_WORDS, MAX_LINES, COLUMNS = 310, 34, 80
 EVERY_PLACE = ReleaseSettings(min_users_per_place=1)
 QUICK = {"rank": 4, "zeros": "weighted", "n_zeros": 50, "n_sweeps": 5}
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -72,8 +72,8 @@ def test_the_promise_is_on_one_screen_and_rules_are_no_promise(made, name):
     model, release = made(name)
     page, details = statement_texts(release.statement)
     assert page.startswith("WHAT THESE SYNTHETIC")
-    assert len(page.split()) <= MOST_WORDS
-    assert len(page.splitlines()) <= MOST_LINES
+    assert len(page.split()) <= MAX_WORDS
+    assert len(page.splitlines()) <= MAX_LINES
     assert max(map(len, [*page.splitlines(), *details.splitlines()])) <= COLUMNS
     in_full = " ".join(details.split())
     for rule in map(point, model.claims().rules):

@@ -39,7 +39,7 @@ from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 BETAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 """Candidates for cross-validation; with 0.01 the results are the same as without groups."""
 N_FOLDS = 5
-MOST_SWEEPS = 10
+MAX_SWEEPS = 10
 """Maximum number of sweeps in cross-validation: more sweeps hardly change the chosen beta."""
 
 
@@ -110,7 +110,7 @@ def cross_validate_beta(
     a setting is out of range, there are fewer than two users or no user with two transitions, or memory is too small.
     """
     settings = settings or GroupSparseSettings()
-    settings = replace(settings, n_sweeps=min(settings.n_sweeps, MOST_SWEEPS))
+    settings = replace(settings, n_sweeps=min(settings.n_sweeps, MAX_SWEEPS))
     steps = train.transitions()
     problems: list[Problem | str] = []
     if not betas or not all(0 < beta < np.inf for beta in betas):

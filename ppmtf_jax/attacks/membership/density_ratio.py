@@ -43,7 +43,7 @@ CONCENTRATION = 1e-3
 USUAL_CONCENTRATION = 30.0
 """The same of the usual density. Large, because few people cannot show what is usual."""
 STRAY_PROBABILITY = 0.01
-LEAST_TEST_USERS = 2
+MIN_TEST_USERS = 2
 SEED = 0
 REFERENCE_STREAM = 0
 """Random-stream number of the stage; shadow_models.py uses 1 to 4."""
@@ -84,7 +84,7 @@ def density_ratios(
     The attack scores all training users, and the test users who are not in the reference. See `infer_membership`.
     """
     del progress
-    if test.n_users < LEAST_TEST_USERS:
+    if test.n_users < MIN_TEST_USERS:
         problem = Problem("two test users, one of them for reference", "one", way_out="Split off more test users")
         raise InputError("density-ratio attack", [problem])
     n_reference = _n_reference(test.n_users, settings.reference_fraction)
@@ -226,7 +226,7 @@ def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Interp
 def _can_be_measured(comparison: Comparison) -> bool:
     grid = comparison.train.time_grid
     same = all(same_period(grid, each.time_grid) for each in (comparison.traces, comparison.test))
-    return same and comparison.test.n_users >= LEAST_TEST_USERS
+    return same and comparison.test.n_users >= MIN_TEST_USERS
 
 
 register_attack(
@@ -239,7 +239,7 @@ register_attack(
         "area under the curve, 0.5 by chance",
         "lower",
         "near 0.5",
-        f"fewer than {LEAST_TEST_USERS} test users, or periods of the grids that differ",
+        f"fewer than {MIN_TEST_USERS} test users, or periods of the grids that differ",
     ),
     measure=_measure,
     settings=DensityRatioSettings,

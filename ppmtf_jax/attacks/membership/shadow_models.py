@@ -28,7 +28,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from ppmtf_jax.attacks.membership.base import MembershipScores, membership_attack
-from ppmtf_jax.attacks.membership.shadow_statistics import LEAST_SHADOWS, STATISTICS, Shadows, statistics_of
+from ppmtf_jax.attacks.membership.shadow_statistics import MIN_SHADOWS, STATISTICS, Shadows, statistics_of
 from ppmtf_jax.attacks.scoring import windows_of
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
 from ppmtf_jax.data.time_grid import DAY_S
@@ -49,7 +49,7 @@ from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 PEOPLE_OF_SHADOWS = ("real", "released")
 N_SHADOWS = 8
 """Number of shadow models. Twice as many take twice as long and are hardly better: see the benchmarks."""
-MOST_ATTACKED = 1000
+MAX_ATTACKED = 1000
 """Maximum number of attacked training users, and of attacked other users. All training users who are not attacked are
 in the training set of every shadow model."""
 ROUNDS, ENOUGH = 3, 0.8
@@ -90,14 +90,14 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     system_settings: dict = field(default_factory=dict)
     test_settings: dict | None = None
     n_shadows: int = N_SHADOWS
-    n_attacked: Count = MOST_ATTACKED
+    n_attacked: Count = MAX_ATTACKED
     people: Literal["real", "released"] = "real"
 
     def problems(self) -> list[Problem | str]:
         """Problems of the number of models, and of the settings of the synthesizer and the test."""
         problems: list[Problem | str] = []
-        if self.n_shadows < LEAST_SHADOWS or self.n_shadows % 2:
-            problems.append(Problem(f"an even n_shadows of at least {LEAST_SHADOWS}", repr(self.n_shadows)))
+        if self.n_shadows < MIN_SHADOWS or self.n_shadows % 2:
+            problems.append(Problem(f"an even n_shadows of at least {MIN_SHADOWS}", repr(self.n_shadows)))
         try:
             build_settings(SYNTHESIZERS[self.system].settings, self.system_settings, self.system)
             build_settings(settings_kind(self.system), self.test_settings or {}, "test")
@@ -175,7 +175,7 @@ class Target(NamedTuple):
 
     @classmethod
     def of(
-        cls, released: Traces, train: Traces, test: Traces, *, n_attacked: int = MOST_ATTACKED, seed: int = 0
+        cls, released: Traces, train: Traces, test: Traces, *, n_attacked: int = MAX_ATTACKED, seed: int = 0
     ) -> Target:
         """Draw the attacked users: as many training users as others."""
         check_same_places(released=released, train=train, test=test)

@@ -40,7 +40,7 @@ COMPARED_WINDOWS = 2**28
 """Maximum number of pairs of user windows and synthetic windows; above it, fewer synthetic windows are used."""
 USUAL_MODELS = 4
 """Weight of the mean spread over users, in models: with few models, one user's own spread is a poor estimate."""
-LEAST_SHADOWS = 6
+MIN_SHADOWS = 6
 """Two models are left out at a time. For a spread, two models with each user and two without must remain."""
 
 
@@ -59,10 +59,10 @@ class Shadows:
     def score(self, seen: Float[np.ndarray, "statistic user"]) -> Float[np.ndarray, " user"]:
         """Log-odds that a user's data were used, given the statistics of the attacked traces.
 
-        Raises `InputError` if there are fewer than `LEAST_SHADOWS` models.
+        Raises `InputError` if there are fewer than `MIN_SHADOWS` models.
         """
-        if len(self.is_in) < LEAST_SHADOWS:
-            raise InputError("shadow models", [Problem(f"at least {LEAST_SHADOWS} models", str(len(self.is_in)))])
+        if len(self.is_in) < MIN_SHADOWS:
+            raise InputError("shadow models", [Problem(f"at least {MIN_SHADOWS} models", str(len(self.is_in)))])
         features, number = [], np.arange(len(self.is_in))
         known, described = (
             (self.statistics, features_of) if self.stood_in is None else (self.stood_in, features_without)

@@ -38,7 +38,7 @@ from ppmtf_jax.evaluation.plots.style import (
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
 N_KINDS = 4
-LEAST_PERCENT = 0.05
+MIN_PERCENT = 0.05
 """Smaller shares of friends are not drawn: on a logarithmic axis they would take most of the room."""
 LOOKS: dict[str, dict[str, Any]] = {
     REAL: {"color": "#333333", "linestyle": (0, (1, 1)), "linewidth": 2.2, "label": "real, test users"},
@@ -273,7 +273,7 @@ def draw_at_least(ax: Axes, shares: Distributions, **labels: Any) -> None:
     """Draw shares of at least 1, 2, ... from shares of 0, 1, ...; `labels` are options of `Axes.set`."""
     for name, each, colour in coloured(shares):
         percent = 100 * np.cumsum(each[::-1])[::-1][1:]
-        shown = percent >= LEAST_PERCENT
+        shown = percent >= MIN_PERCENT
         ax.plot(np.arange(1, len(each))[shown], percent[shown], "o-", ms=3, lw=1.2, color=colour, label=name)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(**labels)

@@ -37,7 +37,7 @@ LABEL_LENGTH, LINE_LENGTH = 30, 145
 """Characters that fit beside a panel, and in a line below all panels."""
 NUMBER_LENGTH = 6
 """Characters that fit beside the number of the next bar."""
-LEAST_RATE = 0.01
+MIN_RATE = 0.01
 """Where a logarithmic axis of false positive rates begins, in percent."""
 POINTS_OF_A_TIE = 40
 GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a guess"}
@@ -150,12 +150,12 @@ def draw_roc(ax: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, l
     Where both rates rise at once, scores are tied: a coin decides among them, so the curve is straight, as the area
     under it counts ties half.
     """
-    least = LEAST_RATE if logarithmic else 0.0
+    least = MIN_RATE if logarithmic else 0.0
     for name, look in _looks(curves).items():
         false_rate, true_rate = with_ties(*(100 * np.asarray(rate) for rate in curves[name]))
         ax.plot(np.maximum(false_rate, least), true_rate, label=name, **look)
     # The diagonal needs many points, because it is curved if one axis is logarithmic.
-    guess = np.append(0, np.geomspace(LEAST_RATE, 100))
+    guess = np.append(0, np.geomspace(MIN_RATE, 100))
     ax.plot(guess, guess, **GUESS)
     if logarithmic:
         ax.set_xscale("log")

@@ -25,11 +25,11 @@ OTHER_COLOUR = "#BBBBBB"
 RANK_NAMES = ["most visited place", "second", "third", "fourth", "fifth"]
 DARK = ("#0072B2", "#009E73")
 """Colours on which text is white."""
-NARROWEST, LEAST_FOR_TEXT = 1 / 150, 1 / 45
+NARROWEST, MIN_FOR_TEXT = 1 / 150, 1 / 45
 """Smallest widths of bars, as shares of the axis: of any bar, so that it is visible, and of a bar with a number."""
 APART = 0.13
 """Smallest distance between two numbers on a map, as a share of the side of the map."""
-LEAST_DEGREES = 0.002
+MIN_DEGREES = 0.002
 """Smallest width of a map; it is used for a person who stays at one place."""
 N_COLUMNS = 5
 N_LABELS = 8
@@ -141,7 +141,7 @@ def _draw_timelines(ax: Axes, name: str, windows: Windows, grid: TimeGrid) -> No
         colours = [_colour(each) for each in rank[first].tolist()]
         ax.barh(np.full(len(first), row), width, left=phase[first], height=0.8, color=colours, **edges)
         for at, wide, which, colour in zip(phase[first], width, rank[first], colours, strict=True):
-            if wide >= LEAST_FOR_TEXT * length:
+            if wide >= MIN_FOR_TEXT * length:
                 ink = "white" if colour in DARK else "black"
                 ax.text(at + wide / 2, row, str(which + 1), ha="center", va="center", fontsize=6.5, color=ink)
     ax.set_yticks(np.arange(n_rows), [str(row + 1) for row in range(n_rows)])
@@ -205,6 +205,6 @@ def _make_square(ax: Axes) -> None:
     """Widen the shorter side of a map, so that all maps have the same shape."""
     aspect = float(ax.get_aspect())
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
-    half = max(east - west, (north - south) * aspect, LEAST_DEGREES) / 2
+    half = max(east - west, (north - south) * aspect, MIN_DEGREES) / 2
     x, y = (west + east) / 2, (south + north) / 2
     ax.set(xlim=(x - half, x + half), ylim=(y - half / aspect, y + half / aspect))

@@ -14,7 +14,7 @@ import pytest
 
 from ppmtf_jax.attacks.membership import MembershipScores, infer_membership, shadow_models
 from ppmtf_jax.attacks.membership.shadow_models import (
-    MOST_ATTACKED,
+    MAX_ATTACKED,
     ShadowCheckpoint,
     ShadowModelSettings,
     Target,
@@ -45,7 +45,7 @@ def real(n_members: int, n_others: int) -> tuple[Traces, Traces]:
 
 
 def scores_of(
-    released: Traces, train: Traces, test: Traces, make: Make, *, n_attacked: int = MOST_ATTACKED, **how: Any
+    released: Traces, train: Traces, test: Traces, make: Make, *, n_attacked: int = MAX_ATTACKED, **how: Any
 ) -> MembershipScores:
     """The attack with a synthesizer of the test's own."""
     target = Target.of(released, train, test, n_attacked=n_attacked, seed=how.get("seed", 0))

@@ -112,7 +112,7 @@ def test_features_by_hand() -> None:
 def test_few_shadow_models_are_refused_before_their_spread_is_undefined(n_shadows: int) -> None:
     """Of four models, the weights would be learned with the help of two: no spread can be computed from them."""
     shadows = drawn(np.random.default_rng(5), [2.0], n_shadows)
-    if n_shadows < shadow_statistics.LEAST_SHADOWS:
+    if n_shadows < shadow_statistics.MIN_SHADOWS:
         with pytest.raises(InputError, match="at least 6 models"):
             shadows.score(shadows.statistics[0])
     else:
