@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-HOME, SECOND, ELSEWHERE = 0, 1, 2
-"""Roles of a place for a person."""
+HOME, SECOND, OTHER = 0, 1, 2
+"""Roles of a place for a person. *Other places* are all places but the person's home and second place."""
 DWELL_FROM = np.array([1, 2, 3, 5, 9, 17])
 """Lower edges of the bins of dwell time: numbers of instants at the place so far."""
 MAX_REMEMBERED = 64
-"""Number of places elsewhere that people remember; whoever has so many goes to no new place."""
+"""Number of other places that people remember; whoever has so many goes to no new place."""
 MAX_CHECKIN_PLACES = 128
 """The same for people who check in now and then."""
 MAX_ATTRACTION = 4.0

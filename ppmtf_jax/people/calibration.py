@@ -1,12 +1,13 @@
-"""Set pulls and log-odds of staying elsewhere, such that people with memory have the right distribution at every time.
+"""Set pulls and log-odds of staying, so that people with memory have the right distribution over places at every time.
 
-Memory moves people away from where a chain would put them: a return goes to a place that the person visited before, and
-a new place is a place that she never visited. So the pulls are set instant by instant, forward in time. At each
-instant, Sinkhorn iterations find the pulls that bring the expected people elsewhere (by cluster, class of mobility,
-dwell time and place) to the cluster's distribution elsewhere. This expectation needs three numbers that only simulated
-people give: how many moves are returns, which places are no longer new, and how often people stay. Several rounds also
-set the factors of distance, which all clusters share, and the strength of new places. Then moves are as long, and
-returns are as frequent, as in the training traces.
+Both concern other places, which are neither home nor second place. Memory moves people away from where a chain would
+put them: a return goes to a place that the person visited before, and a new place is a place that they never visited.
+So the pulls are set instant by instant, forward in time. At each instant, Sinkhorn iterations find the pulls that bring
+the expected people at other places (by cluster, class of mobility, dwell time and place) to the cluster's distribution
+over other places. This expectation needs three numbers that only simulated people give: how many moves are
+returns, which places are no longer new, and how often people stay. Several rounds also set the factors of distance,
+which all clusters share, and the strength of new places. Then moves are as long, and returns are as frequent, as in the
+training traces.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.data.runs import Runs, joined_ranges
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.people.bins import DWELL_FROM, ELSEWHERE, HOME, SECOND
+from ppmtf_jax.people.bins import DWELL_FROM, HOME, OTHER, SECOND
 from ppmtf_jax.people.fitting import matching
 from ppmtf_jax.people.person import PersonState
 from ppmtf_jax.people.process import PersonProcess, sample_person, sample_step
@@ -34,14 +35,14 @@ MIN_PEOPLE, MAX_PEOPLE = 50, 400
 """Minimum and maximum number of simulated people of a cluster."""
 TOLERANCE, MAX_SCALINGS, FEW = 3e-3, 15, 0.01
 """Sinkhorn iterations stop at this total variation from the target, or after this number of iterations. The total
-variation is relative to the people elsewhere. If they are less than the share `FEW` of a cluster's people, it is
+variation is relative to the people at other places. If they are less than the share `FEW` of a cluster's people, it is
 relative to this share: if nearly all people are at home, many iterations for the few others take too much time."""
 CORRECTIONS, HALVINGS = 3, 30
 """Number of iterations that correct the pulls for visited places; number of bisections for the odds of staying."""
 MIN_SHARE = 0.02
 """Minimum share of a place's people who stay there or come to it as a new place, even if returns bring too many."""
 MIN_LEFT = 0.02
-"""Lower bound of the share of weight that a person has left when the places that she knows are excluded."""
+"""Lower bound of the share of weight that a person has left when the places that they know are excluded."""
 MAX_TILT, MAX_ODDS = 4.0, 12.0
 MAX_CHANGE, STRENGTH_POWER = 5.0, 1.3
 """Maximum change of a factor in a round; exponent of the change of strength, since strength acts weakly on returns."""
@@ -65,10 +66,10 @@ THOROUGH, QUICK = Effort(6, 8000), Effort(2, 2000)
 class Targets(NamedTuple):
     """Statistics of the training people that simulated people should have."""
 
-    elsewhere: Float[Array, "cluster slot place"]  # distribution of the people elsewhere
-    stays: Float[Array, " slot"]  # share of stays among the steps from elsewhere to elsewhere
+    other: Float[Array, "cluster slot place"]  # distribution of the people at other places
+    stays: Float[Array, " slot"]  # share of stays among the steps from other places to other places
     bin: Int[Array, "cell cell"]  # bins of distance
-    distances: Float[Array, " bin"]  # share of the moves to places elsewhere in each bin
+    distances: Float[Array, " bin"]  # share of the moves to other places in each bin
     returns: float  # share of returns among moves, see `returns.share_of_returns`
     share: Float[Array, " cluster"]  # share of the people
 
@@ -90,7 +91,7 @@ class _Found(NamedTuple):
     """What simulated people did at each time."""
 
     place: Int[Array, "time person"]
-    returning: Float[Array, " time"]  # share of returns among moves to places elsewhere
+    returning: Float[Array, " time"]  # share of returns among moves to other places
     in_bin: Float[Array, "time bin"]
 
 
@@ -206,34 +207,32 @@ def _sweep(
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
     people = jax.vmap(sample_person, (None, 0, 0))(law, keys, clusters)
-    begins = law.class_share.T[:, None, :, None] * law.first_elsewhere
+    begins = law.class_share.T[:, None, :, None] * law.first_other
     crowd = jnp.pad(begins, [(0, 0), (0, len(DWELL_FROM) - 1), (0, 0), (0, 0)])
-    layers = jnp.stack([1 - law.second_share, law.second_share])[..., None] * law.layer_first
+    roles = jnp.stack([1 - law.second_share, law.second_share])[..., None] * law.role_first
 
     def step(carry: tuple, given: tuple) -> tuple[tuple, tuple]:
-        people, crowd, layers, times = carry
+        people, crowd, roles, times = carry
         instant, returns = given
         old = jax.tree.map(lambda values: values[instant], times)
         _, phase, _, slot = law.when(instant)
-        next_layer = law.layer_next[:, :, phase]
-        into = layers[..., None] * next_layer
+        next_role = law.role_next[:, :, phase]
+        into = roles[..., None] * next_role
         kernel = _Kernel(law, slot, origin)
-        weight, target = targets.share[people.cluster], targets.elsewhere[:, slot]
-        crowd, scaling, going = _expect(
-            law, kernel, target, slot, old, returns, crowd, into[..., ELSEWHERE].sum(axis=0)
-        )
+        weight, target = targets.share[people.cluster], targets.other[:, slot]
+        crowd, scaling, going = _expect(law, kernel, target, slot, old, returns, crowd, into[..., OTHER].sum(axis=0))
         tilt = jnp.clip(jnp.log(jnp.maximum(scaling, TINY) / going), -MAX_TILT, MAX_TILT)
-        to_elsewhere = next_layer[people.has_second, people.cluster, people.layer, ELSEWHERE]
-        was_elsewhere = people.layer == ELSEWHERE
+        to_other = next_role[people.has_second, people.cluster, people.role, OTHER]
+        was_other = people.role == OTHER
         dwell = jnp.searchsorted(jnp.asarray(DWELL_FROM), people.dwell, side="right") - 1
         log_odds = law.stay[slot, people.place] + tilt[people.cluster, people.place]
         log_odds += law.stay_by_dwell[dwell] + law.stay_by_class[people.mobility]
-        at_time = _common_odds(log_odds, weight * to_elsewhere * was_elsewhere, targets.stays[slot])
-        leaves = to_elsewhere * jnp.where(was_elsewhere, jax.nn.sigmoid(-log_odds - at_time), 1)
+        at_time = _common_odds(log_odds, weight * to_other * was_other, targets.stays[slot])
+        leaves = to_other * jnp.where(was_other, jax.nn.sigmoid(-log_odds - at_time), 1)
         start = scaling * old.pull / jnp.maximum(old.scaling, TINY)
         now = _Times(_corrected(law, kernel, scaling, start, going, people, leaves), tilt, at_time, scaling)
-        after = jax.vmap(sample_step, (None, 0, 0, None))(_at_once(law, slot, next_layer, now), keys, people, instant)
-        moves = weight * ((after.layer == ELSEWHERE) & (after.place != people.place))
+        after = jax.vmap(sample_step, (None, 0, 0, None))(_at_once(law, slot, next_role, now), keys, people, instant)
+        moves = weight * ((after.role == OTHER) & (after.place != people.place))
         again = jnp.any(people.visited == after.place[:, None], axis=1)
         share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY) if law.remembered else jnp.array(0.0)
         bins = targets.bin[law.cell[people.place], law.cell[after.place]]
@@ -242,18 +241,18 @@ def _sweep(
         return (after, crowd, into.sum(axis=2), times), _Found(after.place, share, in_bin)
 
     rest = jnp.arange(1, len(returning)), returning[1:]
-    (*_, times), found = jax.lax.scan(step, (people, crowd, layers, times), rest)
+    (*_, times), found = jax.lax.scan(step, (people, crowd, roles, times), rest)
     # Nobody moves to the first instant.
     first = _Found(people.place, returning[0], jnp.zeros(len(targets.distances)))
     return times, jax.tree.map(lambda begin, values: jnp.concatenate([begin[None], values]), first, found)
 
 
 def _at_once(
-    law: PersonProcess, slot: Int[Array, ""], next_layer: Float[Array, "2 cluster 3 3"], times: _Times
+    law: PersonProcess, slot: Int[Array, ""], next_role: Float[Array, "2 cluster 3 3"], times: _Times
 ) -> PersonProcess:
     """The law of one instant, as a law whose period is one instant; this copies no array over all times."""
     set_at = {name: getattr(times, name)[None] for name in SET}
-    return replace(law, slot_of_phase=slot[None], layer_next=next_layer[:, :, None], **set_at)
+    return replace(law, slot_of_phase=slot[None], role_next=next_role[:, :, None], **set_at)
 
 
 class _Kernel:
@@ -288,19 +287,19 @@ def _expect(
     old: _Times,
     returning: Float[Array, ""],
     crowd: Float[Array, "class dwell cluster place"],
-    into: Float[Array, "cluster layer"],
+    into: Float[Array, "cluster role"],
 ) -> tuple[Array, Array, Array]:
-    """The expected people elsewhere after a step, the scaling that brings them near the target, and K times scaling.
+    """The people expected at other places after a step, the scaling that brings them to the target, and K x scaling.
 
-    `old`: values that the previous sweep set. `into`: shares of the people who are elsewhere after the step, by their
-    layer before the step. `returning`: share of returns among the moves. The places of these returns are assumed to
-    have the distribution `target`.
+    `old`: values that the previous sweep set. `into`: shares of the people who are at other places after the step, by
+    their role before the step. `returning`: share of returns among the moves. The places of these returns are assumed
+    to have the distribution `target`.
     """
     log_odds = law.stay[slot] + old.stay_at_time
     log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
     odds_of_leaving = jnp.exp(-log_odds)[:, :, None]
     total = jnp.maximum(crowd.sum(axis=(0, 1, 3)), TINY)
-    crowd *= (into[:, ELSEWHERE] / total)[:, None]
+    crowd *= (into[:, OTHER] / total)[:, None]
     everybody, anchored = crowd.sum(axis=(0, 1)), jnp.zeros_like(target)
     if law.home is not None and law.second is not None:
         anchored = into[:, HOME, None] * law.home + into[:, SECOND, None] * law.second
@@ -331,7 +330,7 @@ def _expect(
     leave = crowd - crowd / (1 + odds_of_leaving * going / jnp.maximum(scaling, TINY))
     stay = crowd - leave
     kept = stay * jnp.asarray(KEPT)[:, None, None]
-    # Moves of each class, from places elsewhere and from anchors.
+    # Moves of each class, from other places and from anchors.
     moving = leave.sum(axis=1) + law.class_share.T[:, :, None] * anchored
     new = scaling * kernel.to_next((moving / going).reshape(-1, law.n_places)).reshape(moving.shape)
     arriving = (1 - returning) * new + returning * moving.sum(axis=2, keepdims=True) * target
@@ -365,8 +364,8 @@ def _corrected(
 ) -> Float[Array, "cluster place"]:
     """Pulls such that moves to new places reach the places that `scaling` would give them if no place were excluded.
 
-    A move to a new place excludes the places that the person knows. `leaves`: for each person, the probability that she
-    moves to a place elsewhere.
+    A move to a new place excludes the places that the person knows. `leaves`: for each person, the probability of a
+    move to one of the other places.
     """
     cluster, place = people.cluster, people.place
     visited = people.visited.T if law.remembered else people.place[None]

@@ -1,8 +1,8 @@
 """Completing partly known traces of people who remember, by a particle filter that looks ahead to the next known event.
 
 The next place depends on all places before it, so no exact recursion over places exists. Instead, several *particles*
-go through each trace. A particle is a possible person. She has a class of mobility and the places of her trace so far.
-Her home is one of the known places, or it is none of them and is drawn later. The same holds for her second place. At
+go through each trace. A particle is a possible person, with a class of mobility and the places of their trace so far.
+Their home is one of the known places, or it is none of them and is drawn later. The same holds for the second place. At
 an instant with a known event, the particle goes to the place of the event. At any other instant, its next place is
 drawn with probability proportional to
 
@@ -11,11 +11,11 @@ drawn with probability proportional to
 
 The *estimate* need not be exact: each particle has a weight that corrects its errors (a twisted particle filter,
 Guarniero et al. 2017). It is a product of two parts. The first part is the probability of the next known event. A chain
-without memory is followed backwards from this event. Its layers have their exact probabilities. Its places elsewhere
-follow the stays and moves of the cluster, and a fixed share of its moves leads back to known places. The second part is
-the probability of all events after the next known event. Home and second place tell the layers of these events. A place
-elsewhere has a probability in proportion to its earlier known events. If it has none, the probability is in proportion
-to its share of the population.
+without memory is followed backwards from this event. Its roles have their exact probabilities. Its other places follow
+the stays and moves of the cluster, and a fixed share of its moves leads back to known places. The second part is the
+probability of all events after the next known event. Home and second place tell the roles of these events. Each of the
+other places has a probability in proportion to its earlier known events. If it has none, the probability is in
+proportion to its share of the population.
 
 The completion is the trace of one particle, which is drawn by weight. If a trace has at most `MAX_ANCHORS` known
 places, the distribution of the completion tends to the exact one as the number of particles grows. If a trace has more,
@@ -33,7 +33,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppmtf_jax.people.bins import ELSEWHERE, HOME, SECOND
+from ppmtf_jax.people.bins import HOME, OTHER, SECOND
 from ppmtf_jax.people.person import Persons, PersonState
 from ppmtf_jax.people.process import (
     PersonProcess,
@@ -77,9 +77,9 @@ def complete_traces(
 
     Each completion depends only on its own key, apart from the rounding of sums. `known`: known places, `ABSENT` where
     the place is unknown; the person begins at the first column. `most_probable`: take the particle whose steps are most
-    probable under the law, given her class of mobility and whether she has a second place. By default, a random
-    particle is drawn by weight. Time: for each trace and instant, one product of a vector with the weights K of places
-    x places; for each particle and instant, about as much as for one step of a synthetic trace.
+    probable under the law, given the person's class of mobility and whether they have a second place. By default, a
+    random particle is drawn by weight. Time: for each trace and instant, one product of a vector with the weights K of
+    places x places; for each particle and instant, about as much as for one step of a synthetic trace.
     """
     n_instants, of_user, local_copy = known.shape[1], np.asarray(law.cluster)[users], on_each_device(law)
     size = int(np.clip(NUMBERS_AT_A_TIME // (n_instants * law.n_places), 1, MAX_AT_A_TIME))
@@ -116,16 +116,16 @@ def complete_traces(
 class Ahead(NamedTuple):
     """For every instant and trace, estimates about the *target*: the first known event after this instant.
 
-    `next_place`: place of the target, `ABSENT` if there is no target. `layers`: probability of the layer at the target,
-    by `has_second`, by the layer at the instant, and by the layer at the target. `still`: probability that a person who
-    is elsewhere at the instant is elsewhere at all instants up to the target. `at_place`: for such a person,
-    probability of the target's place, by her place at the instant. `moving`: expectation of `at_place` after a move to
-    a new place, by the place at the instant before. `entering`: probability of the target's place for a person who is
-    elsewhere at the target, but not at all instants up to it.
+    `next_place`: place of the target, `ABSENT` if there is no target. `roles`: probability of the role at the target,
+    by `has_second`, by the role at the instant, and by the role at the target. `still`: probability that a person who
+    has the role `OTHER` at the instant keeps it at all instants up to the target. `at_place`: for such a person,
+    probability of the target's place, by their place at the instant. `moving`: expectation of `at_place` after a move
+    to a new place, by the place at the instant before. `entering`: probability of the target's place for a person who
+    has the role `OTHER` at the target, but not at all instants up to it.
     """
 
     next_place: Int[Array, "instant trace"]
-    layers: Float[Array, "instant trace 2 3 3"]
+    roles: Float[Array, "instant trace 2 3 3"]
     still: Float[Array, "instant trace 2"]
     at_place: Float[Array, "instant trace place"]
     moving: Float[Array, "instant trace place"]
@@ -149,7 +149,7 @@ def look_ahead(law: PersonProcess, cluster: Int[Array, " trace"], known: Int[Arr
 
     def back(state: tuple[Array, ...], instant: Array) -> tuple[tuple[Array, ...], Ahead]:
         """From an instant to the instant before."""
-        next_place, layers, still, at_place, entering = state
+        next_place, roles, still, at_place, entering = state
         (_, phase, time, slot), here = law.when(instant), known[:, instant]
         kernel = law.kernel(slot, origin)
         product = kernel.as_dense().__matmul__ if is_dense else kernel.from_next
@@ -157,19 +157,19 @@ def look_ahead(law: PersonProcess, cluster: Int[Array, " trace"], known: Int[Arr
         value = jnp.where(is_known, jnp.arange(law.n_places) == here[:, None], at_place)
         total = jnp.maximum(product(pull.T).T, jnp.finfo(pull.dtype).tiny)
         moving = product((pull[cluster] * value).T).T / total[cluster]
-        moving = jnp.where(instant == 0, jnp.sum(law.first_elsewhere[cluster] * value, axis=1)[:, None], moving)
-        found = Ahead(next_place, layers, still, at_place, moving, entering)
+        moving = jnp.where(instant == 0, jnp.sum(law.first_other[cluster] * value, axis=1)[:, None], moving)
+        found = Ahead(next_place, roles, still, at_place, moving, entering)
         stay = law.stay[slot] + law.stay_at_time[time] + law.stay_tilt[time] + average[:, None]
         stays = jax.nn.sigmoid(stay)[cluster]
         back_again = returning * jnp.sum(visits * value, axis=1, keepdims=True)
         before = stays * value + (1 - stays) * (back_again + (1 - returning) * moving)
         chance = back_again + (1 - returning) * jnp.sum(law.population[slot] * value, axis=1, keepdims=True)
-        next_layers = jnp.moveaxis(law.layer_next[:, cluster, phase], 0, 1)
-        layers = jnp.where(is_known[..., None, None], jnp.eye(3), layers)
-        still = next_layers[..., ELSEWHERE, ELSEWHERE] * jnp.where(is_known, 1, still)
+        next_roles = jnp.moveaxis(law.role_next[:, cluster, phase], 0, 1)
+        roles = jnp.where(is_known[..., None, None], jnp.eye(3), roles)
+        still = next_roles[..., OTHER, OTHER] * jnp.where(is_known, 1, still)
         entering = jnp.where(is_known[:, 0], chance[:, 0], entering)
         next_place = jnp.where(is_known[:, 0], here, next_place)
-        return (next_place, next_layers @ layers, still, jnp.maximum(before, MIN_ESTIMATE), entering), found
+        return (next_place, next_roles @ roles, still, jnp.maximum(before, MIN_ESTIMATE), entering), found
 
     no_target = jnp.full(n_traces, ABSENT, known.dtype), jnp.ones((n_traces, 2, 3, 3)) * jnp.eye(3)
     end = (*no_target, *map(jnp.ones, ((n_traces, 2), (n_traces, law.n_places), n_traces)))
@@ -200,21 +200,21 @@ def people_of(
     place = jnp.append(jnp.where(n_events > 0, known[first], ABSENT), ABSENT)
     homes, seconds = place[home], place[second]
     is_real = ((home == ABSENT) | (homes != ABSENT)) & ((second == ABSENT) | (seconds != ABSENT))
-    # Probability of the layer of each known event, given the layer of the known event before.
-    layer = layer_of(known, homes[:, None], seconds[:, None])
+    # Probability of the role of each known event, given the role of the known event before.
+    role = role_of(known, homes[:, None], seconds[:, None])
     before = lax.cummax(jnp.where(is_known, instants, ABSENT))
     before = jnp.append(ABSENT, before[:-1])
-    step = ahead.layers[before, has_second[:, None], layer[:, before], layer]
-    first_layer = law.layer_first[has_second, cluster]
-    begin = jnp.einsum("pl,plm->pm", first_layer, ahead.layers[0, has_second])
-    begin = jnp.where(is_known[0], first_layer, begin)
-    step = jnp.where(before == ABSENT, jnp.take_along_axis(begin, layer, axis=1), step)
-    # Probability of each place elsewhere, given the known places before, as in a Chinese restaurant process.
-    is_elsewhere = (layer == ELSEWHERE) & is_known
-    n_elsewhere = jnp.cumsum(is_elsewhere, axis=1) - is_elsewhere
+    step = ahead.roles[before, has_second[:, None], role[:, before], role]
+    first_role = law.role_first[has_second, cluster]
+    begin = jnp.einsum("pl,plm->pm", first_role, ahead.roles[0, has_second])
+    begin = jnp.where(is_known[0], first_role, begin)
+    step = jnp.where(before == ABSENT, jnp.take_along_axis(begin, role, axis=1), step)
+    # Probability of each of the other places, given the known places before, as in a Chinese restaurant process.
+    is_other = (role == OTHER) & is_known
+    n_other = jnp.cumsum(is_other, axis=1) - is_other
     n_same, slot = is_earlier.sum(axis=1), jax.vmap(law.when)(instants).slot
-    at_place = jnp.where(n_same > 0, n_same, law.population[slot, known]) / (n_elsewhere + 1)
-    log_event = jnp.log(jnp.maximum(step * jnp.where(is_elsewhere, at_place, 1), MIN_ESTIMATE))
+    at_place = jnp.where(n_same > 0, n_same, law.population[slot, known]) / (n_other + 1)
+    log_event = jnp.log(jnp.maximum(step * jnp.where(is_other, at_place, 1), MIN_ESTIMATE))
     from_here = jnp.cumsum(jnp.where(is_known, log_event, 0)[:, ::-1], axis=1)[:, ::-1]
     from_here = jnp.pad(from_here, [(0, 0), (0, 1)])
     following = lax.cummin(jnp.where(is_known, instants, n_instants), reverse=True)
@@ -226,9 +226,9 @@ def people_of(
     return homes, seconds, later, prior + total, total
 
 
-def layer_of(place: Array, home: Array, second: Array) -> Array:
-    """Layer of a place, for a person with this home and this second place."""
-    return jnp.where(place == home, HOME, jnp.where(place == second, SECOND, ELSEWHERE))
+def role_of(place: Array, home: Array, second: Array) -> Array:
+    """Role of a place, for a person with this home and this second place."""
+    return jnp.where(place == home, HOME, jnp.where(place == second, SECOND, OTHER))
 
 
 def log_of_anchors(law: PersonProcess, cluster: Array, home: Array, second: Array) -> Array:
@@ -241,10 +241,10 @@ def log_of_anchors(law: PersonProcess, cluster: Array, home: Array, second: Arra
 
 
 class _Particle(NamedTuple):
-    """A possible person and her trace so far.
+    """A possible person and their trace so far.
 
     `log_weight`: log of the weight that corrects the estimates so far. `log_estimate`: log of the estimated probability
-    of all later known events. `log_probability`: log-probability of her steps so far under the law.
+    of all later known events. `log_probability`: log-probability of the person's steps so far under the law.
     """
 
     trace: Int[Array, ""]
@@ -267,38 +267,38 @@ class _Instant(NamedTuple):
     later: Float[Array, "trace person"]  # see `people_of`
 
 
-def _estimate(at: _Instant, particle: _Particle, layer: Array, at_place: Array) -> Array:
-    """Estimated probability of the next known event, given a layer and, for the layer elsewhere, `at_place`."""
+def _estimate(at: _Instant, particle: _Particle, role: Array, at_place: Array) -> Array:
+    """Estimated probability of the next known event, given a role and, for the role `OTHER`, `at_place`."""
     trace, has_second = particle.trace, particle.state.has_second
     target = at.ahead.next_place[trace]
-    target_layer = layer_of(target, particle.home, particle.second)
-    reach = at.ahead.layers[trace, has_second, layer, target_layer]
-    still = jnp.where(layer == ELSEWHERE, at.ahead.still[trace, has_second], 0)
-    elsewhere = still * at_place + jnp.maximum(reach - still, 0) * at.ahead.entering[trace]
-    value = jnp.where(target_layer == ELSEWHERE, elsewhere, reach)
+    target_role = role_of(target, particle.home, particle.second)
+    reach = at.ahead.roles[trace, has_second, role, target_role]
+    still = jnp.where(role == OTHER, at.ahead.still[trace, has_second], 0)
+    at_other = still * at_place + jnp.maximum(reach - still, 0) * at.ahead.entering[trace]
+    value = jnp.where(target_role == OTHER, at_other, reach)
     return jnp.where(target == ABSENT, 1, jnp.maximum(value, MIN_ESTIMATE))
 
 
-def _weights_of(layer: int, common: tuple[PersonProcess, _Instant], particle: _Particle) -> Float[Array, " place"]:
-    """Weight of each place, when a new place of a layer is drawn."""
+def _weights_of(role: int, common: tuple[PersonProcess, _Instant], particle: _Particle) -> Float[Array, " place"]:
+    """Weight of each place, when a new place of a role is drawn."""
     (law, at), state = common, particle.state
-    if layer != ELSEWHERE:
-        return anchor_weights(layer, law, state)
+    if role != OTHER:
+        return anchor_weights(role, law, state)
     gravity, next_place, seen = new_place_weights(law, at.when, state)
     weight = gravity.at[next_place].add(seen, mode="drop")
-    return jnp.where(at.when.instant == 0, law.first_elsewhere[state.cluster], weight)
+    return jnp.where(at.when.instant == 0, law.first_other[state.cluster], weight)
 
 
 def _draw(
-    layer: int, common: tuple[PersonProcess, _Instant], particle: _Particle, wanted: Array, uniform: Array
+    role: int, common: tuple[PersonProcess, _Instant], particle: _Particle, wanted: Array, uniform: Array
 ) -> tuple[Array, Array, Array]:
     """A new place (`wanted`, or a random one); its log-probability under the law; the log-probability of drawing it."""
-    (law, at), weight = common, _weights_of(layer, common, particle)
-    # The layer of each known place is fixed, so a known place cannot be drawn for another layer.
-    if layer == ELSEWHERE:
+    (law, at), weight = common, _weights_of(role, common, particle)
+    # The role of each known place is fixed, so a known place cannot be drawn for another role.
+    if role == OTHER:
         places, at_place = jnp.arange(law.n_places), at.ahead.at_place[particle.trace]
-        is_other = layer_of(places, particle.home, particle.second) == ELSEWHERE
-        guided = weight * is_other * _estimate(at, particle, jnp.full(at_place.shape, layer), at_place)
+        is_other = role_of(places, particle.home, particle.second) == OTHER
+        guided = weight * is_other * _estimate(at, particle, jnp.full(at_place.shape, role), at_place)
     else:
         guided = weight * ~at.is_known_place[particle.trace]
     drawn = sample_index(uniform, guided)
@@ -310,43 +310,43 @@ def _draw(
 
 
 def _is_left(common: tuple[PersonProcess, _Instant], particle: _Particle) -> tuple[Array, ...]:
-    """For each layer, whether a place is left that can be drawn."""
-    return tuple(_weights_of(layer, common, particle).sum() > 0 for layer in common[0].layers)
+    """For each role, whether a place is left that can be drawn."""
+    return tuple(_weights_of(role, common, particle).sum() > 0 for role in common[0].roles)
 
 
 def _go(law: PersonProcess, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
     """Let a particle make the step to an instant, and update its weight."""
     state, trace, known = particle.state, particle.trace, at.known[particle.trace]
     is_doubtful = (jnp.sum(state.visited != ABSENT) + 2 >= least_open) & (at.when.instant != 0)
-    left = for_those(is_doubtful, (jnp.array(True),) * len(law.layers), _is_left, (law, at), particle)
-    ways, n_anchors = outcomes(law, at.when, state, left), len(law.layers) - 1
+    left = for_those(is_doubtful, (jnp.array(True),) * len(law.roles), _is_left, (law, at), particle)
+    ways, n_anchors = outcomes(law, at.when, state, left), len(law.roles) - 1
     probability, at_place = ways.probability, at.ahead.at_place[trace, ways.place]
     # For a new place, the expectation.
     guided = probability * jax.vmap(partial(_estimate, at, particle))(
-        ways.layer, jnp.where(ways.place == ABSENT, at.ahead.moving[trace, state.place], at_place)
+        ways.role, jnp.where(ways.place == ABSENT, at.ahead.moving[trace, state.place], at_place)
     )
     # If the place is known, it decides the outcome.
     home, second = particle.home, particle.second
-    known_layer = layer_of(known, home, second)
+    known_role = role_of(known, home, second)
     is_old = state.visited == known
-    elsewhere = jnp.where(is_old.any(), 1 + n_anchors + jnp.argmax(is_old), len(probability) - 1)
-    by_layer = jnp.where((known_layer == ELSEWHERE) | (n_anchors == 0), elsewhere, 1 + known_layer)
-    decided = jnp.where(known == state.place, 0, by_layer)
+    of_other = jnp.where(is_old.any(), 1 + n_anchors + jnp.argmax(is_old), len(probability) - 1)
+    by_role = jnp.where((known_role == OTHER) | (n_anchors == 0), of_other, 1 + known_role)
+    decided = jnp.where(known == state.place, 0, by_role)
     chosen = jnp.where(known == ABSENT, sample_index(uniform[0], guided), decided)
     drawing = jnp.where(known == ABSENT, guided[chosen] / guided.sum(), 1)
-    layer, old = ways.layer[chosen], ways.place[chosen]
+    role, old = ways.role[chosen], ways.place[chosen]
     is_new, nothing = old == ABSENT, (jnp.int32(0), jnp.array(0.0), jnp.array(0.0))
     place, log_place, log_drawing = old, 0.0, 0.0
-    for each in law.layers:
-        is_here = is_new & (layer == each)
-        wanted = known if each == ELSEWHERE else jnp.where(known == ABSENT, (home, second)[each], known)
+    for each in law.roles:
+        is_here = is_new & (role == each)
+        wanted = known if each == OTHER else jnp.where(known == ABSENT, (home, second)[each], known)
         drawn = for_those(is_here, nothing, partial(_draw, each), (law, at), particle, wanted, uniform[1])
         place = jnp.where(is_here, drawn[0], place)
         log_place, log_drawing = log_place + drawn[1], log_drawing + drawn[2]
     log_probability = jnp.log(probability[chosen]) + log_place
-    following = state.arrived(layer, place)
+    following = state.arrived(role, place)
     at_place = at.ahead.at_place[trace, place]
-    log_estimate = jnp.log(_estimate(at, particle, layer, at_place)) + at.later[trace, particle.person]
+    log_estimate = jnp.log(_estimate(at, particle, role, at_place)) + at.later[trace, particle.person]
     if law.home is not None:
         pairs = (following.home, home), (following.second, second)
         to_draw = (jnp.where(drawn == ABSENT, wanted, ABSENT) for drawn, wanted in pairs)

@@ -22,7 +22,7 @@ from ppmtf_jax.people.attraction import (
     covered_distances,
     distance_bins,
 )
-from ppmtf_jax.people.bins import ELSEWHERE, DistanceBins
+from ppmtf_jax.people.bins import OTHER, DistanceBins
 from ppmtf_jax.people.calibration import (
     THOROUGH,
     Effort,
@@ -39,7 +39,7 @@ from ppmtf_jax.people.event_times import fit_paces
 from ppmtf_jax.people.model import CheckinBridge, RememberingBridge
 from ppmtf_jax.people.person import is_first_visit
 from ppmtf_jax.people.returns import fit_checkin_returns, fit_returns, log_popularity_ratio, share_of_returns
-from ppmtf_jax.people.roles import Anchors, Layers, anchor_distribution, fit_layers, pair_anchors
+from ppmtf_jax.people.roles import Anchors, Roles, anchor_distribution, fit_roles, pair_anchors
 from ppmtf_jax.people.selection import Selection
 from ppmtf_jax.people.space import Space, space_of
 from ppmtf_jax.people.stays import fit_stays
@@ -75,12 +75,10 @@ def fit_people(
     grid, space, visits = train.time_grid, space_of(train.places), train.blocks.map(VisitCounts.of)
     n_clusters, n_periods = int(of_user.max()) + 1, 2 if grid.n_instants > grid.period else 1
     own = Anchors.of_all(visits) if anchors else Anchors.none(train.n_users)
-    layers = fit_layers(train, own, of_user) if anchors else Layers.always_elsewhere(n_clusters, grid.period)
-    elsewhere = visits.map(_visits_elsewhere, *own)
-    shares, clusters = population_and_clusters(
-        elsewhere, of_user, selection.population, selection.clusters, space, grid
-    )
-    steps = train.blocks.map(_steps_elsewhere, *own)
+    roles = fit_roles(train, own, of_user) if anchors else Roles.always_other(n_clusters, grid.period)
+    at_other = visits.map(_visits_of_other, *own)
+    shares, clusters = population_and_clusters(at_other, of_user, selection.population, selection.clusters, space, grid)
+    steps = train.blocks.map(_steps_to_other, *own)
     movement = Movement.of(MoveCounts.of(steps, shares, space, grid), selection.moves)
     windows = train.blocks.map(partial(_windows, n_periods), *own)
     stays_in_slot, stays = fit_stays(windows, grid, of_user, selection.moves)
@@ -90,10 +88,10 @@ def fit_people(
         "cluster": of_user,
         "n_present": np.bincount(of_user[train.has_events], minlength=n_clusters),
         "slot_of_phase": slots,
-        "second_share": layers.second_share,
-        "layer_first": layers.at[:, :, 0],
-        "layer_next": layers.next,
-        "first_elsewhere": clusters.visits[:, slots[0]],
+        "second_share": roles.second_share,
+        "role_first": roles.at[:, :, 0],
+        "role_next": roles.next,
+        "first_other": clusters.visits[:, slots[0]],
         "stay_at_time": np.zeros(times[0]),
         "stay_tilt": np.zeros(times, np.float32),
         **stays,
@@ -145,24 +143,24 @@ def _distances(
     return bins, np.pad(covered / covered.sum(), (0, empty))
 
 
-def _visits_elsewhere(visits: VisitCounts, home: np.ndarray, second: np.ndarray) -> VisitCounts:
-    keep = Anchors(home, second).layer(visits.user, visits.place) == ELSEWHERE
+def _visits_of_other(visits: VisitCounts, home: np.ndarray, second: np.ndarray) -> VisitCounts:
+    keep = Anchors(home, second).role(visits.user, visits.place) == OTHER
     return replace(visits, **{name: getattr(visits, name)[keep] for name in ("user", "slot", "place", "count")})
 
 
-def _steps_elsewhere(block: Traces, home: np.ndarray, second: np.ndarray) -> Transitions:
+def _steps_to_other(block: Traces, home: np.ndarray, second: np.ndarray) -> Transitions:
     steps = Transitions.of(block)
-    return steps.where(Anchors(home, second).layer(steps.user, steps.next_place) == ELSEWHERE)
+    return steps.where(Anchors(home, second).role(steps.user, steps.next_place) == OTHER)
 
 
 def _windows(n_periods: int, block: Traces, home: np.ndarray, second: np.ndarray) -> tuple[Traces, np.ndarray]:
-    """Windows, and which of their events are elsewhere.
+    """Windows, and which of their events are at other places.
 
-    A synthetic person begins to remember, and to count her time at a place, at the first instant of her trace. So what
+    Synthetic people begin to remember, and to count their time at a place, at the first instant of their trace. So what
     the model learns about memory comes from windows, whose memory also begins at their first instant.
     """
-    is_elsewhere = Anchors(home, second).layer(block.user, block.place) == ELSEWHERE
-    return block.cut_into_periods(n_periods), is_elsewhere
+    is_other = Anchors(home, second).role(block.user, block.place) == OTHER
+    return block.cut_into_periods(n_periods), is_other
 
 
 def narrow(values: np.ndarray) -> np.ndarray:

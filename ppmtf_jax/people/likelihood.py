@@ -2,12 +2,12 @@
 
 A *person* is a class of mobility, a home and a second place (or none). Given the person, the probability of a trace is
 a product over its steps. The probability of the trace is the sum of (probability of the person x this product) over all
-persons. A home or second place that is not in the trace does not matter, since a person draws it only when she is there
-for the first time. So for each class of mobility, the sum has at most (distinct places + 1)^2 + 1 terms.
+persons. A home or second place that is not in the trace does not matter, since it is drawn only when the person is first
+there. So for each class of mobility, the sum has at most (distinct places + 1)^2 + 1 terms.
 
-Most steps are *plain stays*: one more instant at the same place, while a place is left in every layer. The probability
-of a plain stay depends only on the person's class and on her layer at this place. So it is computed once for each
-place, layer and class, and not for each person. A sum over all unvisited places is the sum over all places minus the
+Most steps are *plain stays*: one more instant at the same place, while a place is left in every role. The probability
+of a plain stay depends only on the person's class and on their role at this place. So it is computed once for each
+place, role and class, and not for each person. A sum over all unvisited places is the sum over all places minus the
 sum over the visited places.
 """
 
@@ -23,7 +23,7 @@ from scipy.special import logsumexp
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.people.attraction import Attraction
-from ppmtf_jax.people.bins import ELSEWHERE
+from ppmtf_jax.people.bins import OTHER
 from ppmtf_jax.people.clusters import indicator
 from ppmtf_jax.people.person import Persons, Steps, number_of_places
 from ppmtf_jax.people.process import PersonProcess, StepFormulas
@@ -59,12 +59,12 @@ def log_traces(
     Each factor is a probability of the event given the events before. The factors of all possible places of an event
     sum to one. The rules for gaps are:
 
-    - The probability of the layer after a gap is given by the product of the transition matrices of its instants. The
-      chain of layers begins at instant 0, even if the first event is later. If the first event is elsewhere, its place
-      has the distribution of instant 0.
-    - A person who was elsewhere before the gap may have stayed at her place. The probability of this is the product of
-      the probabilities of staying over all instants of the gap. Otherwise she left her place. Then a single step from
-      this place leads to her next place, which may also be the same place again.
+    - The probability of the role after a gap is given by the product of the transition matrices of its instants. The
+      chain of roles begins at instant 0, even if the first event is later. If the first event is at one of the other
+      places, this place has the distribution of instant 0.
+    - A person who was at one of the other places before the gap may have stayed there. The probability of this is the
+      product of the probabilities of staying over all instants of the gap. Otherwise the person left the place. Then a
+      single step from this place leads to the next place, which may also be the same place again.
 
     `places` has the index of the place at each instant from instant 0 on, `ABSENT` where there is no event. `own`:
     there is one cluster for each trace, and the result has one column. The result
@@ -144,7 +144,7 @@ class _Anchor(NamedTuple):
     def is_barred(
         self, trace: np.ndarray, known: np.ndarray, own: np.ndarray, other: np.ndarray
     ) -> Bool[np.ndarray, "step cluster person"]:
-        """Whether no place is left for the anchor of a person at a step, and she does not have this anchor yet."""
+        """Whether no place is left for the anchor of a person at a step, and they do not have this anchor yet."""
         beside = np.where(other < known[:, None], other, ABSENT)[:, None]
         none_left = np.take_along_axis(self.none[trace, :, known], beside % self.none.shape[3], axis=2)
         return none_left & ((own == ABSENT) | (own >= known[:, None]))[:, None]
@@ -158,26 +158,26 @@ class _Anchor(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """Probabilities and weights of steps that do not depend on the person, except through her class and layers.
+    """Probabilities and weights of steps that do not depend on the person, except through their class and roles.
 
-    The last axis of `layers` numbers `has_second`, the layer before the step and the layer after it.
+    The last axis of `roles` numbers `has_second`, the role before the step and the role after it.
     """
 
     steps: Steps
-    layers: Float[np.ndarray, "step cluster 18"]  # probability of the layer after the step, given the layer before
-    through: Float[np.ndarray, "step cluster 2"]  # probability of remaining elsewhere; by `has_second`
-    log_stays: Float[np.ndarray, "step cluster class"]  # log-probability of staying, if elsewhere all the time
+    roles: Float[np.ndarray, "step cluster 18"]  # probability of the role after the step, given the role before
+    through: Float[np.ndarray, "step cluster 2"]  # probability of keeping the role `OTHER`; by `has_second`
+    log_stays: Float[np.ndarray, "step cluster class"]  # log-probability of staying, if the role remains `OTHER`
     returns: Float[np.ndarray, "step number"]  # weight of going back to the place of each number
     chosen: Float[np.ndarray, " step"]  # weight of going back to the next place
     new: Float[np.ndarray, "step cluster"]  # probability of the next place among the new ones; 0 if it is not new
     has_new: Bool[np.ndarray, "step cluster"]  # whether a new place is left
 
-    def to_layer(
+    def to_role(
         self, persons: Persons, before: Int[np.ndarray, "step person"], after: Int[np.ndarray, "step person"] | int
     ) -> Float[np.ndarray, "step cluster person"]:
-        """Probability of the layer after the step for each person."""
+        """Probability of the role after the step for each person."""
         at = (3 * persons.has_second + before) * 3 + after
-        return np.take_along_axis(self.layers, at[:, None], axis=2)
+        return np.take_along_axis(self.roles, at[:, None], axis=2)
 
 
 class _Exact(StepFormulas):
@@ -198,37 +198,37 @@ class _Exact(StepFormulas):
         self.back, self.by_lift, self.near = float(law.back), float(law.by_lift), float(law.near)
         self.lift, self.population = double(law.lift, law.population)
         self.class_share, self.second_share = _normalized(of_clusters(law.class_share)), of_clusters(law.second_share)
-        self.layer_first = _normalized(of_clusters(law.layer_first, axis=1))
-        self.layer_next = _normalized(of_clusters(law.layer_next, axis=1))
-        self.first_elsewhere = _normalized(of_clusters(law.first_elsewhere))
+        self.role_first = _normalized(of_clusters(law.role_first, axis=1))
+        self.role_next = _normalized(of_clusters(law.role_next, axis=1))
+        self.first_other = _normalized(of_clusters(law.first_other))
         # The largest arrays stay in float32 until their entries are needed.
         self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (law.stay_tilt, law.pull))
         self.n_open = law.n_open(clusters).min(axis=1)
-        anchors = map(law.anchor, law.layers[:-1])
+        anchors = map(law.anchor, law.roles[:-1])
         self.anchors = [(of_clusters(a), of_clusters(p), np.asarray(b, np.float64)) for a, p, b in anchors]
 
-    def layers(
+    def roles(
         self, start: Int[np.ndarray, " step"], end: Int[np.ndarray, " step"]
     ) -> tuple[Float[np.ndarray, "step cluster 18"], Float[np.ndarray, "step cluster 2"]]:
-        """`layers` and `through` of `_Ways` for given spans of time."""
+        """`roles` and `through` of `_Ways` for given spans of time."""
         # Numbers are sorted much faster than rows.
         n_ends = int(end.max(initial=0)) + 1
         spans, index = np.unique(start * n_ends + end, return_inverse=True)
         shape = len(spans), len(self.class_share)
-        layers, through = np.empty((*shape, 2, 3, 3)), np.empty((*shape, 2))
+        roles, through = np.empty((*shape, 2, 3, 3)), np.empty((*shape, 2))
         begin = at = -1
         product = remains = np.empty(0)
         # The spans are sorted, so that all spans from the same instant are computed together.
         for number, (start, end) in enumerate(zip(*np.divmod(spans, n_ends), strict=True)):
             if start != begin:
                 begin = at = start
-                product, remains = np.broadcast_to(np.eye(3), self.layer_next[:, :, 0].shape), np.ones((2, shape[1]))
+                product, remains = np.broadcast_to(np.eye(3), self.role_next[:, :, 0].shape), np.ones((2, shape[1]))
             while at < end:
                 at += 1
-                step = self.layer_next[:, :, at % self.period]
-                product, remains = product @ step, remains * step[..., ELSEWHERE, ELSEWHERE]
-            layers[number], through[number] = np.moveaxis(product, 1, 0), remains.T
-        return layers.reshape(*shape, 18)[index], through[index]
+                step = self.role_next[:, :, at % self.period]
+                product, remains = product @ step, remains * step[..., OTHER, OTHER]
+            roles[number], through[number] = np.moveaxis(product, 1, 0), remains.T
+        return roles.reshape(*shape, 18)[index], through[index]
 
     def slot_of(self, instant: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
         return self.slot_of_phase[instant % self.period]
@@ -263,7 +263,7 @@ class _Exact(StepFormulas):
         persons, n_numbers = Persons.of(distinct.shape[1], anchors=bool(self.anchors)), distinct.shape[1]
         with np.errstate(divide="ignore"):  # the logarithm of the probability 0 is minus infinity
             anchors = [self._anchor(distinct, *arrays) for arrays in self.anchors]
-            # A plain stay: one instant later at the same place, while a place is left in every layer.
+            # A plain stay: one instant later at the same place, while a place is left in every role.
             is_step, known = steps.end - steps.start == 1, steps.known
             has_new = (known < self.n_open[self.time_of(steps.end)]) & (self.new_weight(known) > 0)
             plain = steps.stays & is_step & has_new & (self.strength > 0)
@@ -271,26 +271,26 @@ class _Exact(StepFormulas):
                 plain &= ~anchor.may_be_barred(steps.trace, known)
             stays = steps.select(plain)
             at = (stays.trace * n_numbers + stays.number, len(places), n_numbers)
-            keeps_layer = _sums(np.log(np.einsum("hkpll->pkhl", self.layer_next))[stays.end % self.period], *at)
-            stays_elsewhere = _sums(self.log_stays(stays), *at)
+            keeps_role = _sums(np.log(np.einsum("hkpll->pkhl", self.role_next))[stays.end % self.period], *at)
+            stays_at_other = _sums(self.log_stays(stays), *at)
             is_move = ~steps.stays & is_step
             moves, others = (self._ways(steps.select(x), distinct) for x in (is_move, ~plain & ~is_move))
-            first_layers = self.layers(0 * first, first)[0].reshape(len(first), -1, 2, 3, 3)
-            first_layers = np.einsum("hkl,tkhlm->tkhm", self.layer_first, first_layers)
+            first_roles = self.roles(0 * first, first)[0].reshape(len(first), -1, 2, 3, 3)
+            first_roles = np.einsum("hkl,tkhlm->tkhm", self.role_first, first_roles)
             log = np.full((len(places), len(self.class_share)), -np.inf)
             size = max(1, NUMBERS_AT_A_TIME // max(1, moves.log_stays.size, others.log_stays.size))
             for begin in range(0, len(persons.home), size):
                 some = Persons(*(column[begin : begin + size] for column in persons))
-                has_second, layer = some.has_second, some.layer[:, 0]
+                has_second, role = some.has_second, some.role[:, 0]
                 share = np.where(has_second == 1, self.second_share[:, None], 1 - self.second_share[:, None])
-                at_first = np.where(layer == ELSEWHERE, self.first_elsewhere[:, distinct[:, 0]].T[..., None], 1)
-                of_person = np.log(share) + np.log(first_layers[..., has_second, layer] * at_first)
+                at_first = np.where(role == OTHER, self.first_other[:, distinct[:, 0]].T[..., None], 1)
+                of_person = np.log(share) + np.log(first_roles[..., has_second, role] * at_first)
                 for anchor, own, other in zip(anchors, some.anchors, some.anchors[::-1], strict=False):
                     of_person += anchor.log_entry(own, other)
                 of_class = of_person[:, :, None] + np.log(self.class_share)[..., None]
-                of_stays = np.einsum("tnkq,pn->tkqp", stays_elsewhere, some.is_elsewhere)
-                for number, layer in enumerate(some.layer.T):
-                    of_stays += keeps_layer[:, number][..., has_second, layer][:, :, None]
+                of_stays = np.einsum("tnkq,pn->tkqp", stays_at_other, some.is_other)
+                for number, role in enumerate(some.role.T):
+                    of_stays += keeps_role[:, number][..., has_second, role][:, :, None]
                 of_class = of_class + of_stays
                 of_class += self._log_of_moves(moves, some, len(log))
                 if len(others.steps.trace):
@@ -304,33 +304,33 @@ class _Exact(StepFormulas):
         self, moves: _Ways, persons: Persons, n_traces: int
     ) -> Float[np.ndarray, "trace cluster class person"]:
         """Log-probability of the moves to another place from one instant to the next."""
-        trace, (before, after) = moves.steps.trace, persons.layers_of(moves.steps)
-        goes = np.where((after == ELSEWHERE)[:, None], self._goes(moves, persons)[0], 1)
-        of_all = _sums(np.log(moves.to_layer(persons, before, after) * goes), trace, n_traces)
-        # The class of mobility matters only for moves from a place elsewhere to another place elsewhere.
-        leaves = ((before == ELSEWHERE) & (after == ELSEWHERE))[:, None, None]
+        trace, (before, after) = moves.steps.trace, persons.roles_of(moves.steps)
+        goes = np.where((after == OTHER)[:, None], self._goes(moves, persons)[0], 1)
+        of_all = _sums(np.log(moves.to_role(persons, before, after) * goes), trace, n_traces)
+        # The class of mobility matters only for moves from one of the other places to another.
+        leaves = ((before == OTHER) & (after == OTHER))[:, None, None]
         of_class = np.where(leaves, np.log(-np.expm1(moves.log_stays))[..., None], 0)
         return of_all[:, :, None] + _sums(of_class, trace, n_traces)
 
     def _log_of_others(
         self, others: _Ways, anchors: list[_Anchor], persons: Persons, n_traces: int
     ) -> Float[np.ndarray, "trace cluster class person"]:
-        """Log-probability of the steps over gaps, and of the stays while some layer may have no place left."""
-        steps, (before, after) = others.steps, persons.layers_of(others.steps)
+        """Log-probability of the steps over gaps, and of the stays while some role may have no place left."""
+        steps, (before, after) = others.steps, persons.roles_of(others.steps)
         same = steps.stays[:, None, None]
         goes, is_barred = self._goes(others, persons)
         goes = goes + (same & is_barred)
         through = others.through[..., persons.has_second]
-        through = through * ((before == ELSEWHERE) & (after == ELSEWHERE))[:, None]
-        step = others.to_layer(persons, before, after)
-        step = np.where((after == ELSEWHERE)[:, None], (step - through) * goes, step)
+        through = through * ((before == OTHER) & (after == OTHER))[:, None]
+        step = others.to_role(persons, before, after)
+        step = np.where((after == OTHER)[:, None], (step - through) * goes, step)
         barred = [
             anchor.is_barred(steps.trace, steps.known, own, other)
             for anchor, own, other in zip(anchors, persons.anchors, persons.anchors[::-1], strict=False)
         ]
-        for layer, is_layer_barred in enumerate([*barred, is_barred] if anchors else []):
-            is_hers = same & is_layer_barred & (after != layer)[:, None]
-            step = step + is_hers * others.to_layer(persons, before, layer)
+        for role, is_role_barred in enumerate([*barred, is_barred] if anchors else []):
+            is_own = same & is_role_barred & (after != role)[:, None]
+            step = step + is_own * others.to_role(persons, before, role)
         stays, leaves = np.exp(others.log_stays)[..., None], -np.expm1(others.log_stays)[..., None]
         of_class = step[:, :, None] + through[:, :, None] * (same[..., None] * stays + goes[:, :, None] * leaves)
         return _sums(np.log(of_class), steps.trace, n_traces)
@@ -338,24 +338,24 @@ class _Exact(StepFormulas):
     def _goes(
         self, ways: _Ways, persons: Persons
     ) -> tuple[Float[np.ndarray, "step cluster person"], Bool[np.ndarray, "step cluster person"]]:
-        """Probability of the next place if a person goes to a place elsewhere; whether she has no place to go to."""
-        n_elsewhere = np.cumsum(persons.is_elsewhere, axis=1).T[ways.steps.known - 1]
-        new = self.new_weight(n_elsewhere)[:, None]
-        total = (ways.returns @ persons.is_elsewhere.T)[:, None] + new * ways.has_new[..., None]
+        """Probability of the next place if a person goes to one of the other places; whether none is left to go to."""
+        n_other = np.cumsum(persons.is_other, axis=1).T[ways.steps.known - 1]
+        new = self.new_weight(n_other)[:, None]
+        total = (ways.returns @ persons.is_other.T)[:, None] + new * ways.has_new[..., None]
         return (ways.chosen[:, None, None] + new * ways.new[..., None]) / _positive(total), total == 0
 
     def _ways(self, steps: Steps, distinct: Int[np.ndarray, "trace number"]) -> _Ways:
         slot, other, numbers = self.slot_of(steps.end)[:, None], distinct[steps.trace], np.arange(distinct.shape[1])
         weight = self.attraction.pair(slot, steps.place[:, None], other)
         is_here = steps.number[:, None] == numbers
-        # During a gap, a person may leave her place and go back to it. Its nearness then has no effect on the weight.
+        # During a gap, a person may leave their place and go back to it. Its nearness then has no effect on the weight.
         near = np.where(is_here, self.population[slot, other], weight)
         returns = self.return_weight(slot, other, near, steps.arrivals, steps.before[:, None] == numbers)
         is_old = (steps.arrivals > 0) & (~is_here | (steps.end - steps.start > 1)[:, None])
         returns = np.where(is_old, returns, 0)
         chosen = returns[np.arange(len(returns)), steps.following]
         new = self._new(steps, distinct, weight)
-        return _Ways(steps, *self.layers(steps.start, steps.end), self.log_stays(steps), returns, chosen, *new)
+        return _Ways(steps, *self.roles(steps.start, steps.end), self.log_stays(steps), returns, chosen, *new)
 
     def _new(
         self, steps: Steps, distinct: Int[np.ndarray, "trace number"], weight: Float[np.ndarray, "step number"]

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.people.bins import DAYS_A_WEEK, ELSEWHERE, HOME, MAX_DAYS, SECOND
+from ppmtf_jax.people.bins import DAYS_A_WEEK, HOME, MAX_DAYS, OTHER, SECOND
 from ppmtf_jax.people.checkin_likelihood import log_windows
 from ppmtf_jax.people.checkin_process import CheckinProcess, sample_window
 from ppmtf_jax.people.clusters import cluster_sentences
@@ -49,16 +49,16 @@ class RememberingBridge(PersonProcess):
         times, phases = len(arrays["stay_at_time"]), len(arrays["slot_of_phase"])
         if times == 0 or times % phases:
             raise ValueError(f"{times} times, which are not whole periods of {phases} instants")
-        layers = arrays["layer_first"].sum(axis=(0, 1)) > 0
-        first = {ELSEWHERE: "first_elsewhere"}
+        roles = arrays["role_first"].sum(axis=(0, 1)) > 0
+        first = {OTHER: "first_other"}
         if present := [name for name in ANCHORS if name in arrays]:
             if len(present) < len(ANCHORS):
                 raise ValueError(f"of the arrays of anchors only {', '.join(present)}")
             first |= {HOME: "home", SECOND: "second"}
-        elif layers[[HOME, SECOND]].any() or arrays["layer_next"][..., ELSEWHERE, :ELSEWHERE].any():
+        elif roles[[HOME, SECOND]].any() or arrays["role_next"][..., OTHER, :OTHER].any():
             raise ValueError("people at home or at a second place, but no arrays of anchors")
-        for layer, name in first.items():
-            if layers[layer] and not arrays[name].any(axis=1).all():
+        for role, name in first.items():
+            if roles[role] and not arrays[name].any(axis=1).all():
                 raise ValueError(f"clusters without any place in {name!r}")
         remembered = {name: int(arrays[name]) for name in ("remembered",) if name in arrays}
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()} | remembered, longest=longest)

@@ -1,4 +1,4 @@
-"""A person and the places that she visited so far: of observed traces in NumPy, of a synthetic person in JAX."""
+"""A person and the places that they visited so far: of observed traces in NumPy, of a synthetic person in JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.data.runs import joined_ranges, rank_in_group, rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.people.bins import ELSEWHERE, HOME, HOURS_A_DAY, SECOND
+from ppmtf_jax.people.bins import HOME, HOURS_A_DAY, OTHER, SECOND
 from ppmtf_jax.trace_models.base import ABSENT
 
 
@@ -68,16 +68,16 @@ def entry_of(
 
 
 class PersonState(NamedTuple):
-    """A synthetic person at an instant of her trace; a place that does not exist (yet) is `ABSENT`.
+    """A synthetic person at an instant of their trace; a place that does not exist (yet) is `ABSENT`.
 
     `before`: the last place that was not the current place. `dwell`: number of instants at the current place so far.
-    `visited`: distinct places elsewhere, in the order of the first arrivals. `arrivals`: number of arrivals at each.
+    `visited`: distinct other places, in the order of the first arrivals. `arrivals`: number of arrivals at each.
     """
 
     cluster: Int[Array, ""]
     mobility: Int[Array, ""]
     has_second: Int[Array, ""]
-    layer: Int[Array, ""]
+    role: Int[Array, ""]
     place: Int[Array, ""]
     before: Int[Array, ""]
     dwell: Int[Array, ""]
@@ -90,30 +90,30 @@ class PersonState(NamedTuple):
     def unborn(
         cls, cluster: Int[Array, ""], mobility: Int[Array, ""], has_second: Int[Array, ""], most: int
     ) -> PersonState:
-        """A person before her first instant, who can remember `most` places."""
+        """A person before their first instant, who can remember `most` places."""
         nowhere, nothing = jnp.int32(ABSENT), jnp.zeros(most, jnp.int32)
-        where = jnp.int32(ELSEWHERE), nowhere, nowhere, jnp.int32(0), nowhere, nowhere
+        where = jnp.int32(OTHER), nowhere, nowhere, jnp.int32(0), nowhere, nowhere
         return cls(cluster, mobility, has_second, *where, visited=nothing + ABSENT, arrivals=nothing)
 
-    def arrived(self, layer: Int[Array, ""], place: Int[Array, ""]) -> PersonState:
-        """The person one instant later, at a given place, which belongs to a given layer."""
+    def arrived(self, role: Int[Array, ""], place: Int[Array, ""]) -> PersonState:
+        """The person one instant later, at a given place, which belongs to a given role."""
         moved = place != self.place
         number = entry_of(place, self.visited, jnp.sum(self.visited != ABSENT))[0]
-        arrives = (jnp.arange(len(self.visited)) == number) & moved & (layer == ELSEWHERE)
+        arrives = (jnp.arange(len(self.visited)) == number) & moved & (role == OTHER)
         return self._replace(
-            layer=layer,
+            role=role,
             place=place,
             before=jnp.where(moved, self.place, self.before),
             dwell=jnp.where(moved, 1, self.dwell + 1),
-            home=jnp.where(layer == HOME, place, self.home),
-            second=jnp.where(layer == SECOND, place, self.second),
+            home=jnp.where(role == HOME, place, self.home),
+            second=jnp.where(role == SECOND, place, self.second),
             visited=jnp.where(arrives, place, self.visited),
             arrivals=self.arrivals + arrives,
         )
 
 
 class Memory(NamedTuple):
-    """The places where a person checked in so far, in the order of her first events there."""
+    """The places where a person checked in so far, in the order of their first events there."""
 
     place: Int[Array, " remembered"]  # index of the place; unused entries have the number of places
     n_events: Int[Array, " remembered"]
@@ -231,13 +231,13 @@ class Persons(NamedTuple):
     """All persons who may have made a trace with a given number of distinct places.
 
     `home`, `second`: number of the home and of the second place in the trace (see `Steps`), `ABSENT` if the trace does
-    not have this place. `layer`: layer of each person at the place of each number.
+    not have this place. `role`: role of each person at the place of each number.
     """
 
     home: Int[np.ndarray, " person"]
     second: Int[np.ndarray, " person"]
     has_second: Int[np.ndarray, " person"]
-    layer: Int[np.ndarray, "person number"]
+    role: Int[np.ndarray, "person number"]
 
     @classmethod
     def of(cls, n_distinct: int, *, anchors: bool) -> Persons:
@@ -246,17 +246,17 @@ class Persons(NamedTuple):
         home, second, has_second = (x.ravel() for x in np.meshgrid(numbers, numbers, [0, 1], indexing="ij"))
         exists = ((home != second) | (home == ABSENT)) & ((second == ABSENT) | (has_second == 1))
         home, second, has_second, number = home[exists], second[exists], has_second[exists], np.arange(n_distinct)
-        layer = np.where(number == home[:, None], HOME, np.where(number == second[:, None], SECOND, ELSEWHERE))
-        return cls(home, second, has_second, layer)
+        role = np.where(number == home[:, None], HOME, np.where(number == second[:, None], SECOND, OTHER))
+        return cls(home, second, has_second, role)
 
     @property
     def anchors(self) -> tuple[Int[np.ndarray, " person"], Int[np.ndarray, " person"]]:
         return self.home, self.second
 
     @property
-    def is_elsewhere(self) -> Bool[np.ndarray, "person number"]:
-        return self.layer == ELSEWHERE
+    def is_other(self) -> Bool[np.ndarray, "person number"]:
+        return self.role == OTHER
 
-    def layers_of(self, steps: Steps) -> tuple[Int[np.ndarray, "step person"], Int[np.ndarray, "step person"]]:
-        """Layers before and after each step."""
-        return self.layer.T[steps.number], self.layer.T[steps.following]
+    def roles_of(self, steps: Steps) -> tuple[Int[np.ndarray, "step person"], Int[np.ndarray, "step person"]]:
+        """Roles before and after each step."""
+        return self.role.T[steps.number], self.role.T[steps.following]

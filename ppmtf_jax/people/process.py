@@ -1,11 +1,11 @@
 """The process of people who remember: one step of a person, and the sampler as a scan over steps.
 
-A person of cluster k draws whether she has a second place, and a class of mobility. Then she runs a chain of *layers*:
-at home, at the second place, elsewhere. Her home (or second place) is drawn when she is there for the first time. So
-places that she never visits do not enter the probability of her trace. Elsewhere she stays, goes back to a place that
-she visited elsewhere before, or goes to a new place. Each newly drawn place (home, second place, new place elsewhere)
-is a place where she never was. If no place is left for her next layer, she keeps her place and her layer. All people of
-a cluster follow one law, so every trace is equally probable for all users of a cluster.
+A person of cluster k draws a class of mobility, and whether they have a second place. Then they run a chain of *roles*
+of places: home, second place, other. Their home (or second place) is drawn when they are there for the first time. So
+places that they never visit do not enter the probability of their trace. A person at one of the other places stays
+there, goes back to one that they visited before, or goes to a new place. Each newly drawn place (home, second place,
+new place) is a place where they never were. If no place is left for their next role, they keep their place and their
+role. All people of a cluster follow one process, so every trace is equally probable for all users of a cluster.
 
 `outcomes` states a step. The sampler draws it part by part, so that what few people need is computed for them only.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.people.attraction import StoredAttraction, drawn_place
-from ppmtf_jax.people.bins import DWELL_FROM, ELSEWHERE, HOME, MAX_ATTRACTION, MAX_REMEMBERED, SECOND
+from ppmtf_jax.people.bins import DWELL_FROM, HOME, MAX_ATTRACTION, MAX_REMEMBERED, OTHER, SECOND
 from ppmtf_jax.people.person import PersonState
 from ppmtf_jax.people.selection import MEMORIES
 from ppmtf_jax.trace_models.base import ABSENT, PersonModel, StoredArray, stored
@@ -70,7 +70,7 @@ class StepFormulas:
         return instant.__array_namespace__().minimum(instant // period, last) * period + instant % period
 
     def stay_log_odds(self: Any, slot: Any, time: Any, cluster: Any, place: Any, dwell: Any, mobility: Any) -> Any:
-        """Log-odds of staying elsewhere, after `dwell` instants at the place."""
+        """Log-odds of staying at one of the other places, after `dwell` instants there."""
         at_place = self.stay[slot, place] + self.stay_tilt[time, cluster, place]
         bin_of = (dwell[..., None] >= DWELL_FROM).sum(axis=-1) - 1
         return at_place + self.stay_at_time[time] + self.stay_by_dwell[bin_of] + self.stay_by_class[mobility]
@@ -84,9 +84,9 @@ class StepFormulas:
         log_factor += self.near * xp.clip(attraction, -MAX_ATTRACTION, MAX_ATTRACTION)
         return (arrivals - self.discount) * xp.exp(log_factor)
 
-    def new_weight(self: Any, n_elsewhere: Any) -> Any:
-        """Weight of going to a new place, after `n_elsewhere` distinct places elsewhere."""
-        return (self.strength + self.discount * n_elsewhere) * (n_elsewhere < max(self.remembered, 1))
+    def new_weight(self: Any, n_other: Any) -> Any:
+        """Weight of going to a new place, after `n_other` distinct other places."""
+        return (self.strength + self.discount * n_other) * (n_other < max(self.remembered, 1))
 
 
 @jax.tree_util.register_dataclass
@@ -106,21 +106,21 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     # Probabilities of the classes of mobility, and of having a second place.
     class_share: Float[Array, "cluster class"] = stored(lambda n: _shares("clusters", "classes"))
     second_share: Float[Array, " cluster"] = stored(lambda n: _shares("clusters"))
-    # Probabilities of layers. The first index says whether the person has a second place (0 no, 1 yes); `phase` is the
-    # instant of arrival within the period. Without anchors, everybody is always elsewhere.
-    layer_first: Float[Array, "2 cluster 3"] = stored(lambda n: _shares(2, "clusters", 3))
-    layer_next: Float[Array, "2 cluster phase 3 3"] = stored(lambda n: _shares(2, "clusters", "phases", 3, 3))
-    # Distribution of the first place elsewhere, if the person is elsewhere at instant 0.
-    first_elsewhere: Float[Array, "cluster place"] = stored(lambda n: _weights("clusters", "places"))
-    # The log-odds of staying elsewhere are the sum of five terms: by slot and place; by time; by time, cluster and
+    # Probabilities of roles. The first index says whether the person has a second place (0 no, 1 yes); `phase` is the
+    # instant of arrival within the period. Without anchors, all places are other places.
+    role_first: Float[Array, "2 cluster 3"] = stored(lambda n: _shares(2, "clusters", 3))
+    role_next: Float[Array, "2 cluster phase 3 3"] = stored(lambda n: _shares(2, "clusters", "phases", 3, 3))
+    # Distribution of the place at instant 0, if it is one of the other places.
+    first_other: Float[Array, "cluster place"] = stored(lambda n: _weights("clusters", "places"))
+    # The log-odds of staying at other places are a sum of five terms: by slot and place; by time; by time, cluster and
     # place; by bin of dwell time; by class of mobility.
     stay: Float[Array, "slot place"] = stored(lambda n: StoredArray(("slots", "places")))
     stay_at_time: Float[Array, " time"] = stored(lambda n: StoredArray(("times",)))
     stay_tilt: Float[Array, "time cluster place"] = stored(lambda n: StoredArray(("times", "clusters", "places")))
     stay_by_dwell: Float[Array, " dwell"] = stored(lambda n: StoredArray((len(DWELL_FROM),)))
     stay_by_class: Float[Array, " class"] = stored(lambda n: StoredArray(("classes",)))
-    # Returns. So far, the person arrived n_j times at place j, and visited D distinct places elsewhere. Her current
-    # place is a. The weight of going back to another place j is (n_j - discount) exp(back [j was the place before a] +
+    # Returns. So far, the person arrived n_j times at place j, and visited D distinct other places. The current
+    # place is a. The weight of going back to place j is (n_j - discount) exp(back [j was the place before a] +
     # by_lift lift[s, j] + near log(K_s(a, j) / population[s, j])), where the logarithm is bounded by MAX_ATTRACTION.
     # The weight of going to a new place is strength + discount D.
     discount: Float[Array, ""] = stored(lambda n: _shares())
@@ -131,7 +131,7 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     lift: Float[Array, "slot place"] = stored(lambda n: StoredArray(("slots", "places")))
     population: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
     pull: Float[Array, "time cluster place"] = stored(lambda n: _weights("times", "clusters", "places"))
-    # Anchors; None for a law without anchors. The first anchor of a person is drawn from `home` or `second`. If her
+    # Anchors; None for a law without anchors. The first anchor of a person is drawn from `home` or `second`. If the
     # other anchor is drawn already, the weight of second place w given home h is anchor_between[cell(h), cell(w)]
     # second_pull[w], and the weight of home h given second place w is anchor_between[cell(h), cell(w)] home_pull[h].
     # Places visited before are excluded.
@@ -140,7 +140,7 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     home_pull: Float[Array, "cluster place"] | None = stored(lambda n: _optional("clusters", "places"), default=None)
     second_pull: Float[Array, "cluster place"] | None = stored(lambda n: _optional("clusters", "places"), default=None)
     anchor_between: Float[Array, "cell cell"] | None = stored(lambda n: _optional("cells", "cells"), default=None)
-    # Maximum number of places elsewhere that a person remembers. If it is 0, every move goes to a "new" place, which
+    # Maximum number of other places that a person remembers. If it is 0, every move goes to a "new" place, which
     # may be an old one.
     remembered: int = stored(lambda n: StoredArray((), "int", 0, MAX_REMEMBERED), static=True, default=MAX_REMEMBERED)
     # How far the simulated people of the last round of calibration are from the targets: difference between the shares
@@ -155,16 +155,16 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
 
     @property
     def n_places(self) -> int:
-        return self.first_elsewhere.shape[1]
+        return self.first_other.shape[1]
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers in which people may be."""
-        return (ELSEWHERE,) if self.home is None else (HOME, SECOND, ELSEWHERE)
+    def roles(self) -> tuple[int, ...]:
+        """The roles in which people may be."""
+        return (OTHER,) if self.home is None else (HOME, SECOND, OTHER)
 
     @property
     def most_places(self) -> int:
-        """Maximum number of distinct places of a trace: those that a person remembers, and her anchors.
+        """Maximum number of distinct places of a trace: those that a person remembers, and their anchors.
 
         People who remember nothing may visit all places.
         """
@@ -184,7 +184,7 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
         is_open = (np.asarray(self.pull)[:, clusters] > 0) & (np.asarray(self.arriving) > 0)[slot][:, None]
         return np.where(reaches[slot][:, None], is_open.sum(axis=2), 0)
 
-    def anchor(self, layer: int) -> tuple[Array, Array, Array]:
+    def anchor(self, role: int) -> tuple[Array, Array, Array]:
         """Arrays that draw an anchor: probabilities if it is drawn first; pulls and factors of distance otherwise.
 
         The first index of the factors is the cell of this anchor, the second the cell of the other anchor. Only for a
@@ -193,19 +193,19 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
         between: Any = self.anchor_between
         of_home: Any = self.home, self.home_pull, between
         of_second: Any = self.second, self.second_pull, jnp.swapaxes(between, 0, 1)
-        return of_home if layer == HOME else of_second
+        return of_home if role == HOME else of_second
 
 
 # A step: what may happen to a person, and with which weights.
 
 
-def layers_of(law: PersonProcess, at: When, state: PersonState) -> Float[Array, "3"]:
-    """Probability of each layer at an instant after the first."""
-    return law.layer_next[state.has_second, state.cluster, at.phase, state.layer]
+def roles_of(law: PersonProcess, at: When, state: PersonState) -> Float[Array, "3"]:
+    """Probability of each role at an instant after the first."""
+    return law.role_next[state.has_second, state.cluster, at.phase, state.role]
 
 
 def stay_odds(law: PersonProcess, at: When, state: PersonState) -> Float[Array, ""]:
-    """Log-odds of staying, for a person who is elsewhere and remains elsewhere."""
+    """Log-odds of staying, for a person whose role is, and remains, `OTHER`."""
     return law.stay_log_odds(at.slot, at.time, state.cluster, state.place, state.dwell, state.mobility)
 
 
@@ -216,10 +216,10 @@ def move_weights(
     place = jnp.maximum(state.visited, 0)
     weight = jax.vmap(law.pair, (None, None, 0))(at.slot, state.place, place)
     weight = law.return_weight(at.slot, place, weight, state.arrivals, place == state.before)
-    is_other = (state.visited != ABSENT) & (state.visited != state.place) & (law.remembered > 0)
+    can_return = (state.visited != ABSENT) & (state.visited != state.place) & (law.remembered > 0)
     # Whoever forgets may go to a new place after any number of places.
     n_remembered = jnp.sum(state.visited != ABSENT) * (law.remembered > 0)
-    return jnp.where(is_other, weight, 0), law.new_weight(n_remembered)
+    return jnp.where(can_return, weight, 0), law.new_weight(n_remembered)
 
 
 def new_place_weights(
@@ -231,10 +231,10 @@ def new_place_weights(
     return gravity * pull, next_place, seen * pull[jnp.minimum(next_place, law.n_places - 1)]
 
 
-def anchor_weights(layer: int, law: PersonProcess, state: PersonState) -> Float[Array, " place"]:
+def anchor_weights(role: int, law: PersonProcess, state: PersonState) -> Float[Array, " place"]:
     """Weights of places for a home or second place; if the other anchor is already drawn, they depend on it."""
-    alone, pull, between = law.anchor(layer)
-    other = state.second if layer == HOME else state.home
+    alone, pull, between = law.anchor(role)
+    other = state.second if role == HOME else state.home
     beside = between[law.cell, law.cell[other]] * pull[state.cluster]
     return jnp.where(other == ABSENT, alone[state.cluster], beside) * _never_visited(law, state)
 
@@ -252,31 +252,31 @@ class Outcomes(NamedTuple):
     """Outcomes of a step: remain, go home, to the second place, to each visited place, to a new place (`ABSENT`)."""
 
     probability: Float[Array, " outcome"]
-    layer: Int[Array, " outcome"]
+    role: Int[Array, " outcome"]
     place: Int[Array, " outcome"]
 
 
 def outcomes(law: PersonProcess, at: When, state: PersonState, left: tuple[Array, ...]) -> Outcomes:
-    """All outcomes of a step. `left`: for each of `law.layers`, whether a place is left that she never visited."""
+    """All outcomes of a step. `left`: for each of `law.roles`, whether a place is left that they never visited."""
     is_first = at.instant == 0
-    first = law.layer_first[state.has_second, state.cluster]
-    ways = jnp.where(is_first, first, layers_of(law, at, state))
-    stays = ((state.layer == ELSEWHERE) & ~is_first) * jax.nn.sigmoid(stay_odds(law, at, state))
+    first = law.role_first[state.has_second, state.cluster]
+    ways = jnp.where(is_first, first, roles_of(law, at, state))
+    stays = ((state.role == OTHER) & ~is_first) * jax.nn.sigmoid(stay_odds(law, at, state))
     returns, new = move_weights(law, at, state)
     new = jnp.where(is_first, 1, new) * left[-1]
     total = returns.sum() + new
-    going = ways[ELSEWHERE] * (1 - stays) / jnp.where(total > 0, total, 1)
-    remains = ways[ELSEWHERE] * jnp.where(total > 0, stays, 1)
-    anchored = law.layers[:-1]
+    going = ways[OTHER] * (1 - stays) / jnp.where(total > 0, total, 1)
+    remains = ways[OTHER] * jnp.where(total > 0, stays, 1)
+    anchored = law.roles[:-1]
     anchors, to_anchor = jnp.stack([state.home, state.second])[: len(anchored)], []
-    for layer in anchored:
-        can_go = (state.layer != layer) & ((anchors[layer] != ABSENT) | left[layer])
-        to_anchor.append(jnp.where(can_go, ways[layer], 0))
-        remains += jnp.where(can_go, 0, ways[layer])
-    elsewhere = jnp.full(len(state.visited) + 1, ELSEWHERE, jnp.int32)
+    for role in anchored:
+        can_go = (state.role != role) & ((anchors[role] != ABSENT) | left[role])
+        to_anchor.append(jnp.where(can_go, ways[role], 0))
+        remains += jnp.where(can_go, 0, ways[role])
+    other = jnp.full(len(state.visited) + 1, OTHER, jnp.int32)
     return Outcomes(
         jnp.concatenate([jnp.stack([remains, *to_anchor]), going * returns, (going * new)[None]]),
-        jnp.concatenate([state.layer[None], jnp.array(anchored, jnp.int32), elsewhere]),
+        jnp.concatenate([state.role[None], jnp.array(anchored, jnp.int32), other]),
         jnp.concatenate([state.place[None], anchors, state.visited, jnp.full(1, ABSENT, jnp.int32)]),
     )
 
@@ -285,42 +285,42 @@ def outcomes(law: PersonProcess, at: When, state: PersonState, left: tuple[Array
 
 
 def sample_person(law: PersonProcess, key: Key[Array, ""], cluster: Int[Array, ""]) -> PersonState:
-    """Draw a person of a cluster, and her place at instant 0; pass the same key to `sample_step`."""
+    """Draw a person of a cluster, and their place at instant 0; pass the same key to `sample_step`."""
     uniform = jax.random.uniform(jax.random.fold_in(key, 0), (4,))
     cluster = jnp.asarray(cluster, jnp.int32)
     has_second = (uniform[0] < law.second_share[cluster]).astype(jnp.int32)
-    layer = sample_index(uniform[1], law.layer_first[has_second, cluster])
-    anchors = (jnp.zeros_like(law.first_elsewhere),) * 2 if law.home is None else (law.home, law.second)
-    place = sample_index(uniform[2], jnp.stack([*anchors, law.first_elsewhere])[layer, cluster])
+    role = sample_index(uniform[1], law.role_first[has_second, cluster])
+    anchors = (jnp.zeros_like(law.first_other),) * 2 if law.home is None else (law.home, law.second)
+    place = sample_index(uniform[2], jnp.stack([*anchors, law.first_other])[role, cluster])
     mobility = sample_index(uniform[3], law.class_share[cluster])
-    return PersonState.unborn(cluster, mobility, has_second, max(law.remembered, 1)).arrived(layer, place)
+    return PersonState.unborn(cluster, mobility, has_second, max(law.remembered, 1)).arrived(role, place)
 
 
 def sample_step(law: PersonProcess, key: Key[Array, ""], state: PersonState, instant: Int[Array, ""]) -> PersonState:
-    """Draw the state of a person at `instant`, given her state at the instant before."""
+    """Draw the state of a person at `instant`, given their state at the instant before."""
     at, uniform = law.when(instant), jax.random.uniform(jax.random.fold_in(key, instant), (5,))
     nowhere = jnp.full((), ABSENT, jnp.int32)
-    layer = sample_index(uniform[0], layers_of(law, at, state))
-    stays = (state.layer == ELSEWHERE) & (uniform[1] < jax.nn.sigmoid(stay_odds(law, at, state)))
-    goes = (layer == ELSEWHERE) & ~stays
+    role = sample_index(uniform[0], roles_of(law, at, state))
+    stays = (state.role == OTHER) & (uniform[1] < jax.nn.sigmoid(stay_odds(law, at, state)))
+    goes = (role == OTHER) & ~stays
     old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, law, at, uniform, state)
     new = for_those(goes & wants_new, nowhere, _new_place, law, at, uniform, state)
     place = jnp.where(stays, state.place, jnp.where(new == ABSENT, old, new))
     if law.home is not None:
         anchors = []
         for number, known in enumerate((state.home, state.second)):
-            is_drawn = (layer == number) & (known == ABSENT)
+            is_drawn = (role == number) & (known == ABSENT)
             drawn = for_those(is_drawn, nowhere, partial(_new_anchor, number), law, at, uniform, state)
             anchors.append(jnp.where(is_drawn, drawn, known))
-        place = jnp.stack([*anchors, place])[layer]
+        place = jnp.stack([*anchors, place])[role]
     found = place != ABSENT
-    return state.arrived(jnp.where(found, layer, state.layer), jnp.where(found, place, state.place))
+    return state.arrived(jnp.where(found, role, state.role), jnp.where(found, place, state.place))
 
 
 def sample_life(
     law: PersonProcess, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
 ) -> Int[Array, " instant"]:
-    """Draw a person of a cluster, and her place at each instant, int32."""
+    """Draw a person of a cluster, and their place at each instant, int32."""
 
     def step(state: PersonState, instant: Array) -> tuple[PersonState, Array]:
         following = sample_step(law, key, state, instant)
@@ -343,8 +343,8 @@ def _new_place(law: PersonProcess, at: When, uniform: Array, state: PersonState)
     return drawn_place(_draw(uniform[4], jnp.concatenate([gravity, seen])), law.n_places, next_place)
 
 
-def _new_anchor(layer: int, law: PersonProcess, at: When, uniform: Array, state: PersonState) -> Int[Array, ""]:
-    return _draw(uniform[4], anchor_weights(layer, law, state))
+def _new_anchor(role: int, law: PersonProcess, at: When, uniform: Array, state: PersonState) -> Int[Array, ""]:
+    return _draw(uniform[4], anchor_weights(role, law, state))
 
 
 def _draw(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:

@@ -9,8 +9,8 @@ parameters less than another draw of users does.
 
 A window of check-ins has a *type*, which says how often its person returns. Each place has a rate, which compares its
 returns with the returns that the other parameters explain. The likelihood of a person's windows uses rates that only
-the windows of *other* people give. If her own windows gave rates too, a person's returns would explain themselves, and
-the places of people who return often would look too attractive to all others.
+the windows of *other* people give. If their own windows gave rates too, a person's returns would explain themselves,
+and the places of people who return often would look too attractive to all others.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Choices(NamedTuple):
     """Moves of people who could have gone back; and for each move, sorted by move, the places to go back to."""
 
     user: Int[np.ndarray, " move"]
-    n_places: Int[np.ndarray, " move"]  # number of distinct places elsewhere so far
+    n_places: Int[np.ndarray, " move"]  # number of distinct other places so far
     is_return: Bool[np.ndarray, " move"]
     move: Int[np.ndarray, " choice"]
     arrivals: Int[np.ndarray, " choice"]
@@ -91,16 +91,16 @@ def log_popularity_ratio(population: Float[np.ndarray, "slot place"]) -> Float[n
 def fit_returns(
     train: Traces, n_periods: int, anchors: Anchors, movement: Movement, random: np.random.Generator
 ) -> Returns:
-    """Maximize the likelihood of the moves to places elsewhere, in windows of `n_periods` periods."""
+    """Maximize the likelihood of the moves to other places, in windows of `n_periods` periods."""
     order = random.permutation(train.n_users)[:MAX_USERS]
     users = np.sort(order)
     windows = train.select_users(users).cut_into_periods(n_periods)
-    is_elsewhere = anchors.of_users(users).layer(windows.user, windows.place) == bins.ELSEWHERE
-    return maximum_likelihood(choices_of(*_few(windows, is_elsewhere, np.searchsorted(users, order)), movement))
+    is_other = anchors.of_users(users).role(windows.user, windows.place) == bins.OTHER
+    return maximum_likelihood(choices_of(*_few(windows, is_other, np.searchsorted(users, order)), movement))
 
 
 def _few(
-    windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], order: Int[np.ndarray, " user"]
+    windows: Traces, is_other: Bool[np.ndarray, " event"], order: Int[np.ndarray, " user"]
 ) -> tuple[Traces, Bool[np.ndarray, " kept"]]:
     """Events of the first users in a random order, as many users as the bound on possible returns allows."""
     runs = Runs.of(windows.trace_of_event(), windows.place)
@@ -111,17 +111,17 @@ def _few(
     chosen = np.zeros(windows.n_users, bool)
     chosen[order[: max(1, np.searchsorted(np.cumsum(cost[order]), MAX_CHOICES))]] = True
     kept = chosen[windows.user]
-    return (windows, is_elsewhere) if kept.all() else (windows.select_events(kept), is_elsewhere[kept])
+    return (windows, is_other) if kept.all() else (windows.select_events(kept), is_other[kept])
 
 
-def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], movement: Movement) -> Choices:
-    """The moves to places elsewhere, except moves of people who had no place to go back to.
+def choices_of(windows: Traces, is_other: Bool[np.ndarray, " event"], movement: Movement) -> Choices:
+    """The moves to other places, except moves of people who had no place to go back to.
 
     Two features depend on the current place: the place before, and nearness. They count only if the move is from one
     instant to the next. If instants without events lie between, the person may have come from another place.
     """
     runs = Runs.of(windows.trace_of_event(), windows.place)
-    arrival = np.flatnonzero(is_elsewhere[runs.first])
+    arrival = np.flatnonzero(is_other[runs.first])
     seen = VisitedBefore.of(runs.window[arrival], runs.place[arrival])
     at, place, arrivals = arrival[seen.event], seen.place, seen.count
     n_places = np.bincount(at, minlength=len(runs.place))

@@ -6,8 +6,8 @@ places there. Such a number follows the rule for visits: it counts only if it is
 count as u - n users (see `user_bounds`). The removed users are spread over all places in proportion to visits. So the
 home of a single user is no likelier as a home of the model than as a visited place.
 
-When people are at home, at their second place and elsewhere is a chain of *layers* of each cluster. Events in a layer,
-and steps between two layers, are counted for each instant of the period, for the users of each cluster who have a
+When people are at home, at their second place and at other places is a chain of *roles* of each cluster. Events in a
+role, and steps between two roles, are counted for each instant of the period, for the users of each cluster who have a
 second place and for those who have none. In each of these numbers, no user weighs more than the second heaviest user.
 A user weighs one in the number of users who have a second place.
 """
@@ -24,7 +24,7 @@ from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.people.attraction import distance_bins
-from ppmtf_jax.people.bins import ELSEWHERE, HOME, SECOND
+from ppmtf_jax.people.bins import HOME, OTHER, SECOND
 from ppmtf_jax.people.clusters import ClusterSmoother, clusters_of_users, indicator
 from ppmtf_jax.people.counts import VisitCounts
 from ppmtf_jax.people.fitting import matching
@@ -41,11 +41,11 @@ MIN_SECOND_SHARE = 0.08
 DISTANCE_ROUNDS, SCALINGS = 16, 6
 """Number of rounds that set the factors of distance, and number of Sinkhorn iterations in each round."""
 MAX_SECOND = 0.9
-"""Maximum share of the people with a home elsewhere who have their second place at the same place."""
+"""Maximum share of the people whose home is not at a place who have their second place there."""
 PRIOR_EVENTS = 20.0
-"""Weight, in events, of the layers (or steps) of all clusters as a prior for one cluster at one instant."""
+"""Weight, in events, of the roles (or steps) of all clusters as a prior for one cluster at one instant."""
 LIFT_EVENTS = 5.0
-"""Weight of a prior, in events, for the factor between the layers of a cluster and of all clusters at an instant."""
+"""Weight of a prior, in events, for the factor between the roles of a cluster and of all clusters at an instant."""
 SECOND_USERS = 5.0
 """Weight, in users, of the share of all users with a second place, as a prior for the share in one cluster."""
 BANDWIDTH, OVERALL_STEPS = 0.7, 10.0
@@ -94,9 +94,9 @@ class Anchors(NamedTuple):
         """The anchors of some users."""
         return Anchors(self.home[users], self.second[users])
 
-    def layer(self, user: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
-        """Layer of each event."""
-        return np.where(place == self.home[user], HOME, np.where(place == self.second[user], SECOND, ELSEWHERE))
+    def role(self, user: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
+        """Role of each event."""
+        return np.where(place == self.home[user], HOME, np.where(place == self.second[user], SECOND, OTHER))
 
 
 def anchor_distribution(
@@ -205,10 +205,10 @@ def in_bins(
     return np.bincount(bins.ravel(), (pairs * between).ravel(), int(bins.max()) + 1)
 
 
-class Layers(NamedTuple):
-    """Chains of layers; the first index of arrays is whether people have a second place; see `process.PersonProcess`.
+class Roles(NamedTuple):
+    """Chains of roles; the first index of arrays is whether people have a second place; see `process.PersonProcess`.
 
-    `at`: share of the people in each layer at each phase, learned from the users.
+    `at`: share of the people in each role at each phase, learned from the users.
     """
 
     second_share: Float[np.ndarray, " cluster"]
@@ -216,40 +216,40 @@ class Layers(NamedTuple):
     next: Float[np.ndarray, "2 cluster phase 3 3"]
 
     @classmethod
-    def always_elsewhere(cls, n_clusters: int, period: int) -> Layers:
+    def always_other(cls, n_clusters: int, period: int) -> Roles:
         """Nobody has an anchor."""
         at = np.zeros((2, n_clusters, period, 3))
-        at[..., ELSEWHERE] = 1
+        at[..., OTHER] = 1
         return cls(np.zeros(n_clusters), at, np.repeat(at[..., None, :], 3, axis=-2))
 
 
-def fit_layers(train: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
-    """Chains that have the users' shares of layers at each instant, and stay at anchors as often as users do.
+def fit_roles(train: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Roles:
+    """Chains that have the users' shares of roles at each instant, and stay at anchors as often as users do.
 
-    The shares of layers of a cluster are shrunk to the shares of all clusters, times a factor for the cluster. The
+    The shares of roles of a cluster are shrunk to the shares of all clusters, times a factor for the cluster. The
     steps of a cluster are shrunk to the steps of all clusters. At each instant, raking finds the joint distribution of
-    the layers before and after the step: it has the given marginals, and is nearest to the observed steps. Raking
+    the roles before and after the step: it has the given marginals, and is nearest to the observed steps. Raking
     alternates with setting the odds of staying at an anchor, which all clusters share.
     """
     n_clusters, period = int(of_user.max()) + 1, train.time_grid.period
     shape = (2, n_clusters, period, 3, 3)
 
     def rows(block: Traces, home: np.ndarray, second: np.ndarray, cluster: np.ndarray) -> list[Rows]:
-        layer = Anchors(home, second).layer(block.user, block.place)
+        role = Anchors(home, second).role(block.user, block.place)
         kind, arrival = (second != NOWHERE).astype(np.int64), np.flatnonzero(block.is_step())
 
-        def counted(events: np.ndarray | slice, *layers: np.ndarray) -> Rows:
-            user, size = block.user[events], shape[: 3 + len(layers)]
-            cell = np.ravel_multi_index((kind[user], cluster[user], block.instant[events] % period, *layers), size)
+        def counted(events: np.ndarray | slice, *roles: np.ndarray) -> Rows:
+            user, size = block.user[events], shape[: 3 + len(roles)]
+            cell = np.ravel_multi_index((kind[user], cluster[user], block.instant[events] % period, *roles), size)
             return Rows(user, cell, cell, size)
 
-        return [counted(slice(None), layer), counted(arrival, layer[arrival - 1], layer[arrival])]
+        return [counted(slice(None), role), counted(arrival, role[arrival - 1], role[arrival])]
 
     events, steps = bounded_totals(train.blocks.map(rows, *anchors, of_user))
     at, users, has_second = _marginals(events.total), np.bincount(of_user), anchors.second != NOWHERE
     share = (np.bincount(of_user, has_second) + SECOND_USERS * has_second.mean()) / (users + SECOND_USERS)
     people = users * np.stack([1 - share, share]) / len(of_user)
-    return Layers(share, at, chains_of_layers(at, steps.total, people))
+    return Roles(share, at, chains_of_roles(at, steps.total, people))
 
 
 def _marginals(events: Float[np.ndarray, "2 cluster phase 3"]) -> Float[np.ndarray, "2 cluster phase 3"]:
@@ -264,12 +264,12 @@ def _marginals(events: Float[np.ndarray, "2 cluster phase 3"]) -> Float[np.ndarr
     return _normalized(events * possible + PRIOR_EVENTS * prior)
 
 
-def chains_of_layers(
+def chains_of_roles(
     at: Float[np.ndarray, "2 cluster phase 3"],
     steps: Float[np.ndarray, "2 cluster phase 3 3"],
     people: Float[np.ndarray, "2 cluster"],
 ) -> Float[np.ndarray, "2 cluster phase 3 3"]:
-    """Chains with the shares `at` of layers, and nearly the observed steps; see `fit_layers`."""
+    """Chains with the shares `at` of roles, and nearly the observed steps; see `fit_roles`."""
     instant = np.arange(at.shape[2])
     near = _normalized(np.exp(-0.5 * ((instant[:, None] - instant) / BANDWIDTH) ** 2))
     of_all = np.einsum("st,htij->hsij", near, steps.sum(axis=1))
@@ -293,7 +293,7 @@ def chains_of_layers(
         if number < STAY_ROUNDS - 1:
             odds *= matching(wanted / (1 - wanted), found / (1 - found), MAX_STAY_CHANGE)
             odds = np.clip(odds, 1e-4, 1e4)
-    # If nobody is in a layer, it has no steps, and any row will do.
+    # If nobody is in a role, it has no steps, and any row will do.
     total = joint.sum(axis=-1, keepdims=True)
     return np.where(total > TINY_SHARE, joint / np.maximum(total, TINY_SHARE), at[..., None, :])
 

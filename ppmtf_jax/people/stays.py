@@ -1,4 +1,4 @@
-"""How long people stay elsewhere: by place and slot, by the time they have been there, and by their class of mobility.
+"""How long people stay at other places than home and second place: by place, slot, time there and class of mobility.
 
 Stays and steps away follow the rules of `user_bounds`. The model also learns how staying depends on the dwell time,
 which is the time at the place so far, and on the class. In this regression, for each bin of dwell time, no user's
@@ -37,15 +37,15 @@ def dwell_times(windows: Traces) -> Int[np.ndarray, " event"]:
     return rank_in_run(np.cumsum(~(windows.is_step() & same_place))) + 1
 
 
-class _Elsewhere(NamedTuple):
-    """Steps between two events elsewhere, and the bin of dwell time before each."""
+class _OtherSteps(NamedTuple):
+    """Steps from other places to other places, and the bin of dwell time before each."""
 
     steps: Transitions
     dwell: Int[np.ndarray, " step"]
 
     @classmethod
-    def of(cls, windows: Traces, is_elsewhere: Bool[np.ndarray, " event"]) -> _Elsewhere:
-        arrival = np.flatnonzero(windows.is_step() & is_elsewhere & np.roll(is_elsewhere, 1))
+    def of(cls, windows: Traces, is_other: Bool[np.ndarray, " event"]) -> _OtherSteps:
+        arrival = np.flatnonzero(windows.is_step() & is_other & np.roll(is_other, 1))
         dwell = np.searchsorted(DWELL_FROM, dwell_times(windows)[arrival - 1], side="right") - 1
         return cls(Transitions.of(windows, arrival), dwell)
 
@@ -56,7 +56,7 @@ def fit_stays(
     of_user: Int[np.ndarray, " user"],
     smoothing: MoveSmoothing,
 ) -> tuple[Float[np.ndarray, " slot"], dict[str, np.ndarray]]:
-    """Learn from the steps between two events elsewhere; `windows` also say which events are elsewhere.
+    """Learn from the steps from other places to other places; `windows` also say which events are at other places.
 
     Gives the share of stays in each slot, and arrays of `process.PersonProcess`.
 
@@ -64,16 +64,16 @@ def fit_stays(
     equal parts, which are the classes. The log-odds of staying are those of the place and slot, plus effects of the bin
     of dwell time and of the class. Logistic regression with a normal prior learns these effects.
     """
-    elsewhere = windows.map(lambda both: _Elsewhere.of(*both))
-    counts = StayCounts.of(elsewhere.map(lambda own: own.steps), STEP_USERS, time_blocks(time_grid))
+    observed = windows.map(lambda both: _OtherSteps.of(*both))
+    counts = StayCounts.of(observed.map(lambda own: own.steps), STEP_USERS, time_blocks(time_grid))
     rates = stay_rates(counts, smoothing.stay_mass, slot_kernel(time_grid, smoothing.slot_bandwidth))
     log_odds = logit(rates.at_place)
-    mobility = elsewhere.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user).joined()
+    mobility = observed.map(lambda own, cluster: _mobility(own, log_odds, len(cluster)), of_user).joined()
     has_steps = np.flatnonzero(~np.isnan(mobility))
     edges = np.quantile(mobility[has_steps], np.arange(1, N_CLASSES) / N_CLASSES) if len(has_steps) else []
     # The classes of users without steps mean nothing.
     of_class = np.minimum(np.searchsorted(edges, mobility, side="right"), N_CLASSES - 1).astype(np.int8)
-    by_dwell, by_class = _regression(elsewhere, log_odds, of_class)
+    by_dwell, by_class = _regression(observed, log_odds, of_class)
     counted = np.bincount(
         of_user[has_steps] * N_CLASSES + of_class[has_steps], minlength=(of_user.max() + 1) * N_CLASSES
     )
@@ -85,10 +85,10 @@ def fit_stays(
 
 
 def _mobility(
-    elsewhere: _Elsewhere, log_odds: Float[np.ndarray, "slot place"], n_users: int
+    observed: _OtherSteps, log_odds: Float[np.ndarray, "slot place"], n_users: int
 ) -> Float[np.ndarray, " user"]:
-    """Mobility of each user, NaN for a user without steps elsewhere."""
-    steps = elsewhere.steps
+    """Mobility of each user, NaN for a user without steps from other places to other places."""
+    steps = observed.steps
     surplus = (steps.place == steps.next_place) - expit(log_odds[steps.slot, steps.place])
     n_steps = np.bincount(steps.user, minlength=n_users)
     mobility = np.bincount(steps.user, surplus, n_users) / np.sqrt(n_steps + CLASS_STEPS)
@@ -96,18 +96,18 @@ def _mobility(
 
 
 def _regression(
-    elsewhere: Blocks[_Elsewhere], log_odds: Float[np.ndarray, "slot place"], of_class: Int[np.ndarray, " user"]
+    observed: Blocks[_OtherSteps], log_odds: Float[np.ndarray, "slot place"], of_class: Int[np.ndarray, " user"]
 ) -> tuple[Float[np.ndarray, " dwell"], Float[np.ndarray, " class"]]:
     """Logistic regression on bounded steps; steps of one slot, place, dwell bin and class are added up first."""
     shape = (*log_odds.shape, len(DWELL_FROM), N_CLASSES, 2)
 
-    def rows(own: _Elsewhere, of_class: Int[np.ndarray, " user"]) -> list[Rows]:
+    def rows(own: _OtherSteps, of_class: Int[np.ndarray, " user"]) -> list[Rows]:
         steps, dwell = own
         stays = (steps.place == steps.next_place).astype(int)
         cell = np.ravel_multi_index((steps.slot, steps.place, dwell, of_class[steps.user], stays), shape)
         return [Rows(steps.user, dwell, cell, shape)]
 
-    ((table, groups),) = bounded_totals(elsewhere.map(rows, of_class))
+    ((table, groups),) = bounded_totals(observed.map(rows, of_class))
     table *= used_share(groups.users_of(len(DWELL_FROM)), STEP_USERS)[:, None, None]
     found = np.nonzero(table.sum(axis=-1))
     n_more = padding(len(found[0]))

@@ -111,13 +111,14 @@ PEOPLE_RULES = (
     f"n is {PLACE_USERS - 1} or more. The rest is spread over all places as visits are, so that the home of a single "
     "user is no likelier as a home than as a visited place. A user also weighs one in the number of users with a "
     "second place, and in the number of users of each class of mobility",
-    "in the numbers of events at home, at the second place and elsewhere, and of steps between these, at each instant "
-    "of the period, no user of a cluster weighs more than the user who has the second most. The same holds for stays "
-    "and steps elsewhere, from which the model learns how staying depends on the time at the place; for moves, from "
-    "which it learns how people choose among the places that they remember; and for returns and other moves in the "
-    f"share of returns. Stays and steps after each time at the place, and homes and second places at distances of each "
-    f"range, count only from {STEP_USERS} users on; of u users, the model multiplies them by (u-{STEP_USERS - 1})/u",
-    "visits, stays, steps away, moves and distances elsewhere follow the rules for all visits and steps",
+    "in the numbers of events at home, at the second place and at other places, and of steps between these, at each "
+    "instant of the period, no user of a cluster weighs more than the user who has the second most. The same holds for "
+    "stays and steps at other places, from which the model learns how staying depends on the time at the place; for "
+    "moves, from which it learns how people choose among the places that they remember; and for returns and other "
+    "moves in the share of returns. Stays and steps after each time at the place, and homes and second places at "
+    f"distances of each range, count only from {STEP_USERS} users on; of u users, the model multiplies them by "
+    f"(u-{STEP_USERS - 1})/u",
+    "visits, stays, steps away, moves and distances at other places follow the rules for all visits and steps",
 )
 """Additional rules of the remembering bridge, see `people.process`."""
 NO_RULE = (

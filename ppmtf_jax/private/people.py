@@ -5,17 +5,17 @@ population (gravity), and on the places of the trace so far. Calibration brings 
 returns of simulated people near the estimates. No function here sees a real trace.
 
 If the domain is anchored, people have homes and second places, and are of several types; each type is a cluster of the
-law. The population p(s, b) at place b in slot s is then a mixture of people at home, at their second place, and
-elsewhere:
+law. The population p(s, b) at place b in slot s is then a mixture of people at home, at their second place, and at
+other places:
 
-    p(s, b) = sum over types k and layers l of occupancy_k(s, l) D_kl(s, b)
+    p(s, b) = sum over types k and roles l of occupancy_k(s, l) D_kl(s, b)
 
-where occupancy_k(s, l) is the share of the people who are of type k and in layer l, and D_kl is their distribution over
-places. The estimates of homes and of second places have more noise than the estimate of p. Places elsewhere have no
-estimate of their own: they start as the rest of p. From this start, expectation-maximization changes homes and places
-elsewhere so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence). Then p is
-estimated again, with the mixture as its guess, and homes and places elsewhere are changed again, so that the mixture
-comes near the new estimate (see `fit_people`).
+where occupancy_k(s, l) is the share of the people who are of type k and in role l, and D_kl is their distribution over
+places. The estimates of homes and of second places have more noise than the estimate of p. Other places have no
+estimate of their own: they start as the rest of p. From this start, expectation-maximization changes homes and other
+places so that the mixture comes near p (a coupled factorization under the Kullback-Leibler divergence). Then p is
+estimated again, with the mixture as its guess, and homes and other places are changed again, so that the mixture comes
+near the new estimate (see `fit_people`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import beta, binom
 
 from ppmtf_jax.people.attraction import Attraction
-from ppmtf_jax.people.bins import DWELL_FROM, ELSEWHERE, HOME, MAX_REMEMBERED, SECOND
+from ppmtf_jax.people.bins import DWELL_FROM, HOME, MAX_REMEMBERED, OTHER, SECOND
 from ppmtf_jax.people.calibration import THOROUGH, Targets, calibrate
 from ppmtf_jax.people.fit import narrow
 from ppmtf_jax.people.model import RememberingBridge
-from ppmtf_jax.people.roles import Layers, chains_of_layers, couple, in_bins, of_others
+from ppmtf_jax.people.roles import Roles, chains_of_roles, couple, in_bins, of_others
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate, estimate_population, log_guess, tables_of
-from ppmtf_jax.private.releases import MOVES_PERCENT, N_LAYERS, Noisy, Releases, shrunk, with_guess
+from ppmtf_jax.private.releases import MOVES_PERCENT, N_ROLES, Noisy, Releases, shrunk, with_guess
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream
 
@@ -59,20 +59,20 @@ NEUTRAL_BACK = 0.2
 """Share of moves back for the calibration of people without memory; it changes nothing for them."""
 MAX_MISPLACED = 0.03
 """If people remember places but hardly go back, they cannot be at popular places often enough. The share of people who
-are misplaced may exceed that of people without memory by this number. Otherwise places elsewhere are not remembered."""
+are misplaced may exceed that of people without memory by this number. Otherwise other places are not remembered."""
 SMALL = (300, 100)
 """With fewer users with a step than this, at epsilon 1, a model is of little use: for sparse traces, and for dense
 traces. Of 1,000 users who check in now and then, a third have events at consecutive instants."""
 MIN_SHARE = 1e-3
 
 N_UPDATES = 15
-MIN_ELSEWHERE = 0.05
-"""Minimum of the people elsewhere at a place at the start, as a share of (people elsewhere in the slot) x (share of
-the population at the place). It counts where the estimates of homes and second places leave too few people."""
-LAYERS_GUESS = np.array([[0.6, 0.0, 0.4], [0.5, 0.2, 0.3]])
-"""Guess of the shares of layers: a row for people without a second place, and a row for people with one."""
+MIN_OTHER = 0.05
+"""Minimum of the people whose role is `OTHER` at a place at the start, as a share of (people of this role in the slot)
+x (share of the population at the place). It counts where the estimates of homes and second places leave too few."""
+ROLES_GUESS = np.array([[0.6, 0.0, 0.4], [0.5, 0.2, 0.3]])
+"""Guess of the shares of roles: a row for people without a second place, and a row for people with one."""
 STEPS_GUESS = 0.9
-"""Guess of steps: this share stays in the layer, and the rest goes to all layers alike, the same layer included."""
+"""Guess of steps: this share stays in the role, and the rest goes to all roles alike, the same role included."""
 TYPES_GUESS = np.full(N_TYPES, 1 / N_TYPES)
 TINY = 1e-12
 
@@ -172,7 +172,7 @@ def is_small(releases: Releases) -> bool:
     """Whether the noisy sums suggest too few users for a useful model: `SMALL` users, times 1 / epsilon.
 
     The sums of windows are at least the number of users who have a step. Most windows of dense traces are complete,
-    unless only steps elsewhere are counted: people with homes have dense traces.
+    unless only steps at other places are counted: people with homes have dense traces.
     """
     windows = releases["mobility"].value
     dense = releases.domain.anchored or windows[-1].sum() > windows[:-1].sum()
@@ -196,20 +196,20 @@ def fit_people(
     may be known: privacy does not depend on it. `prior`: see `estimation.estimate_population`.
     """
     domain = releases.domain
-    population = elsewhere = estimate_population(releases, seed, prior)
-    layers, share, arrays = Layers.always_elsewhere(1, domain.time_grid.n_instants), np.ones(1), {}
+    population = other = estimate_population(releases, seed, prior)
+    roles, share, arrays = Roles.always_other(1, domain.time_grid.n_instants), np.ones(1), {}
     if domain.anchored:
         # What the releases say about homes makes the estimate of the population better.
         anchored = fit_anchors(releases, population, seed)
         population = estimate_population(releases, seed, anchored.population())
         anchored = anchored.drawn_to(population)
-        layers, share, elsewhere = anchored.layers, anchored.share, anchored.elsewhere
+        roles, share, other = anchored.roles, anchored.share, anchored.other
         apart = distances(releases, "home to second", population.mean(axis=0))
-        with_second = share * layers.second_share
+        with_second = share * roles.second_share
         pairs = couple(anchored.home, anchored.second, with_second, apart, domain.distance_bin, domain.space.cell)
         arrays = {"home": anchored.home, "second": anchored.second, **pairs}
-    movements = Movements.of(releases, elsewhere.mean(axis=0))
-    arrays |= _start(domain, elsewhere, movements, layers)
+    movements = Movements.of(releases, other.mean(axis=0))
+    arrays |= _start(domain, other, movements, roles)
     law_arrays = {name: narrow(values) for name, values in arrays.items()}
     slots = domain.time_grid.slot_of_instant
     # The number of simulated people of a type is proportional to its share, so that all people have equal weights.
@@ -217,7 +217,7 @@ def fit_people(
 
     def calibrated(remembered: int, back: float) -> tuple[RememberingBridge, np.ndarray]:
         targets = Targets(
-            np.repeat(np.float32(elsewhere[None]), len(share), axis=0),
+            np.repeat(np.float32(other[None]), len(share), axis=0),
             np.float32(1 - movements.moves),
             domain.distance_bin,
             np.float32(movements.distances),
@@ -256,12 +256,12 @@ def _misplaced(
 
 
 def _start(
-    domain: Domain, population: Float[np.ndarray, "slot place"], movements: Movements, layers: Layers
+    domain: Domain, population: Float[np.ndarray, "slot place"], movements: Movements, roles: Roles
 ) -> dict[str, np.ndarray]:
-    """Arrays of the law before calibration, except those of anchors. `population`: where the people elsewhere are."""
+    """Arrays of the law before calibration, except those of anchors. `population`: people at other places."""
     n_slots, n_places = population.shape
     slots, space = domain.time_grid.slot_of_instant, domain.space
-    n_types = len(layers.second_share)
+    n_types = len(roles.second_share)
     times = (len(slots), n_types, n_places)
     pairs = pairs_in_bins(domain, population.mean(axis=0))
     factor = np.divide(movements.distances, pairs, out=np.zeros_like(pairs), where=pairs > 0)
@@ -275,10 +275,10 @@ def _start(
         "n_present": np.zeros(n_types, int),
         "slot_of_phase": slots,
         "class_share": np.repeat(movements.class_share[None], n_types, axis=0),
-        "second_share": layers.second_share,
-        "layer_first": layers.at[:, :, 0],
-        "layer_next": layers.next,
-        "first_elsewhere": np.repeat(population[slots[:1]], n_types, axis=0),
+        "second_share": roles.second_share,
+        "role_first": roles.at[:, :, 0],
+        "role_next": roles.next,
+        "first_other": np.repeat(population[slots[:1]], n_types, axis=0),
         "stay": np.zeros((n_slots, n_places)),
         "stay_at_time": np.zeros(times[0]),
         "stay_tilt": np.zeros(times),
@@ -297,22 +297,22 @@ def _start(
 
 
 class AnchoredPeople(NamedTuple):
-    """Types of people: their shares, when they are in each layer, and the places of each layer."""
+    """Types of people: their shares, when they are in each role, and the places of each role."""
 
     share: Float[np.ndarray, " type"]
-    layers: Layers
+    roles: Roles
     home: Float[np.ndarray, "type place"]
     second: Float[np.ndarray, "type place"]
-    elsewhere: Float[np.ndarray, "slot place"]
+    other: Float[np.ndarray, "slot place"]
     occupancy: Float[np.ndarray, "type slot 3"]
 
     def population(self) -> Float[np.ndarray, "slot place"]:
         """Where all people together are."""
-        at_home, at_second, elsewhere = np.moveaxis(self.occupancy, -1, 0)
-        return at_home.T @ self.home + at_second.T @ self.second + elsewhere.sum(axis=0)[:, None] * self.elsewhere
+        at_home, at_second, at_other = np.moveaxis(self.occupancy, -1, 0)
+        return at_home.T @ self.home + at_second.T @ self.second + at_other.sum(axis=0)[:, None] * self.other
 
     def drawn_to(self, population: Float[np.ndarray, "slot place"]) -> AnchoredPeople:
-        """Homes and places elsewhere are changed such that the population comes near the given one; see the module.
+        """Homes and other places are changed such that the population comes near the given one; see the module.
 
         Each update sets the homes to the mean of the homes at the start and those that fit the population best. Second
         places do not change: the population says little about them.
@@ -322,7 +322,7 @@ class AnchoredPeople(NamedTuple):
         for _ in range(N_UPDATES):
             ratio = population / np.maximum(people.population(), TINY)
             home = self.home + people.home * (at_home @ ratio) / own_share
-            people = people._replace(home=_normalized(home), elsewhere=_normalized(people.elsewhere * ratio))
+            people = people._replace(home=_normalized(home), other=_normalized(people.other * ratio))
         return people
 
 
@@ -331,7 +331,7 @@ def _normalized(weight: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "ro
 
 
 def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"], seed: int) -> AnchoredPeople:
-    """Estimate types, layers and distributions over places from releases and the estimated population."""
+    """Estimate types, roles and distributions over places from releases and the estimated population."""
     domain, n_rows = releases.domain, 2 * N_TYPES - 1
     guess = np.repeat(population.mean(axis=0)[None], n_rows, axis=0)
     tables = tables_of(releases, domain.anchor_tables())
@@ -339,27 +339,27 @@ def fit_anchors(releases: Releases, population: Float[np.ndarray, "slot place"],
     # People of type 0 have no second place, so any distribution will do for theirs.
     home, second = places[:N_TYPES], places[[N_TYPES, *range(N_TYPES, n_rows)]]
     types = with_guess(releases["type"], TYPES_GUESS, ANCHOR_WEIGHT)
-    share, at, steps = types / types.sum(), _shares_of_layers(releases), _steps(releases)
+    share, at, steps = types / types.sum(), _shares_of_roles(releases), _steps(releases)
     slots = domain.time_grid.slot_of_instant
     of_type = (np.arange(N_TYPES) > 0).astype(int)
     at_phase = np.broadcast_to(at[:, slots], (2, N_TYPES, len(slots), 3))
     own_steps = np.broadcast_to(steps[of_type][:, slots], (2, N_TYPES, len(slots), 3, 3))
     people = share * np.stack([1 - of_type, of_type])
-    layers = Layers(of_type.astype(float), at_phase, chains_of_layers(at_phase, own_steps, people))
+    roles = Roles(of_type.astype(float), at_phase, chains_of_roles(at_phase, own_steps, people))
     occupancy = np.einsum("k,ksl->ksl", share, at)
-    unnormalized = AnchoredPeople(share, layers, home, second, np.zeros_like(population), occupancy)
-    else_where = occupancy[:, :, ELSEWHERE].sum(axis=0)[:, None]
-    elsewhere = np.maximum(population - unnormalized.population(), MIN_ELSEWHERE * else_where * population)
-    return unnormalized._replace(elsewhere=_normalized(elsewhere)).drawn_to(population)
+    unnormalized = AnchoredPeople(share, roles, home, second, np.zeros_like(population), occupancy)
+    at_other = occupancy[:, :, OTHER].sum(axis=0)[:, None]
+    other = np.maximum(population - unnormalized.population(), MIN_OTHER * at_other * population)
+    return unnormalized._replace(other=_normalized(other)).drawn_to(population)
 
 
-def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
-    """Shares of layers of each type in each slot; types 1 to 4 are shrunk towards the shares of all four together."""
-    noisy = releases["type x slot x layer"]
+def _shares_of_roles(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
+    """Shares of roles of each type in each slot; types 1 to 4 are shrunk towards the shares of all four together."""
+    noisy = releases["type x slot x role"]
     n_slots = noisy.value.shape[1]
     groups = (slice(0, 1), slice(1, None))
     shares = np.empty_like(noisy.value)
-    for group, guess in zip(groups, LAYERS_GUESS, strict=True):
+    for group, guess in zip(groups, ROLES_GUESS, strict=True):
         own = noisy.value[group]
         together = with_guess(Noisy(own.sum(axis=0), noisy.sigma * np.sqrt(len(own))), guess, ANCHOR_WEIGHT)
         together = together / together.sum(axis=1, keepdims=True)
@@ -370,11 +370,11 @@ def _shares_of_layers(releases: Releases) -> Float[np.ndarray, "type slot 3"]:
 
 
 def _steps(releases: Releases) -> Float[np.ndarray, "2 slot 3 3"]:
-    """Steps between layers in each slot, without and with a second place, shrunk towards the steps of all slots."""
-    noisy = releases["slot x layer x layer"]
-    stays = STEPS_GUESS * np.eye(N_LAYERS) + (1 - STEPS_GUESS) / N_LAYERS
-    n_slots, possible = noisy.value.shape[1], np.ones((2, 1, N_LAYERS, N_LAYERS))
+    """Steps between roles in each slot, without and with a second place, shrunk towards the steps of all slots."""
+    noisy = releases["slot x role x role"]
+    stays = STEPS_GUESS * np.eye(N_ROLES) + (1 - STEPS_GUESS) / N_ROLES
+    n_slots, possible = noisy.value.shape[1], np.ones((2, 1, N_ROLES, N_ROLES))
     possible[0, :, SECOND], possible[0, ..., SECOND] = 0, 0
     together = Noisy(noisy.value.sum(axis=1, keepdims=True), noisy.sigma * np.sqrt(n_slots))
-    guess = with_guess(together, LAYERS_GUESS[:, None, :, None] * stays, ANCHOR_WEIGHT) * possible
+    guess = with_guess(together, ROLES_GUESS[:, None, :, None] * stays, ANCHOR_WEIGHT) * possible
     return shrunk(noisy, np.repeat(guess / n_slots, n_slots, axis=1)) * possible

@@ -43,7 +43,7 @@ from ppmtf_jax.data.trace_set import GRID_FILE, PLACES_FILE, read_parquet, write
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.noise.accountant import ZCDPAccountant
-from ppmtf_jax.people.bins import ELSEWHERE, SECOND
+from ppmtf_jax.people.bins import OTHER, SECOND
 from ppmtf_jax.people.counts import VisitCounts
 from ppmtf_jax.people.roles import NOWHERE, Anchors
 from ppmtf_jax.people.user_bounds import Rows
@@ -63,8 +63,8 @@ STEPS_QUARTERS = (1, 3)
 DENSE_WINDOWS = 3
 """A window is dense if it has events at half of its instants or more. A user with this number of dense windows, or
 more, is dense: their home is known well."""
-N_LAYERS = 3
-"""Number of layers: at home, at the second place, elsewhere."""
+N_ROLES = 3
+"""Number of roles: home, second place, other."""
 
 KIND, SUMS_FILE, LEDGER_FILE = "releases", "sums.npz", "ledger.json"
 RELATION = "one user with all their traces is added or removed"
@@ -87,8 +87,8 @@ ANCHOR_PARTS = {
     "type x category": 7,
     "type": 1,
     "home to second": 3,
-    "type x slot x layer": 25,
-    "slot x layer x layer": 5,
+    "type x slot x role": 25,
+    "slot x role x role": 5,
 }
 """Parts of the budget for homes and second places, in addition to the 100 parts of the other releases."""
 DENSITY, DENSITY_SHARE = "dense users", Fraction(1, 100)
@@ -172,8 +172,8 @@ def shapes(domain: Domain) -> dict[str, tuple[int, ...]]:
     if domain.anchored:
         tables |= {
             "type": (N_TYPES,),
-            "type x slot x layer": (N_TYPES, domain.n_slots, N_LAYERS),
-            "slot x layer x layer": (2, domain.n_slots, N_LAYERS, N_LAYERS),
+            "type x slot x role": (N_TYPES, domain.n_slots, N_ROLES),
+            "slot x role x role": (2, domain.n_slots, N_ROLES, N_ROLES),
         }
     if domain.space.has_distances:
         distances = (int(domain.distance_bin.max()) + 1,)
@@ -190,8 +190,8 @@ def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
     and `MOVES_PERCENT`. "back or not" counts pairs of moves, one directly after the other. The second move ends at the
     place where the first move began (1), or at another place (0).
 
-    If the domain is anchored, "slot x stay or move" and "mobility" count only steps between places elsewhere (neither
-    home nor second place), and "distance" counts only moves to places elsewhere. A user's anchors are a function of
+    If the domain is anchored, "slot x stay or move" and "mobility" count only steps between other places (neither
+    home nor second place), and "distance" counts only moves to other places. A user's anchors are a function of
     their own events, see `people.roles.Anchors`.
     """
     user, place, cell, bins = traces.user, traces.place, domain.space.cell, domain.distance_bin
@@ -204,21 +204,21 @@ def rows(traces: Traces, domain: Domain) -> Iterator[tuple[str, Rows]]:
     later = np.flatnonzero(is_step)
     second = later[is_move[later] & is_move[later - 1]]
     yield "back or not", Rows(user[second], (place[second] == place[second - 2]).astype(np.int64))
-    layer = np.full(len(user), ELSEWHERE)
+    role = np.full(len(user), OTHER)
     if domain.anchored:
         anchors = Anchors.of(VisitCounts.of(traces))
-        layer = anchors.layer(user, place)
-        type_of = _types(user, slot, layer == SECOND, traces.n_users, domain)
+        role = anchors.role(user, place)
+        type_of = _types(user, slot, role == SECOND, traces.n_users, domain)
         yield from _anchor_rows(anchors, type_of, domain)
-        yield "type x slot x layer", Rows(user, (type_of[user] * domain.n_slots + slot) * N_LAYERS + layer)
+        yield "type x slot x role", Rows(user, (type_of[user] * domain.n_slots + slot) * N_ROLES + role)
         group = (type_of[user[later]] > 0) * domain.n_slots + slot[later]
-        step = (group * N_LAYERS + layer[later - 1]) * N_LAYERS + layer[later]
-        yield "slot x layer x layer", Rows(user[later], step)
-    later = later[layer[later] == ELSEWHERE]
+        step = (group * N_ROLES + role[later - 1]) * N_ROLES + role[later]
+        yield "slot x role x role", Rows(user[later], step)
+    later = later[role[later] == OTHER]
     moves = later[is_move[later]]
     if domain.space.has_distances:
         yield "distance", Rows(user[moves], bins[cell[place[moves - 1]], cell[place[moves]]])
-    later = later[layer[later - 1] == ELSEWHERE]
+    later = later[role[later - 1] == OTHER]
     yield "slot x stay or move", Rows(user[later], slot[later] * 2 + is_move[later])
     yield "mobility", _mobility(user[later], window[later], is_move[later], domain.time_grid.n_instants - 1)
 

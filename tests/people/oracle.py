@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.people.bins import DWELL_FROM, ELSEWHERE, HOME, MAX_ATTRACTION, SECOND
+from ppmtf_jax.people.bins import DWELL_FROM, HOME, MAX_ATTRACTION, OTHER, SECOND
 from ppmtf_jax.people.model import RememberingBridge
 from ppmtf_jax.people.process import MIN_WEIGHT, PersonProcess
 from tests.people.person_laws import random_law
@@ -21,13 +21,13 @@ N_INSTANTS = 5
 class Person(NamedTuple):
     has_second: int
     mobility: int
-    layer: int
+    role: int
     place: int
     before: int
     dwell: int
     home: int | None
     second: int | None
-    arrivals: tuple[tuple[int, int], ...]  # places elsewhere, and arrivals there
+    arrivals: tuple[tuple[int, int], ...]  # other places, and arrivals there
 
 
 class Oracle:
@@ -38,7 +38,7 @@ class Oracle:
         self.a: dict[str, np.ndarray] = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
         for name in ("cell", "move_start", "next_place", "slot_of_phase"):
             self.a[name] = np.asarray(getattr(law, name))
-        for name in ("class_share", "layer_first", "layer_next", "first_elsewhere"):
+        for name in ("class_share", "role_first", "role_next", "first_other"):
             total = self.a[name].sum(axis=-1, keepdims=True)
             self.a[name] = self.a[name] / np.where(total > 0, total, 1)
         self.n_places, self.period = law.n_places, len(self.a["slot_of_phase"])
@@ -74,44 +74,44 @@ class Oracle:
         a, k = self.a, self.k
         for has_second, p in enumerate((1 - a["second_share"][k], a["second_share"][k])):
             for mobility, q in enumerate(a["class_share"][k]):
-                for layer, r in enumerate(a["layer_first"][has_second, k]):
-                    name = ("home", "second", "first_elsewhere")[layer]
+                for role, r in enumerate(a["role_first"][has_second, k]):
+                    name = ("home", "second", "first_other")[role]
                     if p * q * r == 0:
                         continue
                     first = a[name][k]
                     for place, share in enumerate(first / first.sum()):
-                        arrivals = ((place, 1),) if layer == ELSEWHERE else ()
-                        home, second = (place if layer == each else None for each in (HOME, SECOND))
-                        person = Person(has_second, mobility, layer, place, -1, 1, home, second, arrivals)
+                        arrivals = ((place, 1),) if role == OTHER else ()
+                        home, second = (place if role == each else None for each in (HOME, SECOND))
+                        person = Person(has_second, mobility, role, place, -1, 1, home, second, arrivals)
                         yield person, p * q * r * share
 
     def steps(self, person: Person, instant: int) -> Iterator[tuple[Person, float]]:
         a, phase = self.a, instant % self.period
         barred = 0.0
-        for layer, p in enumerate(a["layer_next"][person.has_second, self.k, phase, person.layer]):
+        for role, p in enumerate(a["role_next"][person.has_second, self.k, phase, person.role]):
             if p == 0:
                 continue
-            ways = self.elsewhere(person, instant) if layer == ELSEWHERE else self.anchor(person, layer)
+            ways = self.other(person, instant) if role == OTHER else self.anchor(person, role)
             for place, q in ways.items():
-                yield self.arrived(person, layer, place), p * q
+                yield self.arrived(person, role, place), p * q
             barred += 0 if ways else p
         if barred:
-            yield self.arrived(person, person.layer, person.place), barred
+            yield self.arrived(person, person.role, person.place), barred
 
     def unvisited(self, person: Person) -> list[int]:
         known = {person.home, person.second} | {place for place, _ in person.arrivals}
         return [place for place in range(self.n_places) if place not in known]
 
-    def anchor(self, person: Person, layer: int) -> dict[int, float]:
+    def anchor(self, person: Person, role: int) -> dict[int, float]:
         a, k = self.a, self.k
-        own, other = (person.home, person.second) if layer == HOME else (person.second, person.home)
+        own, other = (person.home, person.second) if role == HOME else (person.second, person.home)
         if own is not None:
             return {own: 1.0}
-        name = "home" if layer == HOME else "second"
+        name = "home" if role == HOME else "second"
         weight = a[name][k]
         if other is not None:
             between = a["anchor_between"][a["cell"]][:, a["cell"]]
-            near = between[:, other] if layer == HOME else between[other]
+            near = between[:, other] if role == HOME else between[other]
             weight = near * a[name + "_pull"][k]
         free = range(self.n_places) if self.bug == "home at a visited place" else self.unvisited(person)
         return shares({place: weight[place] for place in free})
@@ -123,7 +123,7 @@ class Oracle:
         begin, end = a["move_start"][place : place + 2]
         return float(gravity + sum(a["seen"][slot, at] for at in range(begin, end) if a["next_place"][at] == other))
 
-    def elsewhere(self, person: Person, instant: int) -> dict[int, float]:
+    def other(self, person: Person, instant: int) -> dict[int, float]:
         a, k, here = self.a, self.k, person.place
         slot = a["slot_of_phase"][instant % self.period]
         day = min(instant // self.period, len(a["stay_at_time"]) // self.period - 1)
@@ -142,7 +142,7 @@ class Oracle:
         free = range(self.n_places) if self.bug == "visited places not excluded" else self.unvisited(person)
         news = shares({b: self.weight(slot, here, b) * a["pull"][time, k, b] for b in free if b != here})
         goes = shares(returns | {place: new * p for place, p in news.items()})
-        if person.layer != ELSEWHERE:
+        if person.role != OTHER:
             return goes
         bin_of = sum(person.dwell >= each for each in DWELL_FROM) - 1
         odds = a["stay"][slot, here] + a["stay_at_time"][time] + a["stay_tilt"][time, k, here]
@@ -152,18 +152,18 @@ class Oracle:
             return {here: 1.0}
         return {place: (1 - stay) * p for place, p in goes.items()} | {here: stay}
 
-    def arrived(self, person: Person, layer: int, place: int) -> Person:
+    def arrived(self, person: Person, role: int, place: int) -> Person:
         moved = place != person.place
         arrivals = dict(person.arrivals)
-        if moved and layer == ELSEWHERE:
+        if moved and role == OTHER:
             arrivals[place] = arrivals.get(place, 0) + 1
         return person._replace(
-            layer=layer,
+            role=role,
             place=place,
             before=person.place if moved else person.before,
             dwell=1 if moved else person.dwell + 1,
-            home=place if layer == HOME else person.home,
-            second=place if layer == SECOND else person.second,
+            home=place if role == HOME else person.home,
+            second=place if role == SECOND else person.second,
             arrivals=tuple(arrivals.items()),
         )
 

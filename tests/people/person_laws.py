@@ -35,9 +35,9 @@ def random_arrays(
     def weights(*shape: int) -> np.ndarray:
         return np.exp(rng.normal(size=shape))
 
-    layer_next = shares(2, n_clusters, period, 3, 3)
-    layer_first = shares(2, n_clusters, 3)
-    for rows in (layer_first, layer_next):
+    role_next = shares(2, n_clusters, period, 3, 3)
+    role_first = shares(2, n_clusters, 3)
+    for rows in (role_first, role_next):
         rows[0, ..., 1] = 0
         if not anchors:
             rows[..., :2] = 0
@@ -45,9 +45,9 @@ def random_arrays(
     arrays = {
         "class_share": shares(n_clusters, n_classes),
         "second_share": rng.random(n_clusters) * anchors,
-        "layer_first": layer_first,
-        "layer_next": layer_next,
-        "first_elsewhere": shares(*by_cluster),
+        "role_first": role_first,
+        "role_next": role_next,
+        "first_other": shares(*by_cluster),
         "stay": rng.normal(size=(n_slots, n_places)),
         "stay_at_time": rng.normal(size=times),
         "stay_tilt": 0.5 * rng.normal(size=(times, *by_cluster)),

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import expit
 
 from ppmtf_jax.people import calibration
-from ppmtf_jax.people.bins import DWELL_FROM, ELSEWHERE, HOME, SECOND
+from ppmtf_jax.people.bins import DWELL_FROM, HOME, OTHER, SECOND
 from ppmtf_jax.people.calibration import (
     KEPT,
     MIN_PEOPLE,
@@ -132,7 +132,7 @@ def test_returns_of_people_who_are_seen_at_times():
 
 
 def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
-    """People elsewhere after a step in slot 0, person by person; as the arrays of `_expect`."""
+    """People at other places after a step in slot 0, person by person; as the arrays of `_expect`."""
     double = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
     near = double["between"][np.ix_(law.cell, law.cell)]
     weight = double["leaving"][0][:, None] * near * double["arriving"][0]
@@ -150,7 +150,7 @@ def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
         at_anchor += into[cluster, SECOND] * double["second"][cluster, place]
         moves = [share * at_anchor]
         for dwell in range(crowd.shape[1]):
-            people = into[cluster, ELSEWHERE] * crowd[group, dwell, cluster, place] / own
+            people = into[cluster, OTHER] * crowd[group, dwell, cluster, place] / own
             stay = expit(double["stay"][0, place] + double["stay_by_class"][group] + double["stay_by_dwell"][dwell])
             all_ways = stay * scaling[cluster, place] + (1 - stay) * going.sum()
             stays = people * stay * scaling[cluster, place] / all_ways

@@ -137,7 +137,7 @@ def test_coarse_cells_keep_the_marginals(train, marginals, share):
 
 
 def test_a_city_is_fitted_to_the_end():
-    """Three hundred plain scalings left 0.06 % of the people elsewhere."""
+    """Three hundred plain scalings left 0.06 % of the people at wrong places."""
     train = toy_city(n_users=60, seed=0).traces
     movement, grid = movement_of(train), train.time_grid
     rng = np.random.default_rng(5)

@@ -123,7 +123,7 @@ def test_an_impossible_event_is_told(monkeypatch):
     monkeypatch.setattr(completion, "MORE", 1)  # for the program that is compiled already
     arrays = random_arrays(period=3, seed=1)
     # Nobody is ever at place 3.
-    for name in ("first_elsewhere", "pull", "home", "second", "home_pull", "second_pull"):
+    for name in ("first_other", "pull", "home", "second", "home_pull", "second_pull"):
         arrays[name][..., 3] = 0
     law, known = RememberingBridge.from_arrays(arrays), np.array([(0, -1, -1, 3, -1), (0, -1, -1, 1, -1)])
     places, impossible_at = complete_traces(jax.random.split(jax.random.key(0), 2), law, np.zeros(2, int), known)

@@ -132,7 +132,7 @@ class TestGaps:
         arrays = random_arrays(n_places=3, period=3, anchors=False, seed=7)
         arrays["stay_at_time"] = np.full(3, 200, np.float32)
         law = RememberingBridge.from_arrays(arrays)
-        first = law.first_elsewhere[0] / law.first_elsewhere[0].sum()
+        first = law.first_other[0] / law.first_other[0].sum()
         found = log_traces(law, np.array([[2, ABSENT, ABSENT, 2], [2, ABSENT, ABSENT, 1]]), np.array([0]))[:, 0]
         assert found[0] == pytest.approx(np.log(first[2]), abs=1e-6)
         assert found[1] < -100

@@ -50,7 +50,7 @@ WRONG = {
     "do not ascend": ("next_place", lambda x: x[::-1]),
     "whole periods": ("stay_at_time", lambda x: x[:-1]),
     "without any place in 'home'": ("home", lambda x: 0 * x),
-    "without any place in 'first_elsewhere'": ("first_elsewhere", lambda x: 0 * x),
+    "without any place in 'first_other'": ("first_other", lambda x: 0 * x),
 }
 
 

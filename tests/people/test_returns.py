@@ -32,20 +32,20 @@ def windows():
     return people(n_users=20).cut_into_periods(2)
 
 
-def choices_by_loop(windows, is_elsewhere, movement) -> list:
-    """Of each move to a place elsewhere, the user, number of places, and what each possible return is like."""
+def choices_by_loop(windows, is_other, movement) -> list:
+    """Of each move to one of the other places, the user, number of places, and what each possible return is like."""
     population = movement.counts.population
     lift, found = log_popularity_ratio(population), []
     key, arrivals, history, last = None, {}, [], None
-    rows = zip(windows.user, windows.trace, windows.instant, windows.slot, windows.place, is_elsewhere, strict=True)
-    for user, trace, instant, slot, place, elsewhere in rows:
+    rows = zip(windows.user, windows.trace, windows.instant, windows.slot, windows.place, is_other, strict=True)
+    for user, trace, instant, slot, place, at_other in rows:
         if key != (user, trace):
             key, arrivals, history = (user, trace), {}, []
         if history and history[-1] == place:
             last = instant
             continue
         others = {other: n for other, n in arrivals.items() if history[-1] != other}
-        if elsewhere and history and others:
+        if at_other and history and others:
             options = []
             for other, n in sorted(others.items()):
                 is_step = instant == last + 1
@@ -56,7 +56,7 @@ def choices_by_loop(windows, is_elsewhere, movement) -> list:
                 is_back = len(history) > 1 and history[-2] == other
                 options.append((n, is_step * is_back, lift[slot, other], is_step * near, other == place))
             found.append((user, len(arrivals), options))
-        if elsewhere:
+        if at_other:
             arrivals[place] = arrivals.get(place, 0) + 1
         history.append(place)
         last = instant
@@ -64,9 +64,9 @@ def choices_by_loop(windows, is_elsewhere, movement) -> list:
 
 
 def test_choices_are_those_of_a_loop(windows):
-    movement, is_elsewhere = movement_of(windows), windows.place % 5 != 0
-    choices = choices_of(windows, is_elsewhere, movement)
-    expected = choices_by_loop(windows, is_elsewhere, movement)
+    movement, is_other = movement_of(windows), windows.place % 5 != 0
+    choices = choices_of(windows, is_other, movement)
+    expected = choices_by_loop(windows, is_other, movement)
     assert choices.user.tolist() == [user for user, _, _ in expected]
     assert choices.n_places.tolist() == [n for _, n, _ in expected]
     assert choices.is_return.tolist() == [any(option[-1] for option in options) for _, _, options in expected]
@@ -163,10 +163,10 @@ def test_nobody_weighs_more_than_the_second():
 
 def test_few_users_take_part_where_they_have_many_moves(windows, monkeypatch):
     monkeypatch.setattr(returns, "MAX_CHOICES", 200)
-    is_elsewhere = windows.place > 2
-    some, elsewhere = _few(windows, is_elsewhere, np.random.default_rng(0).permutation(windows.n_users))
+    is_other = windows.place > 2
+    some, of_some = _few(windows, is_other, np.random.default_rng(0).permutation(windows.n_users))
     assert 0 < some.n_users < 20
-    np.testing.assert_array_equal(elsewhere, some.place > 2)
+    np.testing.assert_array_equal(of_some, some.place > 2)
 
 
 def runs_by_loop(windows) -> list[tuple]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.people.attraction import distance_bins
-from ppmtf_jax.people.bins import ELSEWHERE, HOME, SECOND
+from ppmtf_jax.people.bins import HOME, OTHER, SECOND
 from ppmtf_jax.people.counts import VisitCounts
 from ppmtf_jax.people.roles import (
     MAX_SECOND,
@@ -19,7 +19,7 @@ from ppmtf_jax.people.roles import (
     Anchors,
     anchor_distribution,
     couple,
-    fit_layers,
+    fit_roles,
     pair_anchors,
 )
 from ppmtf_jax.people.space import space_of
@@ -44,9 +44,9 @@ def test_anchors_are_the_most_visited_places(traces, anchors):
         home, second = [*ranked, (NOWHERE, 0)][:2]
         assert anchors.home[user] == (home[0] if home[1] >= 2 else NOWHERE)
         assert anchors.second[user] == (second[0] if second[1] >= max(2, 0.08 * len(places)) else NOWHERE)
-    layer = anchors.layer(traces.user, traces.place)
+    role = anchors.role(traces.user, traces.place)
     home, second = traces.place == anchors.home[traces.user], traces.place == anchors.second[traces.user]
-    np.testing.assert_array_equal(layer, np.select([home, second], [HOME, SECOND], ELSEWHERE))
+    np.testing.assert_array_equal(role, np.select([home, second], [HOME, SECOND], OTHER))
 
 
 def test_one_event_is_no_anchor():
@@ -143,40 +143,40 @@ def test_second_places_stay_possible_where_nearly_everybody_has_one_home():
 
 
 @pytest.fixture(scope="module")
-def layers(traces, anchors):
-    return fit_layers(traces, anchors, clusters_of(traces))
+def roles(traces, anchors):
+    return fit_roles(traces, anchors, clusters_of(traces))
 
 
-def test_a_step_leads_to_the_layers_of_the_next_instant(layers):
-    before = np.roll(layers.at, 1, axis=2)
-    np.testing.assert_allclose(np.einsum("hkti,hktij->hktj", before, layers.next), layers.at, atol=1e-3)
-    np.testing.assert_allclose(layers.next.sum(axis=-1), 1, rtol=1e-6)
-    assert (layers.at[0, :, :, SECOND] == 0).all()
+def test_a_step_leads_to_the_roles_of_the_next_instant(roles):
+    before = np.roll(roles.at, 1, axis=2)
+    np.testing.assert_allclose(np.einsum("hkti,hktij->hktj", before, roles.next), roles.at, atol=1e-3)
+    np.testing.assert_allclose(roles.next.sum(axis=-1), 1, rtol=1e-6)
+    assert (roles.at[0, :, :, SECOND] == 0).all()
 
 
-def test_people_are_in_each_layer_as_users_are(traces, anchors, layers):
+def test_people_are_in_each_role_as_users_are(traces, anchors, roles):
     """The counts of a cluster weigh as many events; the rest is the prior's."""
-    layer, has_second = anchors.layer(traces.user, traces.place), anchors.second[traces.user] != NOWHERE
+    role, has_second = anchors.role(traces.user, traces.place), anchors.second[traces.user] != NOWHERE
     cluster, phase = clusters_of(traces)[traces.user], traces.instant % PERIOD
     for kind in (0, 1):
         for k in (0, 1):
             for time in range(PERIOD):
-                chosen = layer[(has_second == kind) & (cluster == k) & (phase == time)]
+                chosen = role[(has_second == kind) & (cluster == k) & (phase == time)]
                 share = np.bincount(chosen, minlength=3) / len(chosen)
                 most = PRIOR_EVENTS / (PRIOR_EVENTS + len(chosen))
-                assert np.abs(layers.at[kind, k, time] - share).sum() / 2 <= most
+                assert np.abs(roles.at[kind, k, time] - share).sum() / 2 <= most
 
 
-def test_people_stay_at_anchors_as_users_do(traces, anchors, layers):
+def test_people_stay_at_anchors_as_users_do(traces, anchors, roles):
     """Of all steps of the period, within the smoothing over instants; the chain without raised odds is the twin."""
-    layer, arrival = anchors.layer(traces.user, traces.place), np.flatnonzero(traces.is_step())
-    stays = (layer[arrival] == layer[arrival - 1]) & (layer[arrival] != ELSEWHERE)
+    role, arrival = anchors.role(traces.user, traces.place), np.flatnonzero(traces.is_step())
+    stays = (role[arrival] == role[arrival - 1]) & (role[arrival] != OTHER)
     cluster = clusters_of(traces)
-    people = np.bincount(cluster) * np.stack([1 - layers.second_share, layers.second_share]) / len(cluster)
-    joint = np.roll(layers.at, 1, axis=2)[..., None] * layers.next
+    people = np.bincount(cluster) * np.stack([1 - roles.second_share, roles.second_share]) / len(cluster)
+    joint = np.roll(roles.at, 1, axis=2)[..., None] * roles.next
     found = np.einsum("hk,hkt->", people, joint[..., HOME, HOME] + joint[..., SECOND, SECOND]) / PERIOD
     assert found == pytest.approx(stays.mean(), abs=0.03)
-    independent = np.roll(layers.at, 1, axis=2)[..., None] * layers.at[..., None, :]
+    independent = np.roll(roles.at, 1, axis=2)[..., None] * roles.at[..., None, :]
     twin = np.einsum("hk,hkt->", people, independent[..., HOME, HOME] + independent[..., SECOND, SECOND]) / PERIOD
     assert abs(twin - stays.mean()) > 0.05
 
@@ -189,12 +189,12 @@ def test_second_places_are_as_frequent_as_in_the_cluster(traces, anchors):
     of_cluster = has_second[cluster == 1]
     assert 0 < of_cluster.mean() < has_second.mean() - 0.1
     expected = (of_cluster.sum() + SECOND_USERS * has_second.mean()) / (len(of_cluster) + SECOND_USERS)
-    found = fit_layers(traces, Anchors(anchors.home, second), cluster).second_share
+    found = fit_roles(traces, Anchors(anchors.home, second), cluster).second_share
     assert found[1] == pytest.approx(expected)
 
 
-def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors, layers, monkeypatch):
-    """User 0 repeats her trace a hundred times; others have at most two events in a layer at an instant.
+def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors, roles, monkeypatch):
+    """User 0 repeats her trace a hundred times; others have at most two events in a role at an instant.
 
     So she adds at most two to a count, and less than 2 / (20 + 100) to a share of at least 100 events.
     """
@@ -205,7 +205,7 @@ def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors,
     many = replace(traces, trace=number, **columns)
 
     def change() -> float:
-        return float(np.abs(fit_layers(many, anchors, clusters_of(traces)).at - layers.at).max())
+        return float(np.abs(fit_roles(many, anchors, clusters_of(traces)).at - roles.at).max())
 
     assert change() < 2 / 120
     monkeypatch.setattr("ppmtf_jax.people.user_bounds._Weights.bounded", lambda weights, groups: weights.weight)
@@ -216,7 +216,7 @@ def test_people_who_never_leave_home():
     still = commuters(n_users=10)
     still = replace(still, place=np.repeat(still.place[::PERIOD], PERIOD))
     anchors = Anchors.of(VisitCounts.of(still))
-    layers = fit_layers(still, anchors, np.zeros(10, int))
+    roles = fit_roles(still, anchors, np.zeros(10, int))
     assert (anchors.second == NOWHERE).all()
-    assert (layers.second_share == 0).all()
-    assert layers.at[0, :, :, HOME].min() > 0.999
+    assert (roles.second_share == 0).all()
+    assert roles.at[0, :, :, HOME].min() > 0.999

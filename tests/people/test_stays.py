@@ -1,4 +1,4 @@
-"""How long people stay elsewhere: dwell times by a loop, and a regression that recovers what was planted."""
+"""How long people stay at other places: dwell times by a loop, and a regression that recovers what was planted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppmtf_jax.people.counts import Transitions
 from ppmtf_jax.people.stays import (
     CLASS_USERS,
     N_CLASSES,
-    _Elsewhere,
+    _OtherSteps,
     _regression,
     dwell_times,
     fit_stays,
@@ -55,7 +55,7 @@ def regression(user, offset, stays, dwell, of_class) -> tuple[np.ndarray, np.nda
     steps = Transitions(user, slot, zero, 1 - stays.astype(int), n_slots=3, n_places=1)
     of_user = np.zeros(int(user.max()) + 1, int)
     of_user[user] = of_class
-    return _regression(Blocks([(slice(None), _Elsewhere(steps, dwell))]), OFFSETS[:, None], of_user)
+    return _regression(Blocks([(slice(None), _OtherSteps(steps, dwell))]), OFFSETS[:, None], of_user)
 
 
 def test_the_regression_finds_planted_odds(steps):
@@ -85,12 +85,12 @@ def test_a_user_with_many_steps_weighs_no_more_than_the_second(steps):
 
 
 def law_of(traces: Traces, of_user: np.ndarray, *, everywhere: bool) -> dict[str, np.ndarray]:
-    """The law if all events are elsewhere, or none."""
+    """The law if all events are at other places, or none."""
     windows = traces.blocks.map(lambda block: (block, np.full(block.n_events, everywhere)))
     return fit_stays(windows, traces.time_grid, of_user, CHOICE.moves)[1]
 
 
-def test_classes_are_thirds_of_the_users_who_are_elsewhere():
+def test_classes_are_thirds_of_the_users_who_are_at_other_places():
     traces = commuters(n_users=90)
     law = law_of(traces, clusters_of(traces), everywhere=True)
     np.testing.assert_allclose(law["class_share"].sum(axis=1), 1)
@@ -99,7 +99,7 @@ def test_classes_are_thirds_of_the_users_who_are_elsewhere():
     assert law["stay_by_class"][0] < law["stay_by_class"][-1]
 
 
-def test_without_steps_elsewhere_there_is_nothing_to_learn():
+def test_without_steps_at_other_places_there_is_nothing_to_learn():
     traces = commuters(n_users=10)
     law = law_of(traces, np.zeros(10, int), everywhere=False)
     assert (law["stay_by_dwell"] == 0).all()

@@ -18,7 +18,7 @@ from ppmtf_jax.noise.mechanisms import SeededNoise
 from ppmtf_jax.people.bins import HOME, SECOND
 from ppmtf_jax.people.counts import VisitCounts
 from ppmtf_jax.people.process import sample_life
-from ppmtf_jax.people.roles import Anchors, Layers
+from ppmtf_jax.people.roles import Anchors, Roles
 from ppmtf_jax.private import people
 from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate_population
@@ -179,7 +179,7 @@ def test_few_users_are_noticed(n_users, small):
     assert people.is_small(releases_of(traces, 1.0)) is small
 
 
-def test_people_with_homes_are_dense_though_only_their_steps_elsewhere_are_counted():
+def test_people_with_homes_are_dense_though_only_their_steps_at_other_places_are_counted():
     short = np.zeros((4, 6), int)
     short[0] = 200 * SCALE // 6
     for anchored in (False, True):
@@ -215,7 +215,7 @@ def variation(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).sum() / 2)
 
 
-def test_homes_second_places_and_layers_are_those_of_the_users(with_homes, anchored):
+def test_homes_second_places_and_roles_are_those_of_the_users(with_homes, anchored):
     own = Anchors.of(VisitCounts.of(with_homes))
     homes = np.bincount(own.home, minlength=40) / with_homes.n_users
     with_second = own.second >= 0
@@ -226,34 +226,34 @@ def test_homes_second_places_and_layers_are_those_of_the_users(with_homes, ancho
     share = anchored.share * (np.arange(N_TYPES) > 0)
     assert share.sum() == pytest.approx(with_second.mean(), abs=0.03)
     assert variation(share @ anchored.second / share.sum(), seconds) < 0.1
-    layer = own.layer(with_homes.user, with_homes.place)
+    role = own.role(with_homes.user, with_homes.place)
     slots = with_homes.time_grid.slot_of_instant
     for each in (HOME, SECOND):
-        real = (np.bincount(with_homes.slot, layer == each) / np.bincount(with_homes.slot))[
+        real = (np.bincount(with_homes.slot, role == each) / np.bincount(with_homes.slot))[
             slots[: with_homes.time_grid.period]
         ]
-        people = anchored.share * np.stack([1 - anchored.layers.second_share, anchored.layers.second_share])
-        found = (people[:, :, None] * anchored.layers.at[..., each]).sum(axis=(0, 1))
+        people = anchored.share * np.stack([1 - anchored.roles.second_share, anchored.roles.second_share])
+        found = (people[:, :, None] * anchored.roles.at[..., each]).sum(axis=(0, 1))
         np.testing.assert_allclose(found, real, atol=0.06)
         assert np.abs(found[::-1] - real).max() > 0.2
 
 
 def test_distributions_sum_to_one(anchored):
-    for each in (anchored.home, anchored.second, anchored.elsewhere, anchored.layers.at, anchored.layers.next):
+    for each in (anchored.home, anchored.second, anchored.other, anchored.roles.at, anchored.roles.next):
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-5)
 
 
-def test_homes_and_places_elsewhere_are_drawn_to_a_population():
+def test_homes_and_other_places_are_drawn_to_a_population():
     rng = np.random.default_rng(0)
     home, second = rng.dirichlet(np.ones(30), N_TYPES), rng.dirichlet(np.ones(30), N_TYPES)
-    elsewhere, occupancy = rng.dirichlet(np.ones(30), 6), rng.dirichlet(np.ones(3 * N_TYPES), 6)
+    other, occupancy = rng.dirichlet(np.ones(30), 6), rng.dirichlet(np.ones(3 * N_TYPES), 6)
     occupancy = occupancy.reshape(6, N_TYPES, 3).transpose(1, 0, 2)
-    layers = Layers.always_elsewhere(N_TYPES, 6)
-    true = AnchoredPeople(np.ones(N_TYPES), layers, home, second, elsewhere, occupancy)
+    roles = Roles.always_other(N_TYPES, 6)
+    true = AnchoredPeople(np.ones(N_TYPES), roles, home, second, other, occupancy)
     np.testing.assert_allclose(
         true.population()[4, 7],
         sum(
-            occupancy[k, 4] @ (home[k, 7], second[k, 7], elsewhere[4, 7])  # as in the formula of the module
+            occupancy[k, 4] @ (home[k, 7], second[k, 7], other[4, 7])  # as in the formula of the module
             for k in range(N_TYPES)
         ),
     )

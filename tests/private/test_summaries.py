@@ -71,28 +71,28 @@ def counts_by_loop(traces: Traces, domain: Domain) -> dict[str, dict[int, Counte
                     count(name, user, int(table.row[4 * number + type_of[user]]), int(table.column[place]))
     for (user, _), events in at.items():
         home, second = anchors.get(user, (None, None))
-        layer = {i: 0 if place == home else 1 if place == second else 2 for i, place in events.items()}
+        role = {i: 0 if place == home else 1 if place == second else 2 for i, place in events.items()}
         own_type = type_of.get(user, 0)
         for instant, place in events.items():
             slot = int(slot_of[instant % period])
-            count("type x slot x layer", user, own_type, slot, layer[instant])
+            count("type x slot x role", user, own_type, slot, role[instant])
             for name, table in domain.population_tables().items():
                 count(name, user, int(table.row[slot]), int(table.column[place]))
         for number in {instant // period for instant in events}:
             window = {instant: place for instant, place in events.items() if instant // period == number}
             steps = {i: int(window[i] != window[i - 1]) for i in window if i - 1 in window}
-            elsewhere = {i: moved for i, moved in steps.items() if layer[i] == layer[i - 1] == 2}
-            if elsewhere:
-                share = sum(elsewhere.values()) / len(elsewhere)
+            at_other = {i: moved for i, moved in steps.items() if role[i] == role[i - 1] == 2}
+            if at_other:
+                share = sum(at_other.values()) / len(at_other)
                 mobility = sum(share > most + 1e-9 for most in (0, 0.12, 0.25, 0.4, 0.6))
-                complete = sum(len(elsewhere) > quarter * most_steps for quarter in (0.25, 0.75))
+                complete = sum(len(at_other) > quarter * most_steps for quarter in (0.25, 0.75))
                 count("mobility", user, complete, mobility)
             for i, moved in steps.items():
                 slot = int(slot_of[i % period])
-                count("slot x layer x layer", user, int(own_type > 0), slot, layer[i - 1], layer[i])
-                if i in elsewhere:
+                count("slot x role x role", user, int(own_type > 0), slot, role[i - 1], role[i])
+                if i in at_other:
                     count("slot x stay or move", user, slot, moved)
-                if moved and layer[i] == 2:
+                if moved and role[i] == 2:
                     count("distance", user, distance(window[i - 1], window[i]))
                 if moved and steps.get(i - 1):
                     count("back or not", user, int(window[i] == window[i - 2]))

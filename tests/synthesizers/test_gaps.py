@@ -142,7 +142,7 @@ def test_a_person_who_remembers_has_one_home_in_all_periods(train, model, stand_
         monkeypatch.setattr(gaps, "complete_traces", at_first_known_place)
     arrays = random_arrays(n_places=5, n_users=6, period=PERIOD, n_slots=PERIOD, seed=1)
     # Everybody is always at home.
-    arrays["layer_first"][:], arrays["layer_next"][:] = np.eye(3)[0], np.eye(3)[0]
+    arrays["role_first"][:], arrays["role_next"][:] = np.eye(3)[0], np.eye(3)[0]
     people = replace(model, trace_model=RememberingBridge.from_arrays(arrays))
     known = to_traces([(0, 0, 1, 2), (0, 0, 9, 2), (1, 0, 5, 4), (1, 1, 12, 3)], PLACES, GRID)
     for how in ("random", "most-probable"):

@@ -72,9 +72,9 @@ def test_people_begin_where_their_law_says(model):
     law, n = model.trace_model, 4000
     arrays = {name: np.asarray(values, np.float64) for name, values in law.to_arrays().items()}
     second = np.stack([1 - arrays["second_share"], arrays["second_share"]])
-    places = np.stack([arrays[name] for name in ("home", "second", "first_elsewhere")], axis=1)
+    places = np.stack([arrays[name] for name in ("home", "second", "first_other")], axis=1)
     places /= places.sum(axis=-1, keepdims=True)
-    share = np.einsum("k,hk,hkl,klb->b", arrays["share"], second, arrays["layer_first"], places)
+    share = np.einsum("k,hk,hkl,klb->b", arrays["share"], second, arrays["role_first"], places)
     np.testing.assert_allclose(share.sum(), 1, rtol=1e-5)
     people = synthesize(model, people=n, seed=0, batch_users=64)  # the program of 20 people
     first, m = people.place[people.instant == 0], len(share)
