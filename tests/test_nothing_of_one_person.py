@@ -36,7 +36,7 @@ FALSE_ALARM = 0.01
 N_USERS = {"dense": 200, "sparse": 150}
 # The smoothing is given, since its choice would take most of the time of a fit.
 SMOOTHING = Selection(clusters=ClusterSmoothing(2, 0.0, 3.0, 1.0))
-OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_paces=8)
+OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_activity_levels=8)
 
 
 def bridge(memory: str) -> Callable[[Traces, int], Traces]:
@@ -170,7 +170,7 @@ def without_odd() -> list[dict[str, float]]:
 
 @pytest.mark.slow
 def test_the_net_finds_a_clock_by_the_rule_of_before(monkeypatch):
-    """No number of users was needed for the effects of a pace, and users weighed as much as they did."""
+    """No number of users was needed for the effects of an activity level, and users weighed as much as they did."""
     monkeypatch.setattr(event_times, "bounded_columns", lambda of_user: (of_user, np.full(of_user.shape[1], 1e9)))
     shown = told(releases("sparse", checkins, "clock"), releases("sparse", checkins, None))
     assert {"at 3", "at 3, most"} <= set(shown)

@@ -81,8 +81,8 @@ def reidentify(
 ) -> None:
     """Find out whose traces these are, as an attacker would.
 
-    With real traces alone, the attacker knows the first part of some users' traces (--known-share). She gets the rest
-    without names, among the traces of strangers. With synthetic traces (--released), she knows all real traces. All
+    With real traces alone, the attacker knows the first part of some users' traces (--known-share). They get the rest
+    without names, among the traces of strangers. With synthetic traces (--released), they know all real traces. All
     estimators of users' moves are tried, and the strongest is listed first. Of a set of more than 250,000 users, a
     random sample of 250,000 is attacked.
     """
@@ -149,7 +149,7 @@ def membership(
 ) -> None:
     """Find out who was in the training data.
 
-    The attacker knows the traces of some people and sees the synthetic traces. She scores each person by how much the
+    The attacker knows the traces of some people and sees the synthetic traces. They score each person by how much the
     synthetic traces look as if this person's data had been used. The strongest attacks learn models like the one that
     made the traces, from random halves of the people, and from the traces themselves, as an attacker would who knows
     nobody else. The command says how long this takes. With --json, the same

@@ -30,7 +30,7 @@ from ppmtf_jax.datasets.times import parse_times, read_times, read_walls
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, quoted, raise_any
 
-# One column may give both a place and its category, or both a user and her only trace.
+# One column may give both a place and its category, or both a user and their only trace.
 COUNT = "SELECT count(*) FROM clocked"
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
 # SQL of the id of a row's station: 7.0 of one table is 7 of the other.

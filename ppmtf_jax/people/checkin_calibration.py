@@ -91,7 +91,7 @@ class Shares(NamedTuple):
 def calibrate(
     model: Law,
     windows: ObservedWindows,
-    pace: Float[np.ndarray, "window pace"],
+    level: Float[np.ndarray, "window level"],
     key: Key[Array, ""],
     *,
     progress: bool = False,
@@ -100,7 +100,7 @@ def calibrate(
 
     After the last round, one more simulation gives the `residual` of the model.
 
-    Simulated people have events at the times of the windows. `pace`: probabilities of the paces of each window.
+    Simulated people have events at the times of the windows. `level`: probabilities of the levels of each window.
     """
     observed = Moments.of(windows, model)
     with progress_bar("check-ins of simulated people", sum(N_REPEATS) + 1, show=progress) as advance:
@@ -109,7 +109,7 @@ def calibrate(
             found = []
             for repeat in range(n_repeats):
                 own_key = jax.random.fold_in(jax.random.fold_in(key, number), repeat)
-                found.append(Moments.of(simulate_places(model, windows, pace, own_key), model))
+                found.append(Moments.of(simulate_places(model, windows, level, own_key), model))
                 advance(1)
             return Moments._make(sum(parts) / n_repeats for parts in zip(*found, strict=True))
 
@@ -141,7 +141,7 @@ def residual(observed: Moments, simulated: Moments) -> Float[np.ndarray, " 3"]:
 def simulate_places(
     model: CheckinProcess,
     windows: ObservedWindows,
-    pace: Float[np.ndarray, "window pace"],
+    level: Float[np.ndarray, "window level"],
     key: Key[Array, ""],
 ) -> ObservedWindows:
     """Windows of new people of the same clusters, who check in at the same times, with types and ranges drawn anew."""
@@ -157,7 +157,7 @@ def simulate_places(
         rows, number = joined_ranges(begin[tile], length), np.repeat(np.arange(TILE), length)
         happens = np.zeros((TILE, windows.grid.n_instants), bool)
         happens[number, windows.instant[rows]] = True
-        given = map(jnp.asarray, (tile, happens, windows.cluster[tile], pace[tile].astype(np.float32)))
+        given = map(jnp.asarray, (tile, happens, windows.cluster[tile], level[tile].astype(np.float32)))
         return rows, np.asarray(_simulate_tile(local_copy(), key, *given))[number, windows.instant[rows]]
 
     for rows, found in map_in_threads(simulate, tiles):
@@ -172,18 +172,18 @@ def _simulate_tile(
     window: Int[Array, " window"],
     happens: Bool[Array, "window instant"],
     cluster: Int[Array, " window"],
-    pace: Float[Array, "window pace"],
+    level: Float[Array, "window level"],
 ) -> Int[Array, "window instant"]:
     most_events = happens.sum(axis=1).max()
 
-    def simulate(window: Array, happens: Array, cluster: Array, pace: Array) -> Array:
+    def simulate(window: Array, happens: Array, cluster: Array, level: Array) -> Array:
         own_key = jax.random.fold_in(key, window)
         uniforms = jax.random.uniform(jax.random.fold_in(own_key, 0), 2)
-        kind = sample_index(uniforms[0], pace @ model.type_share)
+        kind = sample_index(uniforms[0], level @ model.type_share)
         reach = sample_index(uniforms[1], model.range_share)
         return sample_places(model, jax.random.fold_in(own_key, 1), happens, cluster, kind, reach, most_events)
 
-    return jax.vmap(simulate)(window, happens, cluster, pace)
+    return jax.vmap(simulate)(window, happens, cluster, level)
 
 
 def _corrected(model: Law, observed: Moments, simulated: Moments) -> Law:

@@ -1,12 +1,12 @@
 """Exact log-probabilities of whole windows under the law of the check-in bridge, in double precision.
 
-With the pace c, the type z and the range r of a person of cluster k, the probability of a window is
+With the activity level c, the type z and the range r of a person of cluster k, the probability of a window is
 
-    first[k] sum_c pace_share[k, c] times[c] sum_z type_share[c, z] places[z] sum_r range_share[r] new[r, k] / any[k],
+    first[k] sum_c level_share[k, c] times[c] sum_z type_share[c, z] places[z] sum_r range_share[r] new[r, k] / any[k],
 
 where `first` is the probability of the first place, `times` the probability of the instants of the events, and `any`
 the probability of at least one event. `places` has one factor for each later event: the probability of the old place to
-which she goes back, or of going to some new place. `new` is the probability of the new places, given that they are new.
+which they go back, or of going to some new place. `new` is the probability of the new places, given that they are new.
 `times` and `places` are the same in all clusters.
 """
 
@@ -92,7 +92,7 @@ def _doubled(law: CheckinProcess) -> CheckinProcess:
     arrays = {name: array.astype(np.float64) for name, array in law.to_arrays().items() if array.dtype.kind == "f"}
     # The distributions over places, which need most memory, are in `_ClassTables`.
     del arrays["visits"]
-    for name in ("pace_share", "type_share", "range_share", "reference"):
+    for name in ("level_share", "type_share", "range_share", "reference"):
         arrays[name] /= arrays[name].sum(axis=-1, keepdims=True)
     return replace(law, **{name: jnp.asarray(array) for name, array in arrays.items()})
 
@@ -155,23 +155,23 @@ def _log_but_new(
 ) -> tuple[Float[Array, "window class"], _Arrival, Bool[Array, "window event"]]:
     """Log-probabilities without the factor `new`; all events after the first; whether each is at a new place."""
     n_instants = places.shape[1]
-    log_any, pace_share = law.log_first_event(n_instants)[1], law.pace_share[classes]
+    log_any, level_share = law.log_first_event(n_instants)[1], law.level_share[classes]
 
     def of_window(places: Array) -> tuple[Float[Array, " class"], _Arrival, Array]:
         instants = jnp.flatnonzero(places != ABSENT, size=most_events, fill_value=n_instants).astype(jnp.int32)
         slot, place = law.slot(instants[0]), places[instants[0]]
-        log_first = jnp.log(tables.visits[slot, place].astype(pace_share.dtype)) - jnp.log(tables.first[slot])
+        log_first = jnp.log(tables.visits[slot, place].astype(level_share.dtype)) - jnp.log(tables.first[slot])
         log_first += law.first_rate[place]
         log_places, arrivals, is_new = _log_returns(law, instants, places)
-        log_pace = _log_times(law, places != ABSENT) + logsumexp(log_places, axis=1, b=law.type_share)
-        log_given = logsumexp(log_pace, axis=1, b=pace_share) - logsumexp(log_any, axis=1, b=pace_share)
+        log_level = _log_times(law, places != ABSENT) + logsumexp(log_places, axis=1, b=law.type_share)
+        log_given = logsumexp(log_level, axis=1, b=level_share) - logsumexp(log_any, axis=1, b=level_share)
         return log_first + log_given, arrivals, is_new
 
     return jax.vmap(of_window)(places)
 
 
-def _log_times(law: CheckinProcess, happens: Array) -> Float[Array, " pace"]:
-    """Log-probability of events at these instants, and at no others, for each pace."""
+def _log_times(law: CheckinProcess, happens: Array) -> Float[Array, " level"]:
+    """Log-probability of events at these instants, and at no others, for each level."""
     instants = jnp.arange(len(happens))
     since, habit = since_and_habit(happens, law.per_day)
     log_odds = law.log_odds[:, instants % law.log_odds.shape[1], since, habit]

@@ -1,9 +1,9 @@
 """The process of check-ins: windows of days in which people check in now and then, at old places and new ones.
 
-When a person checks in depends on her pace, the time of the week, the hours since her last check-in, and her habits.
-She checks in at an old place again, or at a new place near her last place, near an old place, or anywhere. Which of
-these depends on the hours since her last check-in. All people of a cluster follow one law, so every trace is equally
-probable for all users of a cluster. The sampler draws the times of all events first, then their places.
+When people check in depends on their activity level, the time of the week, the hours since the last check-in, and their
+habits. They check in at an old place again, or at a new place near the last place, near an old place, or anywhere.
+Which of these depends on the hours since the last check-in. All people of a cluster follow one process, so every trace
+is equally probable for all users of a cluster. The sampler draws the times of all events first, then their places.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class CheckinProcess(PersonModel):
 
     A trace is a window of whole days that begins at midnight.
 
-    A person of cluster k draws a pace c ~ pace_share[k], a type z ~ type_share[c] (how often she returns), and a range
-    r ~ range_share (how far from her own places she goes). *Hours* of events are hours of the day, rounded down.
+    A person of cluster k draws an activity level c ~ level_share[k], a type z ~ type_share[c] (how often they return),
+    and a range r ~ range_share (how far from their own places they go). *Hours* of events are hours of the day, rounded
+    down.
 
     *When*: at each instant there is an event with the log-odds log_odds[c, time, since, habit], where `time` is the
     instant of the week counted from the first instant of the window. People and times are drawn given that there is an
@@ -79,12 +80,12 @@ class CheckinProcess(PersonModel):
     per_day: int = stored(lambda n: StoredArray((), "int", 1, n.instants), static=True)  # number of instants of a day
     # When. `time` has 7 x `per_day` instants, or all instants of a window that is shorter than a week. `since` has
     # `N_SINCE` bins, and the last two mean that there is no event yet. `habit` has `N_HABITS` bins.
-    pace_share: Float[Array, "cluster pace"] = stored(lambda n: _shares("clusters", "paces"))
-    log_odds: Float[Array, "pace time since habit"] = stored(
-        lambda n: _logs("paces", "times", bins.N_SINCE, bins.N_HABITS)
+    level_share: Float[Array, "cluster level"] = stored(lambda n: _shares("clusters", "levels"))
+    log_odds: Float[Array, "level time since habit"] = stored(
+        lambda n: _logs("levels", "times", bins.N_SINCE, bins.N_HABITS)
     )
-    # Shares of the types for each pace, and shares of the ranges.
-    type_share: Float[Array, "pace type"] = stored(lambda n: _shares("paces", "types"))
+    # Shares of the types for each level, and shares of the ranges.
+    type_share: Float[Array, "level type"] = stored(lambda n: _shares("levels", "types"))
     range_share: Float[Array, " range"] = stored(lambda n: _shares("ranges"))
     # Returns, and how often there is a new place.
     discount: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=0.99))
@@ -132,7 +133,7 @@ class CheckinProcess(PersonModel):
         """Maximum number of places that a person visits."""
         return min(bins.MAX_CHECKIN_PLACES, self.n_places)
 
-    def log_first_event(self, n_instants: int) -> tuple[Float[Array, "pace instant"], Float[Array, " pace"]]:
+    def log_first_event(self, n_instants: int) -> tuple[Float[Array, "level instant"], Float[Array, " level"]]:
         """Log-probability that the first event is at each instant; log-probability that there is any event."""
         instants = np.arange(n_instants, dtype=np.int32)
         since = np.where(instants < self.per_day, bins.NONE_YET, bins.NONE_YET_LATER).astype(np.int32)
@@ -186,21 +187,21 @@ class CheckinProcess(PersonModel):
 def sample_window(
     law: CheckinProcess, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
 ) -> Int[Array, " instant"]:
-    """Draw a person of a cluster, and her place at each instant (or `ABSENT`); at least one instant has an event."""
+    """Draw a person of a cluster, and their place at each instant (or `ABSENT`); at least one instant has an event."""
     of_person, of_times, of_places = (jax.random.fold_in(key, number) for number in range(3))
     uniforms = jax.random.uniform(of_person, 4)
-    # The pace and the first event are drawn given that there is an event.
+    # The level and the first event are drawn given that there is an event.
     log_first, log_any = law.log_first_event(n_instants)
-    pace = sample_index(uniforms[0], law.pace_share[cluster] * jnp.exp(log_any - log_any.max()))
-    first = sample_index(uniforms[1], jnp.exp(log_first[pace] - log_first[pace].max()))
-    kind = sample_index(uniforms[2], law.type_share[pace])
+    level = sample_index(uniforms[0], law.level_share[cluster] * jnp.exp(log_any - log_any.max()))
+    first = sample_index(uniforms[1], jnp.exp(log_first[level] - log_first[level].max()))
+    kind = sample_index(uniforms[2], law.type_share[level])
     reach = sample_index(uniforms[3], law.range_share)
-    happens = sample_times(law, of_times, pace, first, n_instants)
+    happens = sample_times(law, of_times, level, first, n_instants)
     return sample_places(law, of_places, happens, cluster, kind, reach, happens.sum())
 
 
 def sample_times(
-    law: CheckinProcess, key: Array, pace: Array, first: Array, n_instants: int
+    law: CheckinProcess, key: Array, level: Array, first: Array, n_instants: int
 ) -> Bool[Array, " instant"]:
     """Whether there is an event at each instant; `first` is the instant of the first event."""
     n_days = -(-n_instants // law.per_day)
@@ -214,7 +215,7 @@ def sample_times(
         instant, uniform, near = step
         time = instant % law.log_odds.shape[1]
         # Before the first event, `instant - last` is negative, and the result is not used.
-        log_odds = law.log_odds[pace, time, since[instant - last], bins.habit_bin(near, n_before)]
+        log_odds = law.log_odds[level, time, since[instant - last], bins.habit_bin(near, n_before)]
         event = (instant == first) | ((instant > first) & (uniform < jax.nn.sigmoid(log_odds)))
         return (jnp.where(event, instant, last), n_before + event), event
 
@@ -237,7 +238,7 @@ def sample_places(
     reach: Array,
     most_events: Int[Array, ""],
 ) -> Int[Array, " instant"]:
-    """The places of a person of a type and a range, given the instants of her events.
+    """The places of a person of a type and a range, given the instants of their events.
 
     `most_events`: upper bound of their number. If people who are drawn together by `vmap` share one bound, it takes
     less time. With bounds of their own, each step would copy the memories of all of them.

@@ -252,10 +252,10 @@ class ClusterSmoother:
         # Dividing by the bounded share keeps the numbers of a vanishing cluster finite; normalizing cancels the factor.
         own = smooth / np.maximum(share, np.finfo(np.float32).tiny).astype(np.float32)
         mass = np.float32(self.smoothing.population_mass)
-        lift = (own + mass) / (smooth.sum(axis=2, keepdims=True) + mass)
-        if lift.shape[1] < shape[1]:
-            lift = lift[:, self.space.cell]
-        theta = self.population[:, :, None] * lift
+        ratio = (own + mass) / (smooth.sum(axis=2, keepdims=True) + mass)
+        if ratio.shape[1] < shape[1]:
+            ratio = ratio[:, self.space.cell]
+        theta = self.population[:, :, None] * ratio
         theta /= theta.sum(axis=1, keepdims=True)
         return theta.reshape(counts.shape), share
 

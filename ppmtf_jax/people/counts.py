@@ -194,15 +194,15 @@ class StayCounts(NamedTuple):
 def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot slot"]) -> Stays:
     """Rates of staying, smoothed over slots (see `slot_kernel`).
 
-    The rate at a place is shrunk towards the slot's rate times the place's lift; `mass` is the weight of this prior, in
-    steps. The lift of a place is its rate over all slots, divided by the rate expected from its slots.
+    The rate at a place is shrunk towards the slot's rate times a ratio of the place: its rate over all slots, divided
+    by the rate expected from its slots. `mass` is the weight of this prior, in steps.
     """
     stays, steps = counts.in_slot[0], counts.in_slot.sum(axis=0)
     overall = (stays.sum() + 0.5) / (steps.sum() + 1)
     in_slot = (kernel @ stays + overall) / (kernel @ steps + 1)
     expected = (counts.overall.sum(axis=0) * in_slot[:, None]).sum(axis=0)
-    lift = (counts.overall[0].sum(axis=0) + mass) / (expected + mass)
-    prior = np.clip(in_slot[:, None] * lift, MIN_STAY, MAX_STAY)
+    ratio = (counts.overall[0].sum(axis=0) + mass) / (expected + mass)
+    prior = np.clip(in_slot[:, None] * ratio, MIN_STAY, MAX_STAY)
     at_place = (kernel @ counts.in_time_block[0] + mass * prior) / (kernel @ counts.in_time_block.sum(axis=0) + mass)
     return Stays(in_slot, np.clip(at_place, MIN_STAY, MAX_STAY))
 

@@ -1,16 +1,16 @@
-"""When people check in: classes of pace, and the odds of an event at an instant.
+"""When people check in: activity levels, and the odds of an event at an instant.
 
-For a window of pace c, the log-odds of an event at an instant are the sum of alpha_c and of effects of: the hour of the
-day (others at weekends), the day of the week, the time since the last event, and the habit. Each pace also has its own
-effects of the time since the last event and of the hour. All effects are learned with weak normal priors by EM: in each
-round, the probabilities of the paces of the windows are given, and steps of L-BFGS raise the likelihood. The number of
-paces is chosen by the likelihood of held-out training users.
+An activity level is a class of windows. For a window of level c, the log-odds of an event at an instant are the sum of
+alpha_c and of effects of: the hour of the day (others at weekends), the day of the week, the time since the last event,
+and the habit. Each level also has its own effects of the time since the last event and of the hour. All effects are
+learned with weak normal priors by EM: in each round, the probabilities of the levels of the windows are given, and
+steps of L-BFGS raise the likelihood. The number of levels is chosen by the likelihood of held-out training users.
 
 Without limits, the most active people would be a class of their own, and its effects would show their clock. So in the
-windows of a pace, and in the events of each effect, no user weighs more than the second heaviest user. If u users have
+windows of a level, and in the events of each effect, no user weighs more than the second heaviest user. If u users have
 such events, the precision of the prior of the effect is divided by s = (u - 4) / u, which multiplies the difference
 between the observed and the expected number of events by s; with fewer than five users, there is no such effect. An
-effect that makes events rarer is learned from users without events, so for this effect u counts all users of the pace.
+effect that makes events rarer is learned from users without events, so for this effect u counts all users of the level.
 
 A round learns from sums over windows, so its program does not depend on their number.
 """
@@ -39,18 +39,18 @@ from ppmtf_jax.people.user_bounds import STEP_USERS, bounded, bounded_columns, s
 from ppmtf_jax.people.windows import N_CODES, ObservedWindows, TimeCells, hour_of_week
 
 SATURDAY = 5
-# Candidates for the number of paces.
-N_PACES = (6, 16)
-# Minimum mean number of windows per pace; with few windows, there are fewer paces.
-PACE_WINDOWS = 50
+# Candidates for the number of activity levels.
+N_LEVELS = (6, 16)
+# Minimum mean number of windows per level; with few windows, there are fewer levels.
+LEVEL_WINDOWS = 50
 # Rounds, and steps of L-BFGS in each round.
 MAX_ROUNDS, STEPS = 20, 30
 # The rounds stop when a round changes the log-likelihood by less than this, in nats per window.
 MIN_GAIN = 0.001
-# Number of pseudo-windows of each cluster; they are distributed over paces like all windows.
-PACE_MASS = 10.0
-# Precisions of the normal priors: of the effects that all paces share and of alpha, and of the effects of one pace.
-SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
+# Number of pseudo-windows of each cluster; they are distributed over levels like all windows.
+LEVEL_MASS = 10.0
+# Precisions of the normal priors: of the effects that all levels share and of alpha, and of the effects of one level.
+SHARED_PRECISION, LEVEL_PRECISION = 0.1, 4.0
 TINY = 1e-12
 LARGE = 1e6
 IS_WEEKEND = (np.arange(DAYS_A_WEEK) >= SATURDAY).astype(int)
@@ -58,41 +58,41 @@ IS_WEEKEND = (np.arange(DAYS_A_WEEK) >= SATURDAY).astype(int)
 COLUMN_ENDS = np.cumsum([2 * HOURS_A_DAY, DAYS_A_WEEK, N_SINCE, N_HABITS])
 
 
-class Paces(NamedTuple):
-    """Classes of windows by pace; `log_odds` and `share` are those of `CheckinBridge`."""
+class ActivityLevels(NamedTuple):
+    """Activity levels of windows; `log_odds` and `share` are those of `CheckinBridge`."""
 
-    log_odds: Float[np.ndarray, "pace time since habit"]
-    share: Float[np.ndarray, "cluster pace"]
-    of_window: Float[np.ndarray, "window pace"]  # probability of each pace given the times of a window
-    # Positive weight of each window, such that in no pace a user weighs more than the second heaviest user.
+    log_odds: Float[np.ndarray, "level time since habit"]
+    share: Float[np.ndarray, "cluster level"]
+    of_window: Float[np.ndarray, "window level"]  # probability of each level given the times of a window
+    # Positive weight of each window, such that in no level a user weighs more than the second heaviest user.
     weight: Float[np.ndarray, " window"]
-    used: Float[np.ndarray, " pace"]  # `user_bounds.used_share` of the users of each pace
+    used: Float[np.ndarray, " level"]  # `user_bounds.used_share` of the users of each level
 
 
-def fit_paces(
-    windows: ObservedWindows, n_clusters: int, random: np.random.Generator, n_paces: int | None = None
-) -> Paces:
-    """Find the classes of pace, starting from classes of windows with similar numbers of events.
+def fit_activity_levels(
+    windows: ObservedWindows, n_clusters: int, random: np.random.Generator, n_levels: int | None = None
+) -> ActivityLevels:
+    """Find the activity levels, starting from classes of windows with similar numbers of events.
 
-    `n_paces`: number of classes; by default it is chosen.
+    `n_levels`: number of levels; by default it is chosen.
     """
     cells = TimeCells.of(windows)
     observed = _Observed.of(windows, cells, n_clusters)
-    effects, share, joint = _fit(observed, n_paces or _choose_number(observed, random))
+    effects, share, joint = _fit(observed, n_levels or _choose_number(observed, random))
     # So far, these are shares among windows with an event; now they become shares among all windows.
     share = share / _Odds.of(effects, cells.without).any
     of_window = softmax(joint, axis=1)
     weighted, users = observed.bounded(of_window)
     # Log-odds for each bin of `since` and `habit`, at each instant of the first week of a window.
     hours = hour_of_week(windows.grid)[: DAYS_A_WEEK * DAY_S // windows.grid.step_s]
-    table = np.clip(effects.log_odds(), -MAX_LOG, MAX_LOG).reshape(-1, N_SINCE, N_HABITS, len(effects.pace))
+    table = np.clip(effects.log_odds(), -MAX_LOG, MAX_LOG).reshape(-1, N_SINCE, N_HABITS, len(effects.level))
     table, used = np.moveaxis(table[hours], -1, 0), used_share(users, STEP_USERS)
     weight = np.maximum(weighted.sum(axis=1), TINY)
-    return Paces(table, share / share.sum(axis=1, keepdims=True), of_window, weight, used)
+    return ActivityLevels(table, share / share.sum(axis=1, keepdims=True), of_window, weight, used)
 
 
 class _Observed(NamedTuple):
-    """Windows from which paces are learned."""
+    """Windows from which levels are learned."""
 
     cells: TimeCells
     events: Float[np.ndarray, "window column"]  # by effect, see `COLUMN_ENDS`
@@ -108,11 +108,11 @@ class _Observed(NamedTuple):
         return cls(cells, events, size, windows.user, windows.weight, windows.cluster, n_clusters)
 
     def bounded(
-        self, of_window: Float[np.ndarray, "window pace"]
-    ) -> tuple[Float[np.ndarray, "window pace"], Float[np.ndarray, " pace"]]:
-        """Weights of windows in each pace, in which no user weighs more than the second heaviest; and users of a pace.
+        self, of_window: Float[np.ndarray, "window level"]
+    ) -> tuple[Float[np.ndarray, "window level"], Float[np.ndarray, " level"]]:
+        """Weights of windows in each level, in which no user weighs more than the second heaviest; users of a level.
 
-        A user with less than one window of a pace counts as this part of a user.
+        A user with less than one window of a level counts as this part of a user.
         """
         weighted = of_window * self.weight[:, None]
         of_user = self.of_user @ weighted
@@ -132,8 +132,8 @@ class _Observed(NamedTuple):
 
 
 def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
-    """The number of paces with the greatest likelihood of held-out users."""
-    numbers = sorted({int(np.clip(len(windows.user) // PACE_WINDOWS, 1, most)) for most in N_PACES})
+    """The number of activity levels with the greatest likelihood of held-out users."""
+    numbers = sorted({int(np.clip(len(windows.user) // LEVEL_WINDOWS, 1, most)) for most in N_LEVELS})
     if len(numbers) == 1:
         return numbers[0]
     users = np.unique(windows.user)
@@ -148,12 +148,12 @@ def _choose_number(windows: _Observed, random: np.random.Generator) -> int:
 
 
 def _fit(
-    windows: _Observed, n_paces: int
-) -> tuple[_Effects, Float[np.ndarray, "cluster pace"], Float[np.ndarray, "window pace"]]:
-    """Effects, shares of the paces among the windows of each cluster, and joint log-probability of window and pace."""
-    level, rate = _levels(windows.size, windows.user, n_paces)
-    n_paces = len(rate)
-    of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
+    windows: _Observed, n_levels: int
+) -> tuple[_Effects, Float[np.ndarray, "cluster level"], Float[np.ndarray, "window level"]]:
+    """Effects, shares of the levels among the windows of a cluster, and joint log-probability of window and level."""
+    level, rate = _levels(windows.size, windows.user, n_levels)
+    n_levels = len(rate)
+    of_window = 0.9 * np.eye(n_levels)[level] + 0.1 / n_levels
     start, before = _Effects.start(np.log(rate / windows.cells.without.sum())), -np.inf
     effects = start
     for _ in range(MAX_ROUNDS):
@@ -208,46 +208,48 @@ def _effects_of_codes() -> Float[np.ndarray, "code column"]:
 class _Effects(NamedTuple):
     """Effects whose sum is the log-odds."""
 
-    pace: Float[np.ndarray, " pace"]
+    level: Float[np.ndarray, " level"]
     hour: Float[np.ndarray, "weekend hour"]
     weekday: Float[np.ndarray, " weekday"]
     since: Float[np.ndarray, " since"]
     habit: Float[np.ndarray, " habit"]
-    since_of_pace: Float[np.ndarray, "since pace"]
-    hour_of_pace: Float[np.ndarray, "weekend hour pace"]
+    since_of_level: Float[np.ndarray, "since level"]
+    hour_of_level: Float[np.ndarray, "weekend hour level"]
 
     @classmethod
-    def start(cls, log_odds: Float[np.ndarray, " pace"]) -> _Effects:
-        """Start with paces that differ only in their rate of events."""
+    def start(cls, log_odds: Float[np.ndarray, " level"]) -> _Effects:
+        """Start with levels that differ only in their rate of events."""
         n, hours = len(log_odds), (2, HOURS_A_DAY)
         return cls(log_odds, *map(np.zeros, (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (N_SINCE, n), (*hours, n))))
 
     def log_odds(self) -> Any:
-        """Log-odds of an event for each code of `TimeCells`, (code, pace): an array of NumPy or of JAX."""
+        """Log-odds of an event for each code of `TimeCells`, (code, level): an array of NumPy or of JAX."""
         hour = self.hour[IS_WEEKEND] + self.weekday[:, None]
-        of_hour = hour[:, :, None] + self.hour_of_pace[IS_WEEKEND] + self.pace
-        of_since = self.since[:, None] + self.since_of_pace
+        of_hour = hour[:, :, None] + self.hour_of_level[IS_WEEKEND] + self.level
+        of_since = self.since[:, None] + self.since_of_level
         log_odds = of_hour[:, :, None, None] + (of_since[:, None] + self.habit[:, None])
         return log_odds.reshape(N_CODES, -1)
 
     @classmethod
-    def of_columns(cls, shared: Float[np.ndarray, " column"], of_pace: Float[np.ndarray, "column pace"]) -> _Effects:
-        """Numbers of the effects from the columns of `COLUMN_ENDS`: of all paces together, and of each pace."""
+    def of_columns(cls, shared: Float[np.ndarray, " column"], of_level: Float[np.ndarray, "column level"]) -> _Effects:
+        """Numbers of the effects from the columns of `COLUMN_ENDS`: of all levels together, and of each level."""
         hour, weekday, since, habit, _ = np.split(shared, COLUMN_ENDS)
-        hour_of_pace, _, since_of_pace, _, pace = np.split(of_pace, COLUMN_ENDS)
+        hour_of_level, _, since_of_level, _, level = np.split(of_level, COLUMN_ENDS)
         hours = (2, HOURS_A_DAY)
-        return cls(pace[0], hour.reshape(hours), weekday, since, habit, since_of_pace, hour_of_pace.reshape(*hours, -1))
+        return cls(
+            level[0], hour.reshape(hours), weekday, since, habit, since_of_level, hour_of_level.reshape(*hours, -1)
+        )
 
 
-PRECISIONS = _Effects(*[SHARED_PRECISION] * 5, PACE_PRECISION, PACE_PRECISION)  # type: ignore[arg-type]
+PRECISIONS = _Effects(*[SHARED_PRECISION] * 5, LEVEL_PRECISION, LEVEL_PRECISION)  # type: ignore[arg-type]
 
 
 class _Odds(NamedTuple):
     """Log-odds of an event, and probability that a window has any."""
 
-    log: Float[np.ndarray, "code pace"]
-    softplus: Float[np.ndarray, "code pace"]  # minus the log-probability of no event
-    any: Float[np.ndarray, " pace"]
+    log: Float[np.ndarray, "code level"]
+    softplus: Float[np.ndarray, "code level"]  # minus the log-probability of no event
+    any: Float[np.ndarray, " level"]
 
     @classmethod
     def of(cls, effects: _Effects, without: Float[np.ndarray, " code"]) -> _Odds:
@@ -260,22 +262,22 @@ class _Odds(NamedTuple):
         return cls(log, softplus, np.maximum(-np.expm1(log_none), TINY))
 
     def log_joint(
-        self, windows: _Observed, share: Float[np.ndarray, "cluster pace"]
-    ) -> Float[np.ndarray, "window pace"]:
-        """Joint log-probability of the times of a window and of its pace, given that the window has an event."""
+        self, windows: _Observed, share: Float[np.ndarray, "cluster level"]
+    ) -> Float[np.ndarray, "window level"]:
+        """Joint log-probability of the times of a window and of its level, given that the window has an event."""
         return self.log_likelihoods(windows.cells) + (np.log(share)[windows.cluster] - np.log(self.any))
 
-    def log_likelihoods(self, cells: TimeCells) -> Float[np.ndarray, "window pace"]:
-        """Log-probability of the times of a window for each pace."""
+    def log_likelihoods(self, cells: TimeCells) -> Float[np.ndarray, "window level"]:
+        """Log-probability of the times of a window for each level."""
         log, softplus = (each.astype(cells.events.dtype) for each in (self.log, self.softplus))
         return (cells.events @ log - cells.instants @ softplus).astype(np.float64)
 
 
 class _Step(NamedTuple):
-    """What a round learns from, given the probabilities of the paces of the windows."""
+    """What a round learns from, given the probabilities of the levels of the windows."""
 
-    instants: Float[np.ndarray, "code pace"]
-    windows: Float[np.ndarray, " pace"]
+    instants: Float[np.ndarray, "code level"]
+    windows: Float[np.ndarray, " level"]
     without: Float[np.ndarray, " code"]  # see `TimeCells`
     start: _Effects  # mean of the prior
     events: _Effects  # number of events of each effect
@@ -284,20 +286,20 @@ class _Step(NamedTuple):
     below: _Effects
 
     @classmethod
-    def of(cls, windows: _Observed, of_window: Float[np.ndarray, "window pace"], start: _Effects) -> _Step:
+    def of(cls, windows: _Observed, of_window: Float[np.ndarray, "window level"], start: _Effects) -> _Step:
         weighted, users = windows.bounded(of_window)
         of_user, cells = windows.of_user, windows.cells
 
         def count(weight: Float[np.ndarray, " window"]) -> Float[np.ndarray, "user column"]:
             return of_user @ (windows.events * weight[:, None])
 
-        # First no user weighs more than the second heaviest in all paces together, then in each pace.
+        # First no user weighs more than the second heaviest in all levels together, then in each level.
         everywhere = count(weighted.sum(axis=1))
         used, with_events = bounded_columns(everywhere)
         part = used / np.maximum(everywhere, TINY)
-        of_pace = [bounded_columns(count(weight) * part) for weight in weighted.T]
-        events = np.stack([_with_equal_totals(own.sum(axis=0)) for own, _ in of_pace], axis=1)
-        above = _Effects.of_columns(with_events, np.stack([who for _, who in of_pace], axis=1))._replace(pace=users)
+        of_level = [bounded_columns(count(weight) * part) for weight in weighted.T]
+        events = np.stack([_with_equal_totals(own.sum(axis=0)) for own, _ in of_level], axis=1)
+        above = _Effects.of_columns(with_events, np.stack([who for _, who in of_level], axis=1))._replace(level=users)
         all_users = bounded_columns(of_user @ weighted.sum(axis=1, keepdims=True))[1]
         below = start._make(map(np.broadcast_to, (users, *[all_users] * 4, users, users), (x.shape for x in start)))
         with np.errstate(divide="ignore"):
@@ -358,30 +360,30 @@ def _with_equal_totals(events: Float[np.ndarray, " column"]) -> Float[np.ndarray
     return np.concatenate([hour.ravel(), weekday, since, habit, [total]])
 
 
-def _shares(windows: _Observed, of_window: Float[np.ndarray, "window pace"]) -> Float[np.ndarray, "cluster pace"]:
-    """Shares of the paces in each cluster, shrunk to the shares of all windows.
+def _shares(windows: _Observed, of_window: Float[np.ndarray, "window level"]) -> Float[np.ndarray, "cluster level"]:
+    """Shares of the levels in each cluster, shrunk to the shares of all windows.
 
-    The windows that the rules take from a pace count for the next slower pace, and some for the next faster. In the
-    number of windows of a pace in a cluster, no user weighs more than the second heaviest user there. The windows that
-    this bound removes are spread over all clusters. Otherwise paces with few users would lose most of their windows.
+    The windows that the rules take from a level count for the next lower level, and some for the next higher. In the
+    number of windows of a level in a cluster, no user weighs more than the second heaviest user there. The windows that
+    this bound removes are spread over all clusters. Otherwise levels with few users would lose most of their windows.
     """
-    n_paces, n_clusters, cluster = of_window.shape[1], windows.n_clusters, windows.cluster
+    n_levels, n_clusters, cluster = of_window.shape[1], windows.n_clusters, windows.cluster
     weighted, users = windows.bounded(of_window)
     used = used_share(users, STEP_USERS)
     beyond = np.maximum(windows.weight @ of_window - weighted.sum(axis=0), 0)
     few = weighted.sum(axis=0) * (1 - used)
     # A probability can be rounded to 0.
     weighted = np.maximum(weighted * used, TINY)
-    # Half of what few users have counts as faster, so that people do not check in more rarely on average. What is
+    # Half of what few users have counts as higher, so that people do not check in more rarely on average. What is
     # beyond the second heaviest user never does.
-    faster = np.append(few[:-1] / 2 * (used[1:] > 0), 0)
-    slower = beyond + few - faster
-    total = weighted.sum(axis=0) + np.append(slower[1:], 0) + np.append(0, faster[:-1])
-    total[0] += slower[0]
-    group = cluster[:, None] * n_paces + np.arange(n_paces)
-    weight = bounded(np.repeat(windows.user, n_paces), group.ravel(), n_clusters * n_paces, weighted.ravel())[0]
-    counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)
+    higher = np.append(few[:-1] / 2 * (used[1:] > 0), 0)
+    lower = beyond + few - higher
+    total = weighted.sum(axis=0) + np.append(lower[1:], 0) + np.append(0, higher[:-1])
+    total[0] += lower[0]
+    group = cluster[:, None] * n_levels + np.arange(n_levels)
+    weight = bounded(np.repeat(windows.user, n_levels), group.ravel(), n_clusters * n_levels, weighted.ravel())[0]
+    counts = sums(group.ravel(), weight, n_clusters * n_levels).reshape(n_clusters, n_levels)
     of_cluster = sums(cluster, weighted.sum(axis=1), n_clusters)
     counts += of_cluster[:, None] / of_cluster.sum() * np.maximum(total - counts.sum(axis=0), 0)
-    shares = counts + PACE_MASS * total / total.sum()
+    shares = counts + LEVEL_MASS * total / total.sum()
     return shares / shares.sum(axis=1, keepdims=True)

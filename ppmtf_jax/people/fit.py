@@ -35,7 +35,7 @@ from ppmtf_jax.people.calibration import (
 from ppmtf_jax.people.checkin_new_places import first_rates, fit_new_places
 from ppmtf_jax.people.clusters import Clusters, population_and_clusters
 from ppmtf_jax.people.counts import Transitions, VisitCounts, population
-from ppmtf_jax.people.event_times import fit_paces
+from ppmtf_jax.people.event_times import fit_activity_levels
 from ppmtf_jax.people.model import CheckinBridge, RememberingBridge
 from ppmtf_jax.people.person import is_first_visit
 from ppmtf_jax.people.returns import fit_checkin_returns, fit_returns, log_popularity_ratio, share_of_returns
@@ -95,7 +95,7 @@ def fit_people(
         "stay_at_time": np.zeros(times[0]),
         "stay_tilt": np.zeros(times, np.float32),
         **stays,
-        "lift": log_popularity_ratio(shares),
+        "log_popularity_ratio": log_popularity_ratio(shares),
         "population": shares,
         "pull": np.ones(times, np.float32),
         **movement.attraction.arrays(),
@@ -193,7 +193,7 @@ def fit_checkins(
     train: Traces,
     clusters: Clusters,
     *,
-    n_paces: int | None = None,
+    n_activity_levels: int | None = None,
     seed: int,
     selected: Mapping[str, np.ndarray] | None = None,
     progress: bool = False,
@@ -202,9 +202,9 @@ def fit_checkins(
 
     `train`: traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut. `clusters`:
     clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
-    `n_paces`: number of classes of pace; by default it is chosen by the likelihood of held-out users. `seed`: seed of
-    the streams of `Stage.FIT`, which draw users if there are many, and the simulated people. `selected`: arrays of the
-    model that say why it was selected.
+    `n_activity_levels`: by default it is chosen by the likelihood of held-out users. `seed`: seed of the streams of
+    `Stage.FIT`, which draw users if there are many, and the simulated people. `selected`: arrays of the model that say
+    why it was selected.
 
     The weight of one user in each learned number is bounded; `user_bounds.CHECKIN_RULES` says how. The distributions
     over places follow `user_bounds.RULES`. Raises `InputError`: the step does not divide a day; the grid has no whole
@@ -220,17 +220,17 @@ def fit_checkins(
     slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
     visits = clusters.visits[:, slots]
     windows = replace(windows, weight=windows.weights(), cluster=clusters.of_user[windows.user])
-    paces = fit_paces(windows, len(clusters.share), numpy_stream(seed, Stage.FIT, 4), n_paces)
-    windows = replace(windows, weight=paces.weight)
+    levels = fit_activity_levels(windows, len(clusters.share), numpy_stream(seed, Stage.FIT, 4), n_activity_levels)
+    windows = replace(windows, weight=levels.weight)
     history = History.of(windows).bounded(windows, distances)
     arrays = {
         "cluster": clusters.of_user,
         "n_present": np.bincount(clusters.of_user[train.has_events], minlength=len(clusters.share)),
         "slot_of_instant": grid.slot_of_instant,
         "per_day": np.array(DAY_S // grid.step_s),
-        "pace_share": paces.share,
-        "log_odds": paces.log_odds,
-        **fit_checkin_returns(history, windows, paces, distances),
+        "level_share": levels.share,
+        "log_odds": levels.log_odds,
+        **fit_checkin_returns(history, windows, levels, distances),
         **fit_new_places(history, windows, visits, distances),
         **distances._asdict(),
         "visits": visits,
@@ -239,4 +239,4 @@ def fit_checkins(
     }
     model = CheckinBridge.from_arrays({name: narrow(np.asarray(values)) for name, values in arrays.items()})
     key = jax_stream(seed, Stage.FIT, 2)
-    return checkin_calibration.calibrate(model, windows, paces.of_window, key, progress=progress)
+    return checkin_calibration.calibrate(model, windows, levels.of_window, key, progress=progress)

@@ -2,7 +2,7 @@
 
 A *person* is a class of mobility, a home and a second place (or none). Given the person, the probability of a trace is
 a product over its steps. The probability of the trace is the sum of (probability of the person x this product) over all
-persons. A home or second place that is not in the trace does not matter, since it is drawn only when the person is first
+persons. A home or second place that is not in the trace does not matter, since it is drawn only when the person comes
 there. So for each class of mobility, the sum has at most (distinct places + 1)^2 + 1 terms.
 
 Most steps are *plain stays*: one more instant at the same place, while a place is left in every role. The probability
@@ -195,8 +195,8 @@ class _Exact(StepFormulas):
         self.stay, self.stay_at_time = double(law.stay, law.stay_at_time)
         self.stay_by_dwell, self.stay_by_class = double(law.stay_by_dwell, law.stay_by_class)
         self.discount, self.strength = float(law.discount), float(law.strength)
-        self.back, self.by_lift, self.near = float(law.back), float(law.by_lift), float(law.near)
-        self.lift, self.population = double(law.lift, law.population)
+        self.back, self.by_popularity, self.near = float(law.back), float(law.by_popularity), float(law.near)
+        self.log_popularity_ratio, self.population = double(law.log_popularity_ratio, law.population)
         self.class_share, self.second_share = _normalized(of_clusters(law.class_share)), of_clusters(law.second_share)
         self.role_first = _normalized(of_clusters(law.role_first, axis=1))
         self.role_next = _normalized(of_clusters(law.role_next, axis=1))

@@ -38,7 +38,7 @@ class RememberingBridge(PersonProcess):
     completed_as: ClassVar = "person"
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
     rules: ClassVar[tuple[str, ...]] = (*RULES, *PEOPLE_RULES)
-    n_paces: ClassVar[None] = None
+    n_activity_levels: ClassVar[None] = None
 
     @classmethod
     def from_arrays(cls: type[Law], arrays: dict[str, np.ndarray]) -> Law:
@@ -124,11 +124,11 @@ class CheckinBridge(CheckinProcess):
         for name, n_known in (("cluster", len(arrays["visits"])), ("cell", len(arrays["distance_bin"]))):
             if arrays[name].max() >= n_known:
                 raise ValueError(f"{name} beyond the last")
-        # Otherwise a person may have no place to go to, or no pace, type or range.
+        # Otherwise a person may have no place to go to, or no level, type or range.
         for name in ("visits", "near_last", "near_own"):
             if arrays[name].min() <= 0:
                 raise ValueError(f"numbers in {name} that are not positive")
-        for name in ("pace_share", "type_share", "range_share", "reference"):
+        for name in ("level_share", "type_share", "range_share", "reference"):
             if np.abs(arrays[name].sum(axis=-1) - 1).max() > SHARE_TOLERANCE:
                 raise ValueError(f"shares in {name} that do not sum to one")
         n_instants, week = len(arrays["slot_of_instant"]), DAYS_A_WEEK * int(arrays["per_day"])
@@ -137,9 +137,9 @@ class CheckinBridge(CheckinProcess):
         return super().from_arrays(arrays)
 
     @property
-    def n_paces(self) -> int:
-        """Number of classes of pace."""
-        return self.pace_share.shape[1]
+    def n_activity_levels(self) -> int:
+        """Number of activity levels."""
+        return self.level_share.shape[1]
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         return sample_window(self, key, self.cluster[user], n_instants)
@@ -185,6 +185,6 @@ class CheckinBridge(CheckinProcess):
         return [
             *cluster_sentences(np.asarray(self.n_present)),
             *calibrated,
-            f"A trace has the check-ins of a synthetic person in {days}, with gaps, {why}. It does not tell where she "
-            "is between two check-ins",
+            f"A trace has the check-ins of a synthetic person in {days}, with gaps, {why}. It does not tell where the "
+            "person is between two check-ins",
         ]

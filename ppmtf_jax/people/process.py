@@ -80,7 +80,7 @@ class StepFormulas:
         xp = weight.__array_namespace__()
         attraction = xp.log(xp.maximum(weight, MIN_WEIGHT))
         attraction -= xp.log(xp.maximum(self.population[slot, place], MIN_WEIGHT))
-        log_factor = self.back * is_before + self.by_lift * self.lift[slot, place]
+        log_factor = self.back * is_before + self.by_popularity * self.log_popularity_ratio[slot, place]
         log_factor += self.near * xp.clip(attraction, -MAX_ATTRACTION, MAX_ATTRACTION)
         return (arrivals - self.discount) * xp.exp(log_factor)
 
@@ -121,14 +121,15 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     stay_by_class: Float[Array, " class"] = stored(lambda n: StoredArray(("classes",)))
     # Returns. So far, the person arrived n_j times at place j, and visited D distinct other places. The current
     # place is a. The weight of going back to place j is (n_j - discount) exp(back [j was the place before a] +
-    # by_lift lift[s, j] + near log(K_s(a, j) / population[s, j])), where the logarithm is bounded by MAX_ATTRACTION.
+    # by_popularity log_popularity_ratio[s, j] + near log(K_s(a, j) / population[s, j])), where the last logarithm is
+    # bounded by MAX_ATTRACTION.
     # The weight of going to a new place is strength + discount D.
     discount: Float[Array, ""] = stored(lambda n: _shares())
     strength: Float[Array, ""] = stored(lambda n: _weights())
     back: Float[Array, ""] = stored(lambda n: StoredArray(()))
-    by_lift: Float[Array, ""] = stored(lambda n: StoredArray(()))
+    by_popularity: Float[Array, ""] = stored(lambda n: StoredArray(()))
     near: Float[Array, ""] = stored(lambda n: StoredArray(()))
-    lift: Float[Array, "slot place"] = stored(lambda n: StoredArray(("slots", "places")))
+    log_popularity_ratio: Float[Array, "slot place"] = stored(lambda n: StoredArray(("slots", "places")))
     population: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
     pull: Float[Array, "time cluster place"] = stored(lambda n: _weights("times", "clusters", "places"))
     # Anchors; None for a law without anchors. The first anchor of a person is drawn from `home` or `second`. If the

@@ -31,7 +31,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.people import bins
 from ppmtf_jax.people.attraction import Movement
 from ppmtf_jax.people.counts import Transitions
-from ppmtf_jax.people.event_times import Paces
+from ppmtf_jax.people.event_times import ActivityLevels
 from ppmtf_jax.people.fitting import MAX_LOG, maximize, pad, padded, padding
 from ppmtf_jax.people.person import VisitedBefore
 from ppmtf_jax.people.roles import Anchors
@@ -47,12 +47,12 @@ from ppmtf_jax.people.user_bounds import (
 from ppmtf_jax.people.windows import History, ObservedWindows
 
 MAX_USERS, MAX_CHOICES = 5000, 1_000_000
-MAX_LIFT = np.log(20.0)
+MAX_LOG_RATIO = np.log(20.0)
 """Bound of the logarithm of (population of a place in a slot / mean population of the place)."""
 START = np.array([0.0, 1.0, 0.0, 0.5, 0.1])
 BOUNDS = np.array([-6.0, -4.0, -6.0, -1.0, -1.0]), np.array([4.0, 9.0, 4.0, 2.0, 2.0])
 PRECISION = np.array([0.1, 0.0, 1.0, 1.0, 1.0])
-"""Start, bounds, and precisions of the normal priors, of: logit discount, log strength, back, by_lift, near."""
+"""Start, bounds, and precisions of the normal priors, of: logit discount, log strength, back, by_popularity, near."""
 
 
 class Returns(NamedTuple):
@@ -61,7 +61,7 @@ class Returns(NamedTuple):
     discount: float
     strength: float
     back: float
-    by_lift: float
+    by_popularity: float
     near: float
 
 
@@ -73,7 +73,7 @@ class Choices(NamedTuple):
     is_return: Bool[np.ndarray, " move"]
     move: Int[np.ndarray, " choice"]
     arrivals: Int[np.ndarray, " choice"]
-    features: Float[np.ndarray, "choice 3"]  # the place before, lift, nearness
+    features: Float[np.ndarray, "choice 3"]  # the place before, popularity, nearness
     is_chosen: Bool[np.ndarray, " choice"]
 
     def padded(self, weight: Float[np.ndarray, " move"]) -> tuple[Choices, Float[np.ndarray, " more_moves"]]:
@@ -85,7 +85,7 @@ class Choices(NamedTuple):
 
 def log_popularity_ratio(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "slot place"]:
     """Bounded logarithm of (share of people at a place in a slot / mean share over all slots)."""
-    return np.clip(np.log(population / population.mean(axis=0)), -MAX_LIFT, MAX_LIFT)
+    return np.clip(np.log(population / population.mean(axis=0)), -MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def fit_returns(
@@ -196,17 +196,17 @@ TINY = 1e-300
 
 
 def fit_checkin_returns(
-    history: History, windows: ObservedWindows, paces: Paces, distances: bins.DistanceBins
+    history: History, windows: ObservedWindows, levels: ActivityLevels, distances: bins.DistanceBins
 ) -> dict[str, Any]:
     """Fields of `CheckinProcess`, learned twice: first without rates of places, then with the rates found.
 
-    The types of a pace with few users are those of all paces.
+    The types of an activity level with few users are those of all levels.
     """
-    weight, pace, visited = windows.weight, paces.of_window, history.visited
+    weight, level, visited = windows.weight, levels.of_window, history.visited
     user, place = windows.user[history.window[visited.event]], visited.place
     with jax.enable_x64(True):
-        events = _Events.of(history, weight, pace, distances)
-        urn = maximize(_log_of_checkins, _Urn.start(pace.shape[1]), events, MAX_STEPS)
+        events = _Events.of(history, weight, level, distances)
+        urn = maximize(_log_of_checkins, _Urn.start(level.shape[1]), events, MAX_STEPS)
         expected = np.asarray(_probabilities(urn, events))[: len(user)]
         scale = weight[history.window[visited.event]]
         n_places = len(distances.cell)
@@ -214,12 +214,12 @@ def fit_checkin_returns(
         events = events._replace(rate=padded(without, len(events.rate) - len(without), 0))
         urn = maximize(_log_of_checkins, urn._replace(by_rate=np.array(1.0)), events, MAX_STEPS)
         shares, discount = np.asarray(jax.nn.softmax(urn.type_logits, axis=1)), float(urn.discount)
-    of_all = (weight @ pace) @ shares / weight.sum()
+    of_all = (weight @ level) @ shares / weight.sum()
     return {
         **{name: np.clip(np.asarray(getattr(urn, name)), -MAX_LOG, MAX_LOG) for name in STORED},
         "discount": discount,
         "place_rate": rate * float(urn.by_rate),
-        "type_share": of_all + paces.used[:, None] * (shares - of_all),
+        "type_share": of_all + levels.used[:, None] * (shares - of_all),
     }
 
 
@@ -233,7 +233,7 @@ def rates_of_places(
     """Rate of each place; and for each row, the rate of its place without the windows of its user.
 
     A rate is the logarithm of (observed / expected returns), shrunk to 0. A row is an event of a user, and a place that
-    she visited before. A user's returns to a place, observed or expected, weigh at most `CHECKIN_RETURNS`, and at most
+    they visited before. A user's returns to a place, observed or expected, weigh at most `CHECKIN_RETURNS`, and at most
     as much as those of the user who has the second most. The rate is 0 for a place to which fewer than `STEP_USERS`
     users could return.
     """
@@ -261,7 +261,7 @@ class _Events(NamedTuple):
 
     history: History
     weight: Float[np.ndarray, " window"]
-    pace: Float[np.ndarray, "window pace"]
+    level: Float[np.ndarray, "window level"]
     may_be_new: Float[np.ndarray, " event"]  # 1, or 0 if all places are visited
     last_row: Int[np.ndarray, " event"]  # row of the last place
     next_row: Int[np.ndarray, " event"]  # row of the place of the event; any row if it is new
@@ -273,7 +273,7 @@ class _Events(NamedTuple):
         cls,
         history: History,
         weight: Float[np.ndarray, " window"],
-        pace: Float[np.ndarray, "window pace"],
+        level: Float[np.ndarray, "window level"],
         distances: bins.DistanceBins,
     ) -> _Events:
         """Appended windows have weight 0."""
@@ -285,7 +285,7 @@ class _Events(NamedTuple):
         return cls(
             all_events,
             padded(weight, n_more, 0),
-            padded(pace, n_more, 1 / pace.shape[1]),
+            padded(level, n_more, 1 / level.shape[1]),
             (all_events.n_visited < len(distances.cell)).astype(np.float64),
             last_row,
             next_row,
@@ -308,14 +308,14 @@ class _Urn(NamedTuple):
     previous: Array
     distance: Array
     by_rate: Array
-    type_logits: Array  # (pace, type)
+    type_logits: Array  # (level, type)
 
     @classmethod
-    def start(cls, n_paces: int) -> _Urn:
+    def start(cls, n_levels: int) -> _Urn:
         """Start with types that differ only in how often they go to new places."""
         zero, gaps, three = jnp.array(0.0), jnp.zeros(bins.N_GAPS), jnp.zeros(3)
         distance, types = jnp.zeros((bins.N_GAP_CLASSES, bins.N_DISTANCE_CLASSES)), jnp.zeros(N_TYPES)
-        of_type, logits = jnp.linspace(1.5, -1.5, N_TYPES), jnp.zeros((n_paces, N_TYPES))
+        of_type, logits = jnp.linspace(1.5, -1.5, N_TYPES), jnp.zeros((n_levels, N_TYPES))
         return cls(zero - 1, gaps + 1, of_type, gaps, types, three, three, zero, zero, distance, zero, logits)
 
     @property
@@ -362,7 +362,7 @@ def _log_types(urn: _Urn, events: _Events) -> tuple[Array, Array]:
     stays = history.visited.is_last[events.next_row][:, None]
     chosen = old[events.next_row][:, None] + jnp.where(stays, urn.last_of_type, 0)
     of_event = history.part[:, None] * (jnp.where(history.is_new[:, None], new, chosen) - total)
-    shares = events.pace @ jax.nn.softmax(urn.type_logits, axis=1)
+    shares = events.level @ jax.nn.softmax(urn.type_logits, axis=1)
     of_window = segment_sum(of_event, history.window, len(events.weight), indices_are_sorted=True)
     return of_window + jnp.log(shares), total
 

@@ -44,7 +44,7 @@ MAX_SECOND = 0.9
 """Maximum share of the people whose home is not at a place who have their second place there."""
 PRIOR_EVENTS = 20.0
 """Weight, in events, of the roles (or steps) of all clusters as a prior for one cluster at one instant."""
-LIFT_EVENTS = 5.0
+RATIO_EVENTS = 5.0
 """Weight of a prior, in events, for the factor between the roles of a cluster and of all clusters at an instant."""
 SECOND_USERS = 5.0
 """Weight, in users, of the share of all users with a second place, as a prior for the share in one cluster."""
@@ -259,8 +259,8 @@ def _marginals(events: Float[np.ndarray, "2 cluster phase 3"]) -> Float[np.ndarr
     in_cluster = events.sum(axis=0)
     together = in_cluster.sum(axis=0)
     mean = max(together.sum(axis=-1).mean(), 1)
-    lift = _normalized(in_cluster + LIFT_EVENTS * together / mean + TINY_SHARE) / _normalized(together + 1e-3)
-    prior = _normalized(of_all * lift * possible)
+    ratio = _normalized(in_cluster + RATIO_EVENTS * together / mean + TINY_SHARE) / _normalized(together + 1e-3)
+    prior = _normalized(of_all * ratio * possible)
     return _normalized(events * possible + PRIOR_EVENTS * prior)
 
 

@@ -86,20 +86,21 @@ IN_WORDS = {
 class Selection(NamedTuple):
     """Selected settings of the parts of a model.
 
-    `first_visits`, `n_paces`: smoothing of the population of first visits, and number of paces, for check-ins. `gains`:
-    for each tried number of clusters, the mean gain over one cluster in log-probability (nats) of a held-out visit.
+    `first_visits`, `n_activity_levels`: for check-ins, the smoothing of the population of first visits, and the number
+    of activity levels. `gains`: for each tried number of clusters, the mean gain over one cluster in log-probability
+    (nats) of a held-out visit.
     """
 
     population: PopulationSmoothing = POPULATION_START
     moves: MoveSmoothing = MOVE_START
     clusters: ClusterSmoothing = CLUSTER_START
     first_visits: PopulationSmoothing | None = None
-    n_paces: int | None = None
+    n_activity_levels: int | None = None
     gains: Mapping[int, float] = {}
 
     @property
     def numbers(self) -> Float[np.ndarray, " number"]:
-        """All numbers, as a model folder stores them, without the gains and the number of paces."""
+        """All numbers, as a model folder stores them, without the gains and the number of activity levels."""
         return np.array(jax.tree.leaves(self[:4]), float)
 
     @classmethod

@@ -37,7 +37,7 @@ BUGS = (
 def random_arrays(
     n_places: int, per_day: int, n_days: int, *, n_cells: int | None = None, n_clusters: int = 2, events: float = 3
 ) -> dict[str, np.ndarray]:
-    """Arrays of a random law with two paces, types and ranges; windows have about so many events."""
+    """Arrays of a random law with two activity levels, types and ranges; windows have about so many events."""
     rng = np.random.default_rng(0)
     n_instants, n_cells = per_day * n_days, n_cells or n_places
     slot_of_instant = np.arange(n_instants) % per_day * min(per_day, 3) // per_day
@@ -56,7 +56,7 @@ def random_arrays(
         "n_present": 1 + np.arange(n_clusters),
         "slot_of_instant": slot_of_instant,
         "per_day": np.array(per_day),
-        "pace_share": shares(n_clusters, 2),
+        "level_share": shares(n_clusters, 2),
         "log_odds": log_odds,
         "type_share": shares(2, 2),
         "range_share": shares(2),
@@ -96,25 +96,25 @@ def random_windows(arrays: dict[str, np.ndarray], n: int, n_events: int, rng: np
 
 
 def probability_by_loop(arrays: dict[str, np.ndarray], window: Sequence[int], cluster: int, *, bug: str = "") -> float:
-    """Probability of a window under a cluster: the sum over paces, types and ranges of products over instants."""
+    """Probability of a window under a cluster: the sum over levels, types and ranges of products over instants."""
     a = {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()}
-    pace_share, range_share = _normal(a["pace_share"][cluster]), _normal(a["range_share"])
+    level_share, range_share = _normal(a["level_share"][cluster]), _normal(a["range_share"])
     events = [(instant, place) for instant, place in enumerate(window) if place >= 0]
     instants = [instant for instant, _ in events]
     if not events and bug != "windows without events":
         return 0.0
     total, nothing = 0.0, 0.0
-    for pace in range(len(pace_share)):
-        of_times = _times(a, pace, len(window), instants, bug)
-        nothing += pace_share[pace] * _times(a, pace, len(window), [], bug)
+    for level in range(len(level_share)):
+        of_times = _times(a, level, len(window), instants, bug)
+        nothing += level_share[level] * _times(a, level, len(window), [], bug)
         for kind, reach in product(range(a["type_share"].shape[1]), range(len(range_share))):
-            share = pace_share[pace] * _normal(a["type_share"][pace])[kind] * range_share[reach]
+            share = level_share[level] * _normal(a["type_share"][level])[kind] * range_share[reach]
             of_places = prod(_place(a, events[:n], events[n], cluster, kind, reach, bug) for n in range(len(events)))
             total += share * of_times * of_places
     return total if bug == "windows without events" else total / (1 - nothing)
 
 
-def _times(a: dict[str, np.ndarray], pace: int, n_instants: int, instants: list[int], bug: str) -> float:
+def _times(a: dict[str, np.ndarray], level: int, n_instants: int, instants: list[int], bug: str) -> float:
     probability, per_day = 1.0, int(a["per_day"])
     for now in range(n_instants):
         before = [instant for instant in instants if instant < now]
@@ -134,7 +134,7 @@ def _times(a: dict[str, np.ndarray], pace: int, n_instants: int, instants: list[
         else:
             share = Fraction(len(near), len(before))
             habit = 2 + sum(share > edge for edge in (Fraction(15, 100), Fraction(3, 10), Fraction(1, 2)))
-        odds = exp(a["log_odds"][pace, now % a["log_odds"].shape[1], since, habit])
+        odds = exp(a["log_odds"][level, now % a["log_odds"].shape[1], since, habit])
         probability *= odds / (1 + odds) if now in instants else 1 / (1 + odds)
     return probability
 

@@ -23,12 +23,12 @@ WINDOW = GRID.whole_days(28)
 
 
 def law(n_users: int) -> CheckinBridge:
-    """Two clusters, two paces, two types and two ranges that differ clearly."""
+    """Two clusters, two activity levels, two types and two ranges that differ clearly."""
     rng, n_gaps, n_bins = np.random.default_rng(0), len(GAP_FROM_H), len(DISTANCE_FROM_KM)
     log_odds = np.zeros((2, 28, 19, 7)) + np.array([-3.5, -1.5])[:, None, None, None]
     log_odds += np.tile([-1.0, 0, 1.0, 0], 7)[:, None, None]
     arrays = {
-        "pace_share": np.array([[0.7, 0.3], [0.3, 0.7]]),
+        "level_share": np.array([[0.7, 0.3], [0.3, 0.7]]),
         "log_odds": log_odds,
         "type_share": np.array([[0.8, 0.2], [0.3, 0.7]]),
         "range_share": np.array([0.5, 0.5]),

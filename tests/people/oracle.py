@@ -133,7 +133,9 @@ class Oracle:
             if place != here:
                 weights = self.weight(slot, here, place), a["population"][slot, place]
                 attraction = log(max(weights[0], MIN_WEIGHT)) - log(max(weights[1], MIN_WEIGHT))
-                factor = a["back"] * (place == person.before) + a["by_lift"] * a["lift"][slot, place]
+                factor = (
+                    a["back"] * (place == person.before) + a["by_popularity"] * a["log_popularity_ratio"][slot, place]
+                )
                 factor += a["near"] * min(max(attraction, -MAX_ATTRACTION), MAX_ATTRACTION)
                 discount = 0 if self.bug == "discount forgotten" else a["discount"]
                 returns[place] = (n - discount) * exp(factor)

@@ -54,15 +54,15 @@ def uncalibrated(true, places):
 def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, places, windows):
     cluster = np.asarray(true.cluster)[windows.user]
     distances = DistanceBins(np.asarray(true.distance_bin), np.asarray(true.cell))
-    n_paces, weight = len(true.type_share), np.ones(windows.n_windows)
+    n_levels, weight = len(true.type_share), np.ones(windows.n_windows)
     cells = when.TimeCells.of(windows)
-    # The log-odds of the law depend only on the pace and the time of the day.
+    # The log-odds of the law depend only on the level and the time of the day.
     hour = np.arange(when.N_CODES) // (when.N_SINCE * when.N_HABITS) % when.HOURS_A_DAY
     log_odds = np.asarray(true.log_odds, np.float64)[:, hour // 6, 0, 0].T
-    times = when._Odds(log_odds, np.logaddexp(0, log_odds), np.ones(n_paces)).log_likelihoods(cells)
+    times = when._Odds(log_odds, np.logaddexp(0, log_odds), np.ones(n_levels)).log_likelihoods(cells)
     history = History.of(windows)
     with jax.enable_x64(True):
-        urn = returns._Urn.start(n_paces)._replace(
+        urn = returns._Urn.start(n_levels)._replace(
             by_rate=jnp.array(1.0),
             logit_discount=-np.log(
                 (returns.MAX_DISCOUNT - returns.MIN_DISCOUNT) / (float(true.discount) - returns.MIN_DISCOUNT) - 1
@@ -70,12 +70,12 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
             type_logits=jnp.log(double(true.type_share)),
             **{name: double(getattr(true, name)) for name in SAME_IN_BOTH},
         )
-        of_pace, log_types = [], jax.jit(returns._log_types)
-        for pace in np.eye(n_paces):
-            pace = np.tile(pace, (windows.n_windows, 1))
-            events = returns._Events.of(history, weight, pace, distances)
+        of_level, log_types = [], jax.jit(returns._log_types)
+        for level in np.eye(n_levels):
+            level = np.tile(level, (windows.n_windows, 1))
+            events = returns._Events.of(history, weight, level, distances)
             log_types_of = np.asarray(log_types(urn, events)[0])[: windows.n_windows]
-            of_pace.append(np.logaddexp.reduce(log_types_of, axis=1))
+            of_level.append(np.logaddexp.reduce(log_types_of, axis=1))
         new = history.where(history.is_new)
         slot = np.asarray(true.slot_of_instant)
         visits = np.asarray(true.visits, np.float64)
@@ -95,11 +95,11 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
     first = np.flatnonzero(~windows.is_later)
     at_first = visits[cluster, slot[windows.instant[first]]] * np.exp(np.asarray(true.first_rate, np.float64))
     log_first = np.log(at_first[np.arange(len(first)), windows.place[first]] / at_first.sum(axis=1))
-    pace_share = np.log(np.asarray(true.pace_share, np.float64))[cluster]
+    level_share = np.log(np.asarray(true.level_share, np.float64))[cluster]
     log_any = np.asarray(true.log_first_event(WINDOW.n_instants)[1], np.float64)
-    found = np.logaddexp.reduce(pace_share + times + np.stack(of_pace, axis=1), axis=1)
+    found = np.logaddexp.reduce(level_share + times + np.stack(of_level, axis=1), axis=1)
     found += np.logaddexp.reduce(np.stack(of_range, axis=1) + np.log(np.asarray(true.range_share)), axis=1)
-    found += where_new + log_first - np.logaddexp.reduce(pace_share + log_any, axis=1)
+    found += where_new + log_first - np.logaddexp.reduce(level_share + log_any, axis=1)
     wanted = log_windows(true, places, np.arange(2))[np.arange(len(places)), cluster]
     # The law is stored in float32, with errors of 1e-7 an event and instant.
     np.testing.assert_allclose(found, wanted, atol=2e-3)
@@ -110,12 +110,12 @@ def test_what_is_appended_has_no_weight(true, windows, monkeypatch):
     history, weight = History.of(windows), np.linspace(0.5, 1, windows.n_windows)
     distances = DistanceBins(np.asarray(true.distance_bin), np.asarray(true.cell))
     windows = replace(windows, weight=weight, cluster=np.asarray(true.cluster)[windows.user])
-    pace = np.tile([0.3, 0.7], (windows.n_windows, 1))
+    level = np.tile([0.3, 0.7], (windows.n_windows, 1))
     visits = np.asarray(true.visits, np.float64)
 
     def both() -> tuple:
         return (
-            returns._Events.of(history, weight, pace, distances),
+            returns._Events.of(history, weight, level, distances),
             checkin_new_places._Arrivals.of(history, windows, visits, distances),
         )
 
@@ -169,10 +169,10 @@ def test_calibration_takes_a_planted_error_away(windows, true):
     """Stays are made much less likely; after all rounds, simulated people stay as often as the observed."""
     wrong = replace(true, last=true.last - 1.5)
     windows = replace(windows, weight=windows.weights(), cluster=np.asarray(true.cluster)[windows.user])
-    pace = np.tile([0.5, 0.5], (windows.n_windows, 1))
+    level = np.tile([0.5, 0.5], (windows.n_windows, 1))
 
     def share(model) -> float:
-        found = simulate_places(model, windows, pace, jax.random.key(9))
+        found = simulate_places(model, windows, level, jax.random.key(9))
         assert (found.instant == windows.instant).all()
         assert ((found.place >= 0) & (found.place < N_PLACES)).all()
         moments = Moments.of(replace(found, weight=np.ones(windows.n_windows)), model)
@@ -180,7 +180,7 @@ def test_calibration_takes_a_planted_error_away(windows, true):
 
     observed = Moments.of(windows, true)
     wanted = observed.stays.sum() / observed.events.sum()
-    right = calibration.calibrate(wrong, windows, pace, jax.random.key(0))
+    right = calibration.calibrate(wrong, windows, level, jax.random.key(0))
     # About 2,500 events, of which 0.7 are stays: a difference has a standard error of 0.013.
     # What is left is told: of the planted error, some points in the first share.
     assert np.asarray(right.residual).shape == (3,)

@@ -154,7 +154,7 @@ def test_arrays_survive():
         ("cell", lambda array: array + 1, "cell beyond"),
         ("visits", lambda array: array * 0, "visits that are not positive"),
         ("near_own", lambda array: array * 0, "near_own that are not positive"),
-        ("pace_share", lambda array: array / 2, "pace_share that do not sum"),
+        ("level_share", lambda array: array / 2, "level_share that do not sum"),
         ("log_odds", lambda array: array[:, :4], "times"),
     ],
 )

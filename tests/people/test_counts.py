@@ -157,7 +157,7 @@ def test_stays_are_those_of_slot_and_place_as_far_as_they_are_known():
     twice.user[8:] += 8
     np.testing.assert_allclose(rates_of(twice, 1e-9, 1).at_place[0, :2], [3 / 4, 1 / 4])
     shrunk = rates_of(twice, 1e9, 1)
-    # With much shrinkage the place's lift is one, and only the slot counts.
+    # With much shrinkage the ratio of the place is one, and only the slot counts.
     np.testing.assert_allclose(shrunk.at_place, np.tile(shrunk.in_slot[:, None], 3), rtol=1e-5)
 
 

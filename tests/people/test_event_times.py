@@ -9,7 +9,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.people import event_times as when
 from ppmtf_jax.people import windows as time_cells
 from ppmtf_jax.people.bins import N_HABITS, N_SINCE, NONE_YET, NONE_YET_LATER, SINCE_FROM_H
-from ppmtf_jax.people.event_times import TimeCells, fit_paces
+from ppmtf_jax.people.event_times import TimeCells, fit_activity_levels
 from ppmtf_jax.people.user_bounds import bounded_columns
 from ppmtf_jax.people.windows import ObservedWindows
 
@@ -60,24 +60,24 @@ def test_cells_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch, at_a_time):
 
 @pytest.fixture(scope="module")
 def planted() -> tuple[np.ndarray, np.ndarray]:
-    """Windows whose log-odds depend on the pace, the hour and whether there was an event in the last two hours."""
+    """Windows whose log-odds depend on the level, the hour and whether there was an event in the last two hours."""
     rng = np.random.default_rng(1)
     n = 600
-    pace = np.where(np.arange(n) % 2, -4.0, -2.0)
+    level = np.where(np.arange(n) % 2, -4.0, -2.0)
     hour = np.where(np.arange(N_INSTANTS) % PER_DAY < 6, -0.5, 0.5)
     happens = np.zeros((n, N_INSTANTS), bool)
     for instant in range(N_INSTANTS):
         again = 1.5 * happens[:, instant - 1] if instant else 0
-        happens[:, instant] = rng.random(n) < expit(pace + hour[instant] + again)
+        happens[:, instant] = rng.random(n) < expit(level + hour[instant] + again)
     return happens[happens.any(axis=1)], (np.arange(n) % 2)[happens.any(axis=1)]
 
 
 @pytest.fixture(scope="module")
-def learned(planted: tuple[np.ndarray, np.ndarray]) -> when.Paces:
+def learned(planted: tuple[np.ndarray, np.ndarray]) -> when.ActivityLevels:
     happens, slow = planted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(when, "N_PACES", (2,))
-        return fit_paces(replace(windows_of(happens), cluster=slow), 2, np.random.default_rng(0))
+        patch.setattr(when, "N_LEVELS", (2,))
+        return fit_activity_levels(replace(windows_of(happens), cluster=slow), 2, np.random.default_rng(0))
 
 
 def test_planted_log_odds_are_found(learned):
@@ -85,7 +85,7 @@ def test_planted_log_odds_are_found(learned):
     quiet, again = (np.searchsorted(SINCE_FROM_H, hours, side="right") - 1 for hours in (8, 2))
     log_odds = learned.log_odds[:, :PER_DAY, :, 1]
     fast, slow = np.argsort(-learned.log_odds[:, 0, NONE_YET_LATER, 0])
-    # 300 windows x 168 instants; a cell of the fast pace (odds .1) has an error of about 1 / sqrt(300 x 168 x .1 / 24),
+    # 300 windows x 168 instants; a cell of the high level (odds .1) has an error near 1 / sqrt(300 x 168 x .1 / 24),
     # and effects are shared by many cells, so 0.35 is more than five standard errors.
     assert np.abs(log_odds[fast, 6:, again] - log_odds[fast, 6:, quiet] - 1.5).mean() < 0.35
     assert np.abs(log_odds[fast, 6:, quiet].mean() - log_odds[fast, :6, quiet].mean() - 1.0) < 0.35
@@ -95,16 +95,16 @@ def test_planted_log_odds_are_found(learned):
 
 
 @pytest.mark.slow
-def test_held_out_users_decide_how_many_paces_there_are(planted, monkeypatch):
-    monkeypatch.setattr(when, "N_PACES", (1, 2))
+def test_held_out_users_decide_how_many_levels_there_are(planted, monkeypatch):
+    monkeypatch.setattr(when, "N_LEVELS", (1, 2))
     happens, slow = planted
-    one_pace = np.random.default_rng(2).random(happens.shape) < 0.05
-    for times, n_paces in ((happens, 2), (one_pace, 1)):
-        paces = fit_paces(replace(windows_of(times), cluster=slow), 2, np.random.default_rng(0))
-        assert paces.of_window.shape == (len(times), n_paces)
+    one_level = np.random.default_rng(2).random(happens.shape) < 0.05
+    for times, n_levels in ((happens, 2), (one_level, 1)):
+        levels = fit_activity_levels(replace(windows_of(times), cluster=slow), 2, np.random.default_rng(0))
+        assert levels.of_window.shape == (len(times), n_levels)
 
 
-def test_shares_of_paces_are_those_of_all_windows_and_not_of_windows_with_an_event(learned, planted):
+def test_shares_of_levels_are_those_of_all_windows_and_not_of_windows_with_an_event(learned, planted):
     slow = planted[1]
     fast = int(np.argmax(learned.log_odds[:, 0, NONE_YET_LATER, 0]))
     # Cluster 1 is slow. It is shrunk to all windows by ten windows.
@@ -125,7 +125,7 @@ def test_the_log_posterior_is_that_of_its_formula(planted):
     """As a planted error, windows without events are forgotten."""
     happens, cluster = planted
     rng = np.random.default_rng(3)
-    # With such rare events, two thirds of the windows of the slow pace have none.
+    # With such rare events, two thirds of the windows of the low level have none.
     start = when._Effects.start(np.array([-6.0, -3.0]))
     step = when._Step.of(observed_of(windows_of(happens), cluster), rng.dirichlet([1, 1], len(happens)), start)
     # Other effects are 0.
@@ -140,8 +140,8 @@ def test_the_log_posterior_is_that_of_its_formula(planted):
         log_odds = effects.log_odds()
         value = sum(float((events * effect).sum()) for events, effect in zip(step.events, effects, strict=True))
         value += (step.instants * np.log(expit(-log_odds))).sum()
-        for pace, n_windows in enumerate(step.windows):
-            value -= n_windows * np.log(max(1 - np.prod(expit(-log_odds[:, pace]) ** without), when.TINY))
+        for level, n_windows in enumerate(step.windows):
+            value -= n_windows * np.log(max(1 - np.prod(expit(-log_odds[:, level]) ** without), when.TINY))
         for own, above, below in zip(at, step.above, step.below, strict=True):
             precision = np.where(own > 0, above, below)
             value -= (precision[own != 0] * own[own != 0] ** 2).sum() / 2
@@ -161,7 +161,7 @@ def people(often: list[tuple[int, float]], rng: np.random.Generator) -> Observed
     return replace(windows, user=np.arange(len(happens)) // 3)
 
 
-def test_a_pace_has_windows_of_five_users():
+def test_a_level_has_windows_of_five_users():
     """Sixty people with few events, four with many and one with an event at most instants."""
     windows = people([(60, 0.02), (4, 0.3), (1, 0.9)], np.random.default_rng(0))
     size = np.bincount(windows.window)
@@ -174,7 +174,7 @@ def test_a_pace_has_windows_of_five_users():
 
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
-def test_the_clock_of_one_user_is_no_effect_of_a_pace(bug, monkeypatch):
+def test_the_clock_of_one_user_is_no_effect_of_a_level(bug, monkeypatch):
     """One user checks in at the first instant of each day, and nobody else does."""
     if bug:
         # By the rule of before, no number of users was needed, and users weighed as much as they did.
@@ -187,15 +187,15 @@ def test_the_clock_of_one_user_is_no_effect_of_a_pace(bug, monkeypatch):
     happens[:3] = np.arange(N_INSTANTS) % PER_DAY == 0
     happens[~happens.any(axis=1), 5] = True
     windows = replace(windows_of(happens), user=windows.user)
-    paces = fit_paces(replace(windows, weight=windows.weights()), 1, np.random.default_rng(0), 3)
+    levels = fit_activity_levels(replace(windows, weight=windows.weights()), 1, np.random.default_rng(0), 3)
     # Of somebody who had an event at this time of the day before, and the last one a day ago.
     a_day = np.searchsorted(SINCE_FROM_H, 24, side="right") - 1
-    assert (expit(paces.log_odds[:, PER_DAY::PER_DAY, a_day, 5]).max() > 0.3) == bug
+    assert (expit(levels.log_odds[:, PER_DAY::PER_DAY, a_day, 5]).max() > 0.3) == bug
 
 
-def test_what_the_rules_take_counts_for_the_next_paces_and_for_all_clusters():
-    # User 0 has 50 windows of pace 1 in cluster 0. 60 others have one window of pace 0 each, 10 of them in cluster 0;
-    # ten others have one window of pace 1 each, in cluster 1.
+def test_what_the_rules_take_counts_for_the_next_levels_and_for_all_clusters():
+    # User 0 has 50 windows of level 1 in cluster 0. 60 others have one window of level 0 each, 10 of them in cluster 0;
+    # ten others have one window of level 1 each, in cluster 1.
     user = np.append(np.zeros(50, int), np.arange(1, 71))
     cluster = np.append(np.zeros(60, int), np.ones(60, int))
     happens = np.zeros((120, N_INSTANTS), bool)
@@ -203,12 +203,12 @@ def test_what_the_rules_take_counts_for_the_next_paces_and_for_all_clusters():
     of_window = np.zeros((120, 2))
     of_window[:50, 1] = of_window[50:110, 0] = of_window[110:, 1] = 1
     observed = observed_of(replace(windows_of(happens), user=user), cluster)._replace(weight=np.ones(120))
-    # In pace 1, user 0 weighs one window, and 7 of 11 users count. In pace 0, 56 of 60 users count; half of the other
-    # 4 windows are of pace 1. All others are of pace 0.
+    # In level 1, user 0 weighs one window, and 7 of 11 users count. In level 0, 56 of 60 users count; half of the other
+    # 4 windows are of level 1. All others are of level 0.
     total = np.array([120 - 9, 9])
     counts = np.array([[10 * 56 / 60, 0], [50 * 56 / 60, 10 * 7 / 11]])
-    # User 0 is alone in pace 1 of cluster 0.
+    # User 0 is alone in level 1 of cluster 0.
     of_cluster = counts.sum(axis=1) + np.array([7 / 11, 0])
     counts += of_cluster[:, None] / 63 * (total - counts.sum(axis=0))
-    counts += when.PACE_MASS * total / 120
+    counts += when.LEVEL_MASS * total / 120
     assert when._shares(observed, of_window) == pytest.approx(counts / counts.sum(axis=1, keepdims=True))

@@ -35,7 +35,7 @@ def windows():
 def choices_by_loop(windows, is_other, movement) -> list:
     """Of each move to one of the other places, the user, number of places, and what each possible return is like."""
     population = movement.counts.population
-    lift, found = log_popularity_ratio(population), []
+    ratio, found = log_popularity_ratio(population), []
     key, arrivals, history, last = None, {}, [], None
     rows = zip(windows.user, windows.trace, windows.instant, windows.slot, windows.place, is_other, strict=True)
     for user, trace, instant, slot, place, at_other in rows:
@@ -54,7 +54,7 @@ def choices_by_loop(windows, is_other, movement) -> list:
                 weight /= 1 - movement.stays.at_place[slot, history[-1]]
                 near = np.clip(np.log(weight / population[slot, other]), -MAX_ATTRACTION, MAX_ATTRACTION)
                 is_back = len(history) > 1 and history[-2] == other
-                options.append((n, is_step * is_back, lift[slot, other], is_step * near, other == place))
+                options.append((n, is_step * is_back, ratio[slot, other], is_step * near, other == place))
             found.append((user, len(arrivals), options))
         if at_other:
             arrivals[place] = arrivals.get(place, 0) + 1

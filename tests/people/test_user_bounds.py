@@ -271,9 +271,9 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         places = np.where((places < PLACE_X) & ((instant + user) // 2 % 2 == 1), (places + 1) % PLACE_X, places)
         steps = Transitions.of(traces_of(places, present, place_table(N_PLACES), HOURS))
         rates = stay_rates(StayCounts.of(steps, STEP_USERS, time_blocks(HOURS)), 5.0, np.eye(24))
-        lift = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
+        ratio = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
         # By the rule of before, her staying through the night; without her, nothing.
-        assert (np.ptp(lift) < 1e-9) != (bug and with_her)
+        assert (np.ptp(ratio) < 1e-9) != (bug and with_her)
 
 
 # What the rules leave open, and say

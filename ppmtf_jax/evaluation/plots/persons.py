@@ -168,7 +168,7 @@ def _label_time(ax: Axes, grid: TimeGrid) -> None:
 
 
 def _draw_way(ax: Axes, title: str, places: PlaceTable, place: np.ndarray) -> None:
-    """The route of a person, on a square map of her own places."""
+    """The route of a person, on a square map of their own places."""
     order = place[np.sort(np.unique(place, return_index=True)[1])]
     own = PlaceTable(places.ids[order], places.latitude[order], places.longitude[order])
     x, y = own.unbroken_longitude(), own.latitude

@@ -90,8 +90,8 @@ class BridgeSettings(Settings):
         the training traces are sparse (see `people.windows.Sparsity`), and `memory` is not given.
     chosen : Selection, optional
         What another fit selected by held-out likelihood, see `FittedModel.settings_found`: the smoothing, the number of
-        clusters and, for traces with gaps, the number of paces. With these numbers, a fit takes less time. By default,
-        the fit selects them itself.
+        clusters and, for traces with gaps, the number of activity levels. With these numbers, a fit takes less time. By
+        default, the fit selects them itself.
     """
 
     min_cluster_users: Count = 20
@@ -208,7 +208,9 @@ def _fit_checkins(
     smoothing = selection.first_visits or selection.population, selection.clusters
     clusters = population_and_clusters(visits, of_user, *smoothing, space, train.time_grid)[1]
     why = {"chosen": selection.numbers} | ({} if facts is None else {"facts": np.array(facts)})
-    return fit_checkins(train, clusters, n_paces=selection.n_paces, seed=seed, selected=why, progress=progress)
+    return fit_checkins(
+        train, clusters, n_activity_levels=selection.n_activity_levels, seed=seed, selected=why, progress=progress
+    )
 
 
 def _require_users(train: Traces, min_cluster_users: int) -> None:
@@ -264,7 +266,11 @@ def settings_found(model: Model) -> dict[str, Any]:
     The choices are at most twenty numbers. Most of them come from coarse grids, and they hardly depend on a single
     user.
     """
-    chosen = None if model.chosen is None else Selection.of_numbers(np.asarray(model.chosen), n_paces=model.n_paces)
+    chosen = (
+        None
+        if model.chosen is None
+        else Selection.of_numbers(np.asarray(model.chosen), n_activity_levels=model.n_activity_levels)
+    )
     return {**model.kind_found, "chosen": chosen}
 
 
