@@ -36,7 +36,7 @@ FALSE_ALARM = 0.01
 N_USERS = {"dense": 200, "sparse": 150}
 # The smoothing is given, since its choice would take most of the time of a fit.
 SMOOTHING = Selection(clusters=ClusterSmoothing(2, 0.0, 3.0, 1.0))
-OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_activity_levels=8)
+OF_CHECKINS = SMOOTHING._replace(first_visits=POPULATION_START, n_levels=8)
 
 
 def bridge(memory: str) -> Callable[[Traces, int], Traces]:

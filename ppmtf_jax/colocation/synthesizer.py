@@ -179,7 +179,7 @@ def synthesize_colocations(
     model : FittedModel, optional
         A model of any system with likelihoods of traces, over the same places and period. **What the model reveals
         about its training users is not bounded**, unless the model is differentially private; then its loss must be
-        added to the ledger's. Each synthetic user follows the law of a random user of the model.
+        added to the ledger's. Each synthetic user is drawn like a random user of the model.
     noise : NoiseSource, optional
         By default `SecureNoise`. With `SeededNoise` and a seed, an experiment is reproducible; the result says that it
         is not private.
@@ -370,7 +370,7 @@ def _check_model(model: FittedModel | None, traces: Traces) -> None:
 def _completed(
     model: FittedModel, drawn: Drawn, how: str, seed: int, progress: bool
 ) -> Int[np.ndarray, "user instant"]:
-    """A place of each synthetic user at each instant, under the law of a random user of the model."""
+    """A place of each synthetic user at each instant, drawn like a random user of the model."""
     n_users = len(drawn.known)
     chains = np.resize(numpy_stream(seed, Stage.COMPLETION).permutation(model.n_users), n_users)
     keys = jax.random.split(jax_stream(seed, Stage.COMPLETION), n_users)

@@ -58,7 +58,7 @@ class Effort(NamedTuple):
     n_people: int
 
 
-Law = TypeVar("Law", bound=PersonProcess)
+Process = TypeVar("Process", bound=PersonProcess)
 THOROUGH, QUICK = Effort(6, 8000), Effort(2, 2000)
 """Effort for a model that is kept, and for models that are only compared."""
 
@@ -84,7 +84,7 @@ class _Times(NamedTuple):
 
 
 SET = ("pull", "stay_tilt", "stay_at_time")
-"""Arrays of the law that a sweep sets."""
+"""Arrays of the process that a sweep sets."""
 
 
 class _Found(NamedTuple):
@@ -96,41 +96,41 @@ class _Found(NamedTuple):
 
 
 def calibrate(
-    law: Law,
+    process: Process,
     targets: Targets,
     clusters: Int[np.ndarray, " person"],
     share_of_returns: Callable[[Int[np.ndarray, "person instant"]], float],
     key: Key[Array, ""],
     advance_bar: Callable[[int], None] = lambda _: None,
     n_rounds: int = THOROUGH.n_rounds,
-) -> tuple[Law, Int[np.ndarray, "person instant"]]:
+) -> tuple[Process, Int[np.ndarray, "person instant"]]:
     """Set pulls, log-odds of staying, factors of distance and strength; also gives the places of the simulated people.
 
-    The `residual` of the law is what the last round leaves.
+    The `residual` of the process is what the last round leaves.
 
-    `law`: has all arrays; its weights of new places have no factors of distance yet. The arrays in `SET` have their
+    `process`: has all arrays; its weights of new places have no factors of distance yet. The arrays in `SET` have their
     start values: pulls of 1 and log-odds of 0. The caller cannot use these arrays afterwards, since their memory is
     used again. `clusters`: the cluster of each simulated person. `share_of_returns`: measures, on the places of the
     simulated people, what `targets.returns` states.
     """
-    n_times = len(law.stay_at_time)
-    cell, last = np.asarray(law.cell), law.n_places - 1
-    origin = np.repeat(np.arange(law.n_places), np.diff(law.move_start))
+    n_times = len(process.stay_at_time)
+    cell, last = np.asarray(process.cell), process.n_places - 1
+    origin = np.repeat(np.arange(process.n_places), np.diff(process.move_start))
     # The last entries of the moves belong to no place. Their weights are 0.
-    origin = np.pad(origin, (0, len(law.next_place) - len(origin)), constant_values=last)
-    bin_of_move = targets.bin[cell[origin], cell[np.minimum(law.next_place, last)]]
-    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns * (law.remembered > 0))
-    times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
-    law = replace(law, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
-    base_seen, base_between = law.seen, law.between
+    origin = np.pad(origin, (0, len(process.next_place) - len(origin)), constant_values=last)
+    bin_of_move = targets.bin[cell[origin], cell[np.minimum(process.next_place, last)]]
+    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns * (process.remembered > 0))
+    times = _Times(process.pull, process.stay_tilt, process.stay_at_time, jnp.ones_like(process.pull))
+    process = replace(process, **{name: values[:1] for name, values in times._asdict().items() if name in SET})
+    base_seen, base_between = process.seen, process.between
     wanted = np.asarray(targets.distances)
     seen, distances = targets.returns, wanted
     for number in range(n_rounds):
-        by_distance = jnp.asarray(factor, jnp.float32)
-        law = replace(law, seen=base_seen * by_distance[bin_of_move], between=base_between * by_distance[targets.bin])
+        by_bin = jnp.asarray(factor, jnp.float32)
+        process = replace(process, seen=base_seen * by_bin[bin_of_move], between=base_between * by_bin[targets.bin])
         # Its type is the same in all rounds, so that the sweep is compiled once.
         returning, own_key = returning.astype(jnp.float32), jax.random.fold_in(key, number)
-        times, found = _sweep(law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), own_key)
+        times, found = _sweep(process, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), own_key)
         returning = found.returning
         advance_bar(1)
         in_bin, seen = np.asarray(found.in_bin, np.float64).sum(axis=0), share_of_returns(np.asarray(found.place).T)
@@ -140,9 +140,11 @@ def calibrate(
             # The mean factor of a move is 1, so that nearness keeps its meaning in the weights of returns.
             factor /= max(wanted @ factor, TINY)
             odds = seen / (1 - seen), targets.returns / (1 - targets.returns)
-            law = replace(law, strength=law.strength * np.float32(matching(*odds, MAX_CHANGE, STRENGTH_POWER)))
+            change = np.float32(matching(*odds, MAX_CHANGE, STRENGTH_POWER))
+            process = replace(process, strength=process.strength * change)
     residual = jnp.array([abs(seen - targets.returns), np.abs(distances - wanted).sum() / 2], jnp.float32)
-    return replace(law, residual=residual, **{name: getattr(times, name) for name in SET}), np.asarray(found.place).T
+    process = replace(process, residual=residual, **{name: getattr(times, name) for name in SET})
+    return process, np.asarray(found.place).T
 
 
 def simulated_clusters(n_clusters: int, n_rounded: int, n_people: int) -> Int[np.ndarray, " person"]:
@@ -193,7 +195,7 @@ def share_of_seen_returns(
 
 @partial(jax.jit, donate_argnames="times")
 def _sweep(
-    law: PersonProcess,
+    process: PersonProcess,
     targets: Targets,
     times: _Times,
     returning: Float[Array, " time"],
@@ -203,39 +205,39 @@ def _sweep(
 ) -> tuple[_Times, _Found]:
     """Simulate people from instant to instant; before each step, set the pulls and log-odds of staying for it.
 
-    The arrays of `times` are large, so they are changed in place. These arrays in `law` are not read.
+    The arrays of `times` are large, so they are changed in place. These arrays in `process` are not read.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
-    people = jax.vmap(sample_person, (None, 0, 0))(law, keys, clusters)
-    begins = law.class_share.T[:, None, :, None] * law.first_other
+    people = jax.vmap(sample_person, (None, 0, 0))(process, keys, clusters)
+    begins = process.class_share.T[:, None, :, None] * process.first_other
     crowd = jnp.pad(begins, [(0, 0), (0, len(DWELL_FROM) - 1), (0, 0), (0, 0)])
-    roles = jnp.stack([1 - law.second_share, law.second_share])[..., None] * law.role_first
+    roles = jnp.stack([1 - process.second_share, process.second_share])[..., None] * process.role_first
 
     def step(carry: tuple, given: tuple) -> tuple[tuple, tuple]:
         people, crowd, roles, times = carry
         instant, returns = given
         old = jax.tree.map(lambda values: values[instant], times)
-        _, phase, _, slot = law.when(instant)
-        next_role = law.role_next[:, :, phase]
+        _, phase, _, slot = process.when(instant)
+        next_role = process.role_next[:, :, phase]
         into = roles[..., None] * next_role
-        kernel = _Kernel(law, slot, origin)
-        weight, target = targets.share[people.cluster], targets.other[:, slot]
-        crowd, scaling, going = _expect(law, kernel, target, slot, old, returns, crowd, into[..., OTHER].sum(axis=0))
+        kernel = _Kernel(process, slot, origin)
+        weight, target, at_other = targets.share[people.cluster], targets.other[:, slot], into[..., OTHER].sum(axis=0)
+        crowd, scaling, going = _expect(process, kernel, target, slot, old, returns, crowd, at_other)
         tilt = jnp.clip(jnp.log(jnp.maximum(scaling, TINY) / going), -MAX_TILT, MAX_TILT)
         to_other = next_role[people.has_second, people.cluster, people.role, OTHER]
         was_other = people.role == OTHER
         dwell = jnp.searchsorted(jnp.asarray(DWELL_FROM), people.dwell, side="right") - 1
-        log_odds = law.stay[slot, people.place] + tilt[people.cluster, people.place]
-        log_odds += law.stay_by_dwell[dwell] + law.stay_by_class[people.mobility]
+        log_odds = process.stay[slot, people.place] + tilt[people.cluster, people.place]
+        log_odds += process.stay_by_dwell[dwell] + process.stay_by_class[people.mobility]
         at_time = _common_odds(log_odds, weight * to_other * was_other, targets.stays[slot])
         leaves = to_other * jnp.where(was_other, jax.nn.sigmoid(-log_odds - at_time), 1)
         start = scaling * old.pull / jnp.maximum(old.scaling, TINY)
-        now = _Times(_corrected(law, kernel, scaling, start, going, people, leaves), tilt, at_time, scaling)
-        after = jax.vmap(sample_step, (None, 0, 0, None))(_at_once(law, slot, next_role, now), keys, people, instant)
+        now = _Times(_corrected(process, kernel, scaling, start, going, people, leaves), tilt, at_time, scaling)
+        after = jax.vmap(sample_step, (None, 0, 0, None))(_at_one(process, slot, next_role, now), keys, people, instant)
         moves = weight * ((after.role == OTHER) & (after.place != people.place))
         again = jnp.any(people.visited == after.place[:, None], axis=1)
-        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY) if law.remembered else jnp.array(0.0)
-        bins = targets.bin[law.cell[people.place], law.cell[after.place]]
+        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY) if process.remembered else jnp.array(0.0)
+        bins = targets.bin[process.cell[people.place], process.cell[after.place]]
         in_bin = segment_sum(moves, bins, len(targets.distances))
         times = jax.tree.map(lambda values, new: values.at[instant].set(new), times, now)
         return (after, crowd, into.sum(axis=2), times), _Found(after.place, share, in_bin)
@@ -247,21 +249,21 @@ def _sweep(
     return times, jax.tree.map(lambda begin, values: jnp.concatenate([begin[None], values]), first, found)
 
 
-def _at_once(
-    law: PersonProcess, slot: Int[Array, ""], next_role: Float[Array, "2 cluster 3 3"], times: _Times
+def _at_one(
+    process: PersonProcess, slot: Int[Array, ""], next_role: Float[Array, "2 cluster 3 3"], times: _Times
 ) -> PersonProcess:
-    """The law of one instant, as a law whose period is one instant; this copies no array over all times."""
+    """The process of one instant, as a process whose period is one instant; this copies no array over all times."""
     set_at = {name: getattr(times, name)[None] for name in SET}
-    return replace(law, slot_of_phase=slot[None], role_next=next_role[:, :, None], **set_at)
+    return replace(process, slot_of_phase=slot[None], role_next=next_role[:, :, None], **set_at)
 
 
 class _Kernel:
     """K of one slot, as products with rows of clusters; dense if each place is a cell."""
 
-    def __init__(self, law: PersonProcess, slot: Int[Array, ""], origin: Int[Array, " move1"]):
-        self.law, self.slot = law, slot
-        self.cells = law.kernel(slot, origin)
-        self.dense = self.cells.as_dense() if len(law.between) == law.n_places else None
+    def __init__(self, process: PersonProcess, slot: Int[Array, ""], origin: Int[Array, " move1"]):
+        self.process, self.slot = process, slot
+        self.cells = process.kernel(slot, origin)
+        self.dense = self.cells.as_dense() if len(process.between) == process.n_places else None
 
     def from_next(self, v: Float[Array, "cluster place"]) -> Float[Array, "cluster place"]:
         """Sum over b of K(a, b) v(b), not below a tiny number."""
@@ -276,11 +278,11 @@ class _Kernel:
         """K(a, b) for some pairs of different places."""
         if self.dense is not None:
             return self.dense[place, other]
-        return jax.vmap(self.law.pair, (None, 0, 0))(self.slot, place, other)
+        return jax.vmap(self.process.pair, (None, 0, 0))(self.slot, place, other)
 
 
 def _expect(
-    law: PersonProcess,
+    process: PersonProcess,
     kernel: _Kernel,
     target: Float[Array, "cluster place"],
     slot: Int[Array, ""],
@@ -295,14 +297,14 @@ def _expect(
     their role before the step. `returning`: share of returns among the moves. The places of these returns are assumed
     to have the distribution `target`.
     """
-    log_odds = law.stay[slot] + old.stay_at_time
-    log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
+    log_odds = process.stay[slot] + old.stay_at_time
+    log_odds += process.stay_by_class[:, None, None] + process.stay_by_dwell[:, None]
     odds_of_leaving = jnp.exp(-log_odds)[:, :, None]
     total = jnp.maximum(crowd.sum(axis=(0, 1, 3)), TINY)
     crowd *= (into[:, OTHER] / total)[:, None]
     everybody, anchored = crowd.sum(axis=(0, 1)), jnp.zeros_like(target)
-    if law.home is not None and law.second is not None:
-        anchored = into[:, HOME, None] * law.home + into[:, SECOND, None] * law.second
+    if process.home is not None and process.second is not None:
+        anchored = into[:, HOME, None] * process.home + into[:, SECOND, None] * process.second
     people = into.sum(axis=1)[:, None]
 
     def leaving(number: tuple[int, int], scaling: Array, going: Array) -> Float[Array, "cluster place"]:
@@ -331,8 +333,8 @@ def _expect(
     stay = crowd - leave
     kept = stay * jnp.asarray(KEPT)[:, None, None]
     # Moves of each class, from other places and from anchors.
-    moving = leave.sum(axis=1) + law.class_share.T[:, :, None] * anchored
-    new = scaling * kernel.to_next((moving / going).reshape(-1, law.n_places)).reshape(moving.shape)
+    moving = leave.sum(axis=1) + process.class_share.T[:, :, None] * anchored
+    new = scaling * kernel.to_next((moving / going).reshape(-1, process.n_places)).reshape(moving.shape)
     arriving = (1 - returning) * new + returning * moving.sum(axis=2, keepdims=True) * target
     after = jnp.concatenate([arriving[:, None], jnp.zeros_like(stay[:, 1:])], axis=1) + kept
     return after.at[:, 1:].add((stay - kept)[:, :-1]), scaling, going
@@ -354,7 +356,7 @@ def _common_odds(
 
 
 def _corrected(
-    law: PersonProcess,
+    process: PersonProcess,
     kernel: _Kernel,
     scaling: Float[Array, "cluster place"],
     start: Float[Array, "cluster place"],
@@ -368,7 +370,7 @@ def _corrected(
     move to one of the other places.
     """
     cluster, place = people.cluster, people.place
-    visited = people.visited.T if law.remembered else people.place[None]
+    visited = people.visited.T if process.remembered else people.place[None]
     known = jnp.concatenate([people.home[None], people.second[None], visited])
     # Only the first rows are used, since most people know few places.
     n_known = 2 + jnp.max(jnp.sum(visited != ABSENT, axis=0))

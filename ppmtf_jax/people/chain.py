@@ -66,7 +66,7 @@ class ClusterBridge(StoredAttraction, ScoredTraceModel):
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
     rules: ClassVar[tuple[str, ...]] = RULES
     kind_found: ClassVar[dict[str, str]] = {"memory": "none", "gaps": "none"}
-    n_activity_levels: ClassVar[None] = None
+    n_levels: ClassVar[None] = None
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
     # Number of users with events in each cluster.

@@ -27,7 +27,7 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.sampling import TILE, sample_index
 
-Law = TypeVar("Law", bound=CheckinProcess)
+Process = TypeVar("Process", bound=CheckinProcess)
 # Number of simulations in each round. The noise of a round matters less if more rounds follow.
 N_REPEATS = (1, 1, 1, 2, 2, 4)
 # Part of a difference of log-odds that a round removes; greater differences are first cut to `MAX_CHANGE`.
@@ -89,13 +89,13 @@ class Shares(NamedTuple):
 
 
 def calibrate(
-    model: Law,
+    model: Process,
     windows: ObservedWindows,
     level: Float[np.ndarray, "window level"],
     key: Key[Array, ""],
     *,
     progress: bool = False,
-) -> Law:
+) -> Process:
     """Change weights in rounds, each of which compares simulated people with the observed people.
 
     After the last round, one more simulation gives the `residual` of the model.
@@ -186,7 +186,7 @@ def _simulate_tile(
     return jax.vmap(simulate)(window, happens, cluster, level)
 
 
-def _corrected(model: Law, observed: Moments, simulated: Moments) -> Law:
+def _corrected(model: Process, observed: Moments, simulated: Moments) -> Process:
     """The model with other weights of staying, of new places and of distances from the last place."""
     wanted, found = (each.shares(observed.means) for each in (observed, simulated))
     more_stays, more_returns = (

@@ -39,13 +39,12 @@ def _logs(*shape: int | str) -> StoredArray:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class CheckinProcess(PersonModel):
-    """Arrays of the law, and the weights of places.
+    """Arrays of the process, and the weights of places.
 
     A trace is a window of whole days that begins at midnight.
 
     A person of cluster k draws an activity level c ~ level_share[k], a type z ~ type_share[c] (how often they return),
-    and a range r ~ range_share (how far from their own places they go). *Hours* of events are hours of the day, rounded
-    down.
+    and a range r ~ range_share (how far from their places they go). *Hours* of events are of the day, rounded down.
 
     *When*: at each instant there is an event with the log-odds log_odds[c, time, since, habit], where `time` is the
     instant of the week counted from the first instant of the window. People and times are drawn given that there is an
@@ -66,10 +65,10 @@ class CheckinProcess(PersonModel):
     at the present hour, and those at least `OTHER_TIME_H` hours apart. For a new place, a component is first drawn from
     reference[r, g]. Then the place is drawn from visits[k, slot] times a factor: 1 for `ANYWHERE`, near_last[G, bin of
     the distance from the last place] for `NEAR_LAST`, near_own[bin of the distance from j] for `NEAR_OWN`, where the
-    visited place j is drawn in proportion to n_j. Visited places are excluded. This law of new places is written three
-    times: drawn here (`_nearness`), scored by `checkin_likelihood`, and learned by `checkin_new_places`. The last two
+    visited place j is drawn in proportion to n_j. Visited places are excluded. These weights are written three times:
+    drawn here (`_nearness`), scored by `checkin_likelihood`, and learned by `checkin_new_places`. The last two
     compute sums over all places before, because each factor depends on one cell. The loop in
-    `tests/people/checkin_laws.py` holds all three together.
+    `tests/people/checkin_processes.py` holds all three together.
     """
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
@@ -116,12 +115,12 @@ class CheckinProcess(PersonModel):
     # begin more often than `visits` says.
     first_rate: Float[Array, " place"] = stored(lambda n: _logs(n.places))
     # How far people whom the calibrated model simulates are from the training users, see
-    # `checkin_calibration.residual`; None for a law that was not calibrated.
+    # `checkin_calibration.residual`; None for a process that was not calibrated.
     residual: Float[Array, " 3"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
     # Facts of the training traces, in the order of `windows.Sparsity`; None if the settings ask for gaps.
     facts: Float[Array, " fact"] | None = stored(lambda n: StoredArray((3,), low=0, optional=True), default=None)
     # The settings of `chain.ClusterBridge.chosen`, then the smoothing of the population of
-    # first visits; None for a law that was not learned from traces.
+    # first visits; None for a process that was not learned from traces.
     chosen: Float[Array, " setting"] | None = stored(lambda n: StoredArray(("settings",), optional=True), default=None)
 
     @property
@@ -185,37 +184,37 @@ class CheckinProcess(PersonModel):
 
 
 def sample_window(
-    law: CheckinProcess, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
+    process: CheckinProcess, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
 ) -> Int[Array, " instant"]:
     """Draw a person of a cluster, and their place at each instant (or `ABSENT`); at least one instant has an event."""
     of_person, of_times, of_places = (jax.random.fold_in(key, number) for number in range(3))
     uniforms = jax.random.uniform(of_person, 4)
     # The level and the first event are drawn given that there is an event.
-    log_first, log_any = law.log_first_event(n_instants)
-    level = sample_index(uniforms[0], law.level_share[cluster] * jnp.exp(log_any - log_any.max()))
+    log_first, log_any = process.log_first_event(n_instants)
+    level = sample_index(uniforms[0], process.level_share[cluster] * jnp.exp(log_any - log_any.max()))
     first = sample_index(uniforms[1], jnp.exp(log_first[level] - log_first[level].max()))
-    kind = sample_index(uniforms[2], law.type_share[level])
-    reach = sample_index(uniforms[3], law.range_share)
-    happens = sample_times(law, of_times, level, first, n_instants)
-    return sample_places(law, of_places, happens, cluster, kind, reach, happens.sum())
+    kind = sample_index(uniforms[2], process.type_share[level])
+    reach = sample_index(uniforms[3], process.range_share)
+    happens = sample_times(process, of_times, level, first, n_instants)
+    return sample_places(process, of_places, happens, cluster, kind, reach, happens.sum())
 
 
 def sample_times(
-    law: CheckinProcess, key: Array, level: Array, first: Array, n_instants: int
+    process: CheckinProcess, key: Array, level: Array, first: Array, n_instants: int
 ) -> Bool[Array, " instant"]:
     """Whether there is an event at each instant; `first` is the instant of the first event."""
-    n_days = -(-n_instants // law.per_day)
-    instants = jnp.arange(n_days * law.per_day, dtype=jnp.int32).reshape(n_days, law.per_day)
+    n_days = -(-n_instants // process.per_day)
+    instants = jnp.arange(n_days * process.per_day, dtype=jnp.int32).reshape(n_days, process.per_day)
     uniforms = jax.random.uniform(key, instants.shape)
-    hours = bins.hour_of_instants(law.per_day, law.per_day)
-    since = jnp.asarray(bins.bins_of_instants(bins.SINCE_FROM_H, law.per_day, instants.size))
+    hours = bins.hour_of_instants(process.per_day, process.per_day)
+    since = jnp.asarray(bins.bins_of_instants(bins.SINCE_FROM_H, process.per_day, instants.size))
 
     def at_instant(state: tuple[Array, Array], step: tuple[Array, Array, Array]) -> tuple[Any, Array]:
         last, n_before = state
         instant, uniform, near = step
-        time = instant % law.log_odds.shape[1]
+        time = instant % process.log_odds.shape[1]
         # Before the first event, `instant - last` is negative, and the result is not used.
-        log_odds = law.log_odds[level, time, since[instant - last], bins.habit_bin(near, n_before)]
+        log_odds = process.log_odds[level, time, since[instant - last], bins.habit_bin(near, n_before)]
         event = (instant == first) | ((instant > first) & (uniform < jax.nn.sigmoid(log_odds)))
         return (jnp.where(event, instant, last), n_before + event), event
 
@@ -230,7 +229,7 @@ def sample_times(
 
 
 def sample_places(
-    law: CheckinProcess,
+    process: CheckinProcess,
     key: Array,
     happens: Bool[Array, " instant"],
     cluster: Array,
@@ -249,9 +248,10 @@ def sample_places(
     coming = lax.cummin(jnp.where(happens, instants, n_instants), reverse=True)
     coming = jnp.pad(coming, (0, 2), constant_values=n_instants)
     first = coming[0]
-    weight = law.visits[cluster, law.slot(first)] * jnp.exp(law.first_rate)
+    weight = process.visits[cluster, process.slot(first)] * jnp.exp(process.first_rate)
     place = sample_index(jax.random.uniform(jax.random.fold_in(key, 0)), weight)
-    memory = Memory.empty(min(law.most_places, n_instants), law.n_places).after(place, first, law.hour(first))
+    memory = Memory.empty(min(process.most_places, n_instants), process.n_places)
+    memory = memory.after(place, first, process.hour(first))
     places = jnp.full(n_instants, ABSENT, jnp.int32).at[first].set(place)
 
     def add_event(_: Array, state: tuple[Memory, Array]) -> tuple[Memory, Array]:
@@ -259,27 +259,27 @@ def sample_places(
         # After the last event, this is `n_instants`. Then no place is set, and the memory does not matter any more.
         instant = coming[memory.instant + 1]
         uniforms = jax.random.uniform(jax.random.fold_in(key, instant), 4)
-        log_old, log_new = law.log_weights(memory, instant, law.hour(instant))
-        log_old += law.last_of_type[kind] * memory.is_last
+        log_old, log_new = process.log_weights(memory, instant, process.hour(instant))
+        log_old += process.last_of_type[kind] * memory.is_last
         log_weight = jnp.append(log_old, log_new[kind])
         drawn = sample_index(uniforms[0], jnp.exp(log_weight - log_weight.max()))
-        weight = law.visits[cluster, law.slot(instant)] * _nearness(law, uniforms[1:3], memory, instant, reach)
-        weight = weight.at[memory.place].set(0, mode="drop")
+        near = _nearness(process, uniforms[1:3], memory, instant, reach)
+        weight = (process.visits[cluster, process.slot(instant)] * near).at[memory.place].set(0, mode="drop")
         new = sample_index(uniforms[3], weight)
         place = jnp.where(drawn < len(log_old), memory.place[jnp.minimum(drawn, len(log_old) - 1)], new)
-        return memory.after(place, instant, law.hour(instant)), places.at[instant].set(place, mode="drop")
+        return memory.after(place, instant, process.hour(instant)), places.at[instant].set(place, mode="drop")
 
     return lax.fori_loop(1, most_events, add_event, (memory, places))[1]
 
 
 def _nearness(
-    law: CheckinProcess, uniforms: Array, memory: Memory, instant: Array, reach: Array
+    process: CheckinProcess, uniforms: Array, memory: Memory, instant: Array, reach: Array
 ) -> Float[Array, " place"]:
     """Draw the component of a new place; the factor of each place in it."""
-    gap = law.gap_bin(instant - memory.instant)
-    near_to = sample_index(uniforms[0], law.reference[reach, gap])
-    own = sample_index(uniforms[1], memory.n_events.astype(law.near_own.dtype))
+    gap = process.gap_bin(instant - memory.instant)
+    near_to = sample_index(uniforms[0], process.reference[reach, gap])
+    own = sample_index(uniforms[1], memory.n_events.astype(process.near_own.dtype))
     place = memory.place[jnp.where(near_to == bins.NEAR_LAST, memory.last, own)]
-    factor = jnp.where(near_to == bins.NEAR_LAST, law.near_last[jnp.asarray(bins.GAP_CLASS)[gap]], law.near_own)
+    factor = jnp.where(near_to == bins.NEAR_LAST, process.near_last[jnp.asarray(bins.GAP_CLASS)[gap]], process.near_own)
     factor = jnp.where(near_to == bins.ANYWHERE, 1, factor)
-    return factor[law.distance_bin[law.cell[place]]][law.cell]
+    return factor[process.distance_bin[process.cell[place]]][process.cell]

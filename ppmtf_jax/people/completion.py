@@ -6,7 +6,7 @@ Their home is one of the known places, or it is none of them and is drawn later.
 an instant with a known event, the particle goes to the place of the event. At any other instant, its next place is
 drawn with probability proportional to
 
-    (probability of the place under the law, see `process.outcomes`)
+    (probability of the place under the process, see `process.outcomes`)
     x (estimate of the probability of all later events, given the place).
 
 The *estimate* need not be exact: each particle has a weight that corrects its errors (a twisted particle filter,
@@ -64,30 +64,31 @@ MIN_ESTIMATE = 1e-12
 
 def complete_traces(
     keys: Key[Array, " trace"],
-    law: PersonProcess,
+    process: PersonProcess,
     users: Int[np.ndarray, " trace"],
     known: Int[np.ndarray, "trace instant"],
     *,
     most_probable: bool = False,
     progress: bool = False,
 ) -> Completion:
-    """Complete each trace under the law of its user's cluster; one trace belongs to one person.
+    """Complete each trace under the process of its user's cluster; one trace belongs to one person.
 
     `impossible_at` is the first instant at which no particle is left, or `ABSENT`.
 
     Each completion depends only on its own key, apart from the rounding of sums. `known`: known places, `ABSENT` where
     the place is unknown; the person begins at the first column. `most_probable`: take the particle whose steps are most
-    probable under the law, given the person's class of mobility and whether they have a second place. By default, a
+    probable under the process, given the person's class of mobility and whether they have a second place. By default, a
     random particle is drawn by weight. Time: for each trace and instant, one product of a vector with the weights K of
     places x places; for each particle and instant, about as much as for one step of a synthetic trace.
     """
-    n_instants, of_user, local_copy = known.shape[1], np.asarray(law.cluster)[users], on_each_device(law)
-    size = int(np.clip(NUMBERS_AT_A_TIME // (n_instants * law.n_places), 1, MAX_AT_A_TIME))
+    n_instants, of_user, local_copy = known.shape[1], np.asarray(process.cluster)[users], on_each_device(process)
+    size = int(np.clip(NUMBERS_AT_A_TIME // (n_instants * process.n_places), 1, MAX_AT_A_TIME))
     places, lost_at = np.empty(known.shape, np.int32), np.empty(len(known), np.int32)
     # Lower bound of the number of possible places of a home, second place or new place, wherever a person is.
-    n_open = [law.n_open().min()]
-    if law.home is not None:
-        weights, reaches = (law.home, law.second, law.home_pull, law.second_pull), np.asarray(law.anchor_between) > 0
+    n_open = [process.n_open().min()]
+    if process.home is not None:
+        weights = process.home, process.second, process.home_pull, process.second_pull
+        reaches = np.asarray(process.anchor_between) > 0
         n_open += [reaches.all() * (np.asarray(each) > 0).sum(axis=1).min() for each in weights]
     least_open = int(min(n_open))
 
@@ -106,8 +107,7 @@ def complete_traces(
                 advance(len(block))
 
     complete(np.arange(len(known)), PARTICLES)
-    # If few places are possible, a known event may be impossible for every particle. More particles may include one for
-    # which the event is possible.
+    # If few places are possible, a known event may be impossible for all particles, but not for some of more particles.
     if (lost := np.flatnonzero(lost_at != ABSENT)).size:
         complete(lost, MORE * PARTICLES)
     return Completion(places, lost_at)
@@ -132,39 +132,39 @@ class Ahead(NamedTuple):
     entering: Float[Array, "instant trace"]
 
 
-def look_ahead(law: PersonProcess, cluster: Int[Array, " trace"], known: Int[Array, "trace instant"]) -> Ahead:
+def look_ahead(process: PersonProcess, cluster: Int[Array, " trace"], known: Int[Array, "trace instant"]) -> Ahead:
     """Follow the chain without memory backwards from each known event."""
     n_traces, n_instants = known.shape
-    is_dense = len(law.between) == law.n_places
-    origin = jnp.searchsorted(law.move_start, jnp.arange(len(law.next_place)), side="right") - 1
+    is_dense = len(process.between) == process.n_places
+    origin = jnp.searchsorted(process.move_start, jnp.arange(len(process.next_place)), side="right") - 1
     n_known = jnp.maximum(jnp.sum(known != ABSENT, axis=1), 1)
     # Estimate of returns: a person returns to each known place in proportion to its known events. The share of returns
     # among moves is that of a person who arrived once at each known place.
-    visits = jnp.zeros((n_traces, law.n_places + 1)).at[jnp.arange(n_traces)[:, None], known].add(known != ABSENT)
+    visits = jnp.zeros((n_traces, process.n_places + 1)).at[jnp.arange(n_traces)[:, None], known].add(known != ABSENT)
     visits = visits[:, :-1] / n_known[:, None]
     n_distinct = jnp.sum(visits > 0, axis=1)
-    old = n_distinct * (1 - law.discount)
-    returning = (old / (old + law.strength + law.discount * n_distinct + MIN_ESTIMATE))[:, None]
-    average = law.stay_by_dwell[1] + law.class_share @ law.stay_by_class
+    old = n_distinct * (1 - process.discount)
+    returning = (old / (old + process.strength + process.discount * n_distinct + MIN_ESTIMATE))[:, None]
+    average = process.stay_by_dwell[1] + process.class_share @ process.stay_by_class
 
     def back(state: tuple[Array, ...], instant: Array) -> tuple[tuple[Array, ...], Ahead]:
         """From an instant to the instant before."""
         next_place, roles, still, at_place, entering = state
-        (_, phase, time, slot), here = law.when(instant), known[:, instant]
-        kernel = law.kernel(slot, origin)
+        (_, phase, time, slot), here = process.when(instant), known[:, instant]
+        kernel = process.kernel(slot, origin)
         product = kernel.as_dense().__matmul__ if is_dense else kernel.from_next
-        pull, is_known = law.pull[time], (here != ABSENT)[:, None]
-        value = jnp.where(is_known, jnp.arange(law.n_places) == here[:, None], at_place)
+        pull, is_known = process.pull[time], (here != ABSENT)[:, None]
+        value = jnp.where(is_known, jnp.arange(process.n_places) == here[:, None], at_place)
         total = jnp.maximum(product(pull.T).T, jnp.finfo(pull.dtype).tiny)
         moving = product((pull[cluster] * value).T).T / total[cluster]
-        moving = jnp.where(instant == 0, jnp.sum(law.first_other[cluster] * value, axis=1)[:, None], moving)
+        moving = jnp.where(instant == 0, jnp.sum(process.first_other[cluster] * value, axis=1)[:, None], moving)
         found = Ahead(next_place, roles, still, at_place, moving, entering)
-        stay = law.stay[slot] + law.stay_at_time[time] + law.stay_tilt[time] + average[:, None]
+        stay = process.stay[slot] + process.stay_at_time[time] + process.stay_tilt[time] + average[:, None]
         stays = jax.nn.sigmoid(stay)[cluster]
         back_again = returning * jnp.sum(visits * value, axis=1, keepdims=True)
         before = stays * value + (1 - stays) * (back_again + (1 - returning) * moving)
-        chance = back_again + (1 - returning) * jnp.sum(law.population[slot] * value, axis=1, keepdims=True)
-        next_roles = jnp.moveaxis(law.role_next[:, cluster, phase], 0, 1)
+        chance = back_again + (1 - returning) * jnp.sum(process.population[slot] * value, axis=1, keepdims=True)
+        next_roles = jnp.moveaxis(process.role_next[:, cluster, phase], 0, 1)
         roles = jnp.where(is_known[..., None, None], jnp.eye(3), roles)
         still = next_roles[..., OTHER, OTHER] * jnp.where(is_known, 1, still)
         entering = jnp.where(is_known[:, 0], chance[:, 0], entering)
@@ -172,17 +172,17 @@ def look_ahead(law: PersonProcess, cluster: Int[Array, " trace"], known: Int[Arr
         return (next_place, next_roles @ roles, still, jnp.maximum(before, MIN_ESTIMATE), entering), found
 
     no_target = jnp.full(n_traces, ABSENT, known.dtype), jnp.ones((n_traces, 2, 3, 3)) * jnp.eye(3)
-    end = (*no_target, *map(jnp.ones, ((n_traces, 2), (n_traces, law.n_places), n_traces)))
+    end = (*no_target, *map(jnp.ones, ((n_traces, 2), (n_traces, process.n_places), n_traces)))
     return lax.scan(back, end, jnp.arange(n_instants), reverse=True)[1]
 
 
-def persons_of(law: PersonProcess, n_instants: int) -> Persons:
+def persons_of(process: PersonProcess, n_instants: int) -> Persons:
     """People whose home and second place are absent or known places; place 0 has the most events."""
-    return Persons.of(min(MAX_ANCHORS, n_instants), anchors=law.home is not None)
+    return Persons.of(min(MAX_ANCHORS, n_instants), anchors=process.home is not None)
 
 
 def people_of(
-    law: PersonProcess, cluster: Int[Array, ""], known: Int[Array, " instant"], ahead: Ahead
+    process: PersonProcess, cluster: Int[Array, ""], known: Int[Array, " instant"], ahead: Ahead
 ) -> tuple[Array, Array, Array, Array, Array]:
     """People who may have made a trace: homes and second places (`ABSENT` if not a known place), `later`, and weights.
 
@@ -190,7 +190,7 @@ def people_of(
     event. The last two arrays are the log-weight of each person, and the estimated log-probability of all known events.
     """
     n_instants = len(known)
-    home, second, has_second, _ = persons_of(law, n_instants)
+    home, second, has_second, _ = persons_of(process, n_instants)
     # The known places with the most events.
     is_known, instants = known != ABSENT, jnp.arange(n_instants)
     is_same = (known[:, None] == known) & is_known
@@ -205,24 +205,24 @@ def people_of(
     before = lax.cummax(jnp.where(is_known, instants, ABSENT))
     before = jnp.append(ABSENT, before[:-1])
     step = ahead.roles[before, has_second[:, None], role[:, before], role]
-    first_role = law.role_first[has_second, cluster]
+    first_role = process.role_first[has_second, cluster]
     begin = jnp.einsum("pl,plm->pm", first_role, ahead.roles[0, has_second])
     begin = jnp.where(is_known[0], first_role, begin)
     step = jnp.where(before == ABSENT, jnp.take_along_axis(begin, role, axis=1), step)
     # Probability of each of the other places, given the known places before, as in a Chinese restaurant process.
     is_other = (role == OTHER) & is_known
     n_other = jnp.cumsum(is_other, axis=1) - is_other
-    n_same, slot = is_earlier.sum(axis=1), jax.vmap(law.when)(instants).slot
-    at_place = jnp.where(n_same > 0, n_same, law.population[slot, known]) / (n_other + 1)
+    n_same, slot = is_earlier.sum(axis=1), jax.vmap(process.when)(instants).slot
+    at_place = jnp.where(n_same > 0, n_same, process.population[slot, known]) / (n_other + 1)
     log_event = jnp.log(jnp.maximum(step * jnp.where(is_other, at_place, 1), MIN_ESTIMATE))
     from_here = jnp.cumsum(jnp.where(is_known, log_event, 0)[:, ::-1], axis=1)[:, ::-1]
     from_here = jnp.pad(from_here, [(0, 0), (0, 1)])
     following = lax.cummin(jnp.where(is_known, instants, n_instants), reverse=True)
     following = jnp.append(following[1:], n_instants)
     later = from_here[:, jnp.minimum(following + 1, n_instants)]
-    share = law.second_share[cluster]
+    share = process.second_share[cluster]
     prior = jnp.log(jnp.where(has_second == 1, share, 1 - share)) + jnp.where(is_real, 0, -jnp.inf)
-    total = from_here[:, 0] + log_of_anchors(law, cluster, homes, seconds)
+    total = from_here[:, 0] + log_of_anchors(process, cluster, homes, seconds)
     return homes, seconds, later, prior + total, total
 
 
@@ -231,11 +231,11 @@ def role_of(place: Array, home: Array, second: Array) -> Array:
     return jnp.where(place == home, HOME, jnp.where(place == second, SECOND, OTHER))
 
 
-def log_of_anchors(law: PersonProcess, cluster: Array, home: Array, second: Array) -> Array:
-    """Estimated log-probability that the law draws this home and this second place; an `ABSENT` one counts 0."""
-    if law.home is None or law.second is None:
+def log_of_anchors(process: PersonProcess, cluster: Array, home: Array, second: Array) -> Array:
+    """Estimated log-probability that the process draws this home and this second place; an `ABSENT` one counts 0."""
+    if process.home is None or process.second is None:
         return jnp.zeros(jnp.shape(home))
-    pairs = (home, law.home), (second, law.second)
+    pairs = (home, process.home), (second, process.second)
     logs = [jnp.where(a == ABSENT, 0, jnp.log(jnp.maximum(p[cluster, a], MIN_ESTIMATE))) for a, p in pairs]
     return logs[0] + logs[1]
 
@@ -244,7 +244,7 @@ class _Particle(NamedTuple):
     """A possible person and their trace so far.
 
     `log_weight`: log of the weight that corrects the estimates so far. `log_estimate`: log of the estimated probability
-    of all later known events. `log_probability`: log-probability of the person's steps so far under the law.
+    of all later known events. `log_probability`: log-probability of the person's steps so far under the process.
     """
 
     trace: Int[Array, ""]
@@ -281,22 +281,22 @@ def _estimate(at: _Instant, particle: _Particle, role: Array, at_place: Array) -
 
 def _weights_of(role: int, common: tuple[PersonProcess, _Instant], particle: _Particle) -> Float[Array, " place"]:
     """Weight of each place, when a new place of a role is drawn."""
-    (law, at), state = common, particle.state
+    (process, at), state = common, particle.state
     if role != OTHER:
-        return anchor_weights(role, law, state)
-    gravity, next_place, seen = new_place_weights(law, at.when, state)
+        return anchor_weights(role, process, state)
+    gravity, next_place, seen = new_place_weights(process, at.when, state)
     weight = gravity.at[next_place].add(seen, mode="drop")
-    return jnp.where(at.when.instant == 0, law.first_other[state.cluster], weight)
+    return jnp.where(at.when.instant == 0, process.first_other[state.cluster], weight)
 
 
 def _draw(
     role: int, common: tuple[PersonProcess, _Instant], particle: _Particle, wanted: Array, uniform: Array
 ) -> tuple[Array, Array, Array]:
-    """A new place (`wanted`, or a random one); its log-probability under the law; the log-probability of drawing it."""
-    (law, at), weight = common, _weights_of(role, common, particle)
+    """A new place (`wanted`, or a random one); its log-probability under the process; and that of drawing it."""
+    (process, at), weight = common, _weights_of(role, common, particle)
     # The role of each known place is fixed, so a known place cannot be drawn for another role.
     if role == OTHER:
-        places, at_place = jnp.arange(law.n_places), at.ahead.at_place[particle.trace]
+        places, at_place = jnp.arange(process.n_places), at.ahead.at_place[particle.trace]
         is_other = role_of(places, particle.home, particle.second) == OTHER
         guided = weight * is_other * _estimate(at, particle, jnp.full(at_place.shape, role), at_place)
     else:
@@ -314,12 +314,12 @@ def _is_left(common: tuple[PersonProcess, _Instant], particle: _Particle) -> tup
     return tuple(_weights_of(role, common, particle).sum() > 0 for role in common[0].roles)
 
 
-def _go(law: PersonProcess, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
+def _go(process: PersonProcess, at: _Instant, least_open: Array, particle: _Particle, uniform: Array) -> _Particle:
     """Let a particle make the step to an instant, and update its weight."""
     state, trace, known = particle.state, particle.trace, at.known[particle.trace]
     is_doubtful = (jnp.sum(state.visited != ABSENT) + 2 >= least_open) & (at.when.instant != 0)
-    left = for_those(is_doubtful, (jnp.array(True),) * len(law.roles), _is_left, (law, at), particle)
-    ways, n_anchors = outcomes(law, at.when, state, left), len(law.roles) - 1
+    left = for_those(is_doubtful, (jnp.array(True),) * len(process.roles), _is_left, (process, at), particle)
+    ways, n_anchors = outcomes(process, at.when, state, left), len(process.roles) - 1
     probability, at_place = ways.probability, at.ahead.at_place[trace, ways.place]
     # For a new place, the expectation.
     guided = probability * jax.vmap(partial(_estimate, at, particle))(
@@ -337,20 +337,20 @@ def _go(law: PersonProcess, at: _Instant, least_open: Array, particle: _Particle
     role, old = ways.role[chosen], ways.place[chosen]
     is_new, nothing = old == ABSENT, (jnp.int32(0), jnp.array(0.0), jnp.array(0.0))
     place, log_place, log_drawing = old, 0.0, 0.0
-    for each in law.roles:
+    for each in process.roles:
         is_here = is_new & (role == each)
         wanted = known if each == OTHER else jnp.where(known == ABSENT, (home, second)[each], known)
-        drawn = for_those(is_here, nothing, partial(_draw, each), (law, at), particle, wanted, uniform[1])
+        drawn = for_those(is_here, nothing, partial(_draw, each), (process, at), particle, wanted, uniform[1])
         place = jnp.where(is_here, drawn[0], place)
         log_place, log_drawing = log_place + drawn[1], log_drawing + drawn[2]
     log_probability = jnp.log(probability[chosen]) + log_place
     following = state.arrived(role, place)
     at_place = at.ahead.at_place[trace, place]
     log_estimate = jnp.log(_estimate(at, particle, role, at_place)) + at.later[trace, particle.person]
-    if law.home is not None:
+    if process.home is not None:
         pairs = (following.home, home), (following.second, second)
         to_draw = (jnp.where(drawn == ABSENT, wanted, ABSENT) for drawn, wanted in pairs)
-        log_estimate += log_of_anchors(law, state.cluster, *to_draw)
+        log_estimate += log_of_anchors(process, state.cluster, *to_draw)
     log_ratio = log_probability - jnp.log(drawing) - log_drawing + log_estimate - particle.log_estimate
     return particle._replace(
         state=following,
@@ -369,7 +369,7 @@ def _systematic(uniform: Float[Array, ""], log_weight: Float[Array, " weight"], 
 
 @partial(jax.jit, static_argnames=("n_particles", "most_probable"))
 def _complete(
-    law: PersonProcess,
+    process: PersonProcess,
     cluster: Int[Array, " trace"],
     keys: Key[Array, " trace"],
     known: Int[Array, "trace instant"],
@@ -379,11 +379,11 @@ def _complete(
 ) -> tuple[Int[Array, "trace instant"], Int[Array, " trace"]]:
     """Places of each trace, and the first instant at which no particle was left (or `ABSENT`)."""
     n_traces, n_instants = known.shape
-    ahead = look_ahead(law, cluster, known)
-    people = jax.vmap(partial(people_of, law), in_axes=(0, 0, 1))(cluster, known, ahead)
+    ahead = look_ahead(process, cluster, known)
+    people = jax.vmap(partial(people_of, process), in_axes=(0, 0, 1))(cluster, known, ahead)
     home, second, later, log_guess, log_all = people
-    has_second, later = jnp.asarray(persons_of(law, n_instants).has_second), jnp.moveaxis(later, -1, 0)
-    is_known_place = jnp.zeros((n_traces, law.n_places + 1), bool)
+    has_second, later = jnp.asarray(persons_of(process, n_instants).has_second), jnp.moveaxis(later, -1, 0)
+    is_known_place = jnp.zeros((n_traces, process.n_places + 1), bool)
     is_known_place = is_known_place.at[jnp.arange(n_traces)[:, None], known].set(True)[:, :-1]
 
     def uniforms(number: Array | int, *shape: int) -> Array:
@@ -394,8 +394,8 @@ def _complete(
 
     def born(trace: Array, person: Array, uniform: Array) -> _Particle:
         k = cluster[trace]
-        mobility = sample_index(uniform, law.class_share[k])
-        state = PersonState.unborn(k, mobility, has_second[person], min(law.remembered, n_instants))
+        mobility = sample_index(uniform, process.class_share[k])
+        state = PersonState.unborn(k, mobility, has_second[person], min(process.remembered, n_instants))
         none = jnp.array(0.0)
         anchors = home[trace, person], second[trace, person]
         return _Particle(trace, person, *anchors, state, none, log_all[trace, person], none)
@@ -410,10 +410,10 @@ def _complete(
 
     def step(particles: _Particle, given: tuple[Any, ...]) -> tuple[_Particle, tuple[Array, ...]]:
         instant, known, ahead, later = given
-        at = _Instant(law.when(instant), known, is_known_place, ahead, later)
+        at = _Instant(process.when(instant), known, is_known_place, ahead, later)
         uniform = uniforms(instant, 2 * n_particles + 1)
         own = flat(uniform[:, 1:].reshape(n_traces, n_particles, 2))
-        particles = jax.vmap(partial(_go, law, at, least_open))(particles, own)
+        particles = jax.vmap(partial(_go, process, at, least_open))(particles, own)
         log_weight = particles.log_weight.reshape(n_traces, n_particles)
         is_lost = log_weight.max(axis=1) == -jnp.inf
         weight = jax.nn.softmax(jnp.where(is_lost[:, None], 0, log_weight), axis=1)

@@ -27,12 +27,7 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
 from ppmtf_jax.data.time_grid import DAY_S
-from ppmtf_jax.people.bins import (
-    DAYS_A_WEEK,
-    HOURS_A_DAY,
-    N_HABITS,
-    N_SINCE,
-)
+from ppmtf_jax.people.bins import DAYS_A_WEEK, HOURS_A_DAY, N_HABITS, N_SINCE
 from ppmtf_jax.people.fitting import MAX_LOG, maximize
 from ppmtf_jax.people.selection import HELD_OUT_OF, random_folds
 from ppmtf_jax.people.user_bounds import STEP_USERS, bounded, bounded_columns, sums, used_share

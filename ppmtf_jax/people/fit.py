@@ -63,7 +63,7 @@ def fit_people(
     effort: Effort = THOROUGH,
     progress: bool = False,
 ) -> RememberingBridge:
-    """Fit the remembering bridge; see `process.PersonProcess` for its law.
+    """Fit the remembering bridge; see `process.PersonProcess`.
 
     `of_user`: clusters of all users, numbered 0, 1, ... without gaps. `selection`: smoothing that was selected
     for the cluster bridge. `anchors`: whether people have a home and a second place; without anchors, all places are
@@ -106,8 +106,8 @@ def fit_people(
         visited = population(visits, selection.population, grid).mean(axis=0)
         home, second = (anchor_distribution(place, of_user, visited, space, selection) for place in own)
         arrays |= pair_anchors(own, of_user, home, second, space)
-    law = RememberingBridge.from_arrays({name: narrow(values) for name, values in arrays.items()})
-    rounded = law.rounded()
+    process = RememberingBridge.from_arrays({name: narrow(values) for name, values in arrays.items()})
+    rounded = process.rounded()
     n_rounded = len(rounded.n_present)
     bins, covered = _distances(steps.map(lambda own: own.moves), space)
     targets = Targets(
@@ -171,7 +171,7 @@ def narrow(values: np.ndarray) -> np.ndarray:
 def first_visits(traces: Traces) -> Traces:
     """The first event of each trace at each place in each window; see `CheckinBridge.grid_of_trace` for the windows.
 
-    The trace model has a law of returns. If the distributions over places counted all events, returns would count
+    The trace model models returns apart. If the distributions over places counted all events, returns would count
     twice. Events before the first midnight are a window of their own, and so are events of the last days that do not
     fill a window. Raises `InputError`: the step does not divide a day, or the grid has no whole day.
 
@@ -193,7 +193,7 @@ def fit_checkins(
     train: Traces,
     clusters: Clusters,
     *,
-    n_activity_levels: int | None = None,
+    n_levels: int | None = None,
     seed: int,
     selected: Mapping[str, np.ndarray] | None = None,
     progress: bool = False,
@@ -202,7 +202,7 @@ def fit_checkins(
 
     `train`: traces with gaps; see `CheckinBridge.grid_of_trace` for the windows into which they are cut. `clusters`:
     clusters of all users, with the distributions of `first_visits` over places in each slot of the time grid.
-    `n_activity_levels`: by default it is chosen by the likelihood of held-out users. `seed`: seed of the streams of
+    `n_levels`: by default it is chosen by the likelihood of held-out users. `seed`: seed of the streams of
     `Stage.FIT`, which draw users if there are many, and the simulated people. `selected`: arrays of the model that say
     why it was selected.
 
@@ -220,7 +220,7 @@ def fit_checkins(
     slots = np.unique(train.time_grid.slot_of_instant[first : first + grid.n_instants])
     visits = clusters.visits[:, slots]
     windows = replace(windows, weight=windows.weights(), cluster=clusters.of_user[windows.user])
-    levels = fit_activity_levels(windows, len(clusters.share), numpy_stream(seed, Stage.FIT, 4), n_activity_levels)
+    levels = fit_activity_levels(windows, len(clusters.share), numpy_stream(seed, Stage.FIT, 4), n_levels)
     windows = replace(windows, weight=levels.weight)
     history = History.of(windows).bounded(windows, distances)
     arrays = {

@@ -1,4 +1,4 @@
-"""Exact probabilities of traces under the law of people who remember, in float64.
+"""Exact probabilities of traces under the process of people who remember, in float64.
 
 A *person* is a class of mobility, a home and a second place (or none). Given the person, the probability of a trace is
 a product over its steps. The probability of the trace is the sum of (probability of the person x this product) over all
@@ -46,14 +46,14 @@ left, the unvisited places are summed one by one.
 
 
 def log_traces(
-    law: PersonProcess,
+    process: PersonProcess,
     places: Int[np.ndarray, "trace instant"],
     clusters: Int[np.ndarray, " cluster"],
     *,
     own: bool = False,
     progress: bool = False,
 ) -> Float[np.ndarray, "trace column"]:
-    """Log-probability of each trace under the law of each given cluster; or, with `own`, of its own cluster alone.
+    """Log-probability of each trace under the process of each given cluster; or, with `own`, of its own cluster alone.
 
     For a complete trace, the result is exact. For a trace with gaps, it is the logarithm of a product over the events.
     Each factor is a probability of the event given the events before. The factors of all possible places of an event
@@ -67,27 +67,27 @@ def log_traces(
       single step from this place leads to the next place, which may also be the same place again.
 
     `places` has the index of the place at each instant from instant 0 on, `ABSENT` where there is no event. `own`:
-    there is one cluster for each trace, and the result has one column. The result
-    is in nats; it is minus infinity if the law never makes the trace, such as one with more than `law.most_places`
-    places. Raises `InputError` if a place does not exist.
+    there is one cluster for each trace, and the result has one column. The result is in nats; it is minus infinity if
+    the process never makes the trace, such as one with more than `process.most_places` places. Raises `InputError` if a
+    place does not exist.
     """
-    if not law.remembered:
+    if not process.remembered:
         found = "people who do not remember places"
         raise InputError("likelihoods of the traces", [Problem("a model of people who remember", found)])
     places, clusters = np.asarray(places), np.asarray(clusters)
-    if places.size and not ABSENT <= places.min() <= places.max() < law.n_places:
-        raise InputError("traces", [Problem(f"places from 0 to {law.n_places - 1}", "others")])
+    if places.size and not ABSENT <= places.min() <= places.max() < process.n_places:
+        raise InputError("traces", [Problem(f"places from 0 to {process.n_places - 1}", "others")])
     parts = [(np.arange(len(places)), clusters)]
     if own:
         parts = [(np.flatnonzero(clusters == each), np.array([each])) for each in np.unique(clusters)]
-    attraction, n_distinct, n_clusters = law.exact(), number_of_places(places), 1 if own else len(clusters)
+    attraction, n_distinct, n_clusters = process.exact(), number_of_places(places), 1 if own else len(clusters)
     # A trace without events is certain, and nobody makes one with too many places.
-    is_scored = (n_distinct > 0) & (n_distinct <= law.most_places)
-    log = np.where(n_distinct > law.most_places, -np.inf, 0.0)[:, None].repeat(n_clusters, axis=1)
+    is_scored = (n_distinct > 0) & (n_distinct <= process.most_places)
+    log = np.where(n_distinct > process.most_places, -np.inf, 0.0)[:, None].repeat(n_clusters, axis=1)
     blocks = (
         (exact, rows[block])
         for rows, some in parts
-        for rows, exact in [(rows[is_scored[rows]], _Exact(law, attraction, some))]
+        for rows, exact in [(rows[is_scored[rows]], _Exact(process, attraction, some))]
         for block in _blocks(n_distinct[rows], places.shape[1], n_clusters)
     )
 
@@ -102,18 +102,18 @@ def log_traces(
 
 
 def held_out(
-    law: PersonProcess, places: Int[np.ndarray, "trace instant"], user: Int[np.ndarray, " trace"]
+    process: PersonProcess, places: Int[np.ndarray, "trace instant"], user: Int[np.ndarray, " trace"]
 ) -> Float[np.ndarray, " user"]:
-    """Log-probability of the traces of each user, whose cluster is unknown; it is large if the law predicts them well.
+    """Log-probability of the traces of each user of unknown cluster; it is large if the process predicts them well.
 
     The probability of each cluster is its share of the training users. All traces of a user have the same cluster.
     Apart from that, each trace is that of a new person. `places`: traces with or without gaps, see `log_traces`.
     `user`: user of each trace, 0, 1, and so on. The result is in nats.
     """
-    n_present = np.asarray(law.n_present, np.float64)
+    n_present = np.asarray(process.n_present, np.float64)
     clusters = np.flatnonzero(n_present)
     of_user = np.zeros((int(user.max()) + 1, len(clusters)))
-    np.add.at(of_user, user, log_traces(law, places, clusters))
+    np.add.at(of_user, user, log_traces(process, places, clusters))
     return np.asarray(logsumexp(of_user + np.log(n_present[clusters] / n_present.sum()), axis=1))
 
 
@@ -181,30 +181,31 @@ class _Ways(NamedTuple):
 
 
 class _Exact(StepFormulas):
-    """Some clusters of the law in float64; its probabilities, which were rounded to float32, are normalized again."""
+    """Some clusters of the process in float64; its probabilities, once rounded to float32, are normalized again."""
 
-    def __init__(self, law: PersonProcess, attraction: Attraction, clusters: Int[np.ndarray, " cluster"]) -> None:
+    def __init__(self, process: PersonProcess, attraction: Attraction, clusters: Int[np.ndarray, " cluster"]) -> None:
         def double(*arrays: Array) -> Iterable[np.ndarray]:
             return (np.asarray(array, np.float64) for array in arrays)
 
         def of_clusters(array: Array, axis: int = 0) -> np.ndarray:
             return np.take(np.asarray(array), clusters, axis).astype(np.float64)
 
-        self.n_places, self.period, self.remembered = law.n_places, len(law.slot_of_phase), law.remembered
-        self.slot_of_phase, self.attraction, self.cell = np.asarray(law.slot_of_phase), attraction, attraction.cell
-        self.stay, self.stay_at_time = double(law.stay, law.stay_at_time)
-        self.stay_by_dwell, self.stay_by_class = double(law.stay_by_dwell, law.stay_by_class)
-        self.discount, self.strength = float(law.discount), float(law.strength)
-        self.back, self.by_popularity, self.near = float(law.back), float(law.by_popularity), float(law.near)
-        self.log_popularity_ratio, self.population = double(law.log_popularity_ratio, law.population)
-        self.class_share, self.second_share = _normalized(of_clusters(law.class_share)), of_clusters(law.second_share)
-        self.role_first = _normalized(of_clusters(law.role_first, axis=1))
-        self.role_next = _normalized(of_clusters(law.role_next, axis=1))
-        self.first_other = _normalized(of_clusters(law.first_other))
+        self.n_places, self.period, self.remembered = process.n_places, len(process.slot_of_phase), process.remembered
+        self.slot_of_phase, self.attraction, self.cell = np.asarray(process.slot_of_phase), attraction, attraction.cell
+        self.stay, self.stay_at_time = double(process.stay, process.stay_at_time)
+        self.stay_by_dwell, self.stay_by_class = double(process.stay_by_dwell, process.stay_by_class)
+        self.discount, self.strength, self.back = map(float, (process.discount, process.strength, process.back))
+        self.by_popularity, self.near = float(process.by_popularity), float(process.near)
+        self.log_popularity_ratio, self.population = double(process.log_popularity_ratio, process.population)
+        self.class_share = _normalized(of_clusters(process.class_share))
+        self.second_share = of_clusters(process.second_share)
+        self.first_other = _normalized(of_clusters(process.first_other))
+        self.role_first = _normalized(of_clusters(process.role_first, axis=1))
+        self.role_next = _normalized(of_clusters(process.role_next, axis=1))
         # The largest arrays stay in float32 until their entries are needed.
-        self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (law.stay_tilt, law.pull))
-        self.n_open = law.n_open(clusters).min(axis=1)
-        anchors = map(law.anchor, law.roles[:-1])
+        self.stay_tilt, self.pull = (np.asarray(each)[:, clusters] for each in (process.stay_tilt, process.pull))
+        self.n_open = process.n_open(clusters).min(axis=1)
+        anchors = map(process.anchor, process.roles[:-1])
         self.anchors = [(of_clusters(a), of_clusters(p), np.asarray(b, np.float64)) for a, p, b in anchors]
 
     def roles(

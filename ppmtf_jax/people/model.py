@@ -25,7 +25,7 @@ from ppmtf_jax.trace_models.base import ABSENT
 
 SHARE_TOLERANCE = 1e-4
 """Maximum difference between a sum of shares and one, due to single precision."""
-Law = TypeVar("Law", bound="RememberingBridge")
+Process = TypeVar("Process", bound="RememberingBridge")
 ANCHORS = ("home", "second", "home_pull", "second_pull", "anchor_between")
 
 
@@ -38,10 +38,10 @@ class RememberingBridge(PersonProcess):
     completed_as: ClassVar = "person"
     padded: ClassVar[tuple[str, ...]] = ("clusters", "moves")
     rules: ClassVar[tuple[str, ...]] = (*RULES, *PEOPLE_RULES)
-    n_activity_levels: ClassVar[None] = None
+    n_levels: ClassVar[None] = None
 
     @classmethod
-    def from_arrays(cls: type[Law], arrays: dict[str, np.ndarray]) -> Law:
+    def from_arrays(cls: type[Process], arrays: dict[str, np.ndarray]) -> Process:
         for name, known in (("cluster", "n_present"), ("slot_of_phase", "stay")):
             if arrays[name].max(initial=0) >= len(arrays[known]):
                 raise ValueError(f"{name} beyond the last")
@@ -137,7 +137,7 @@ class CheckinBridge(CheckinProcess):
         return super().from_arrays(arrays)
 
     @property
-    def n_activity_levels(self) -> int:
+    def n_levels(self) -> int:
         """Number of activity levels."""
         return self.level_share.shape[1]
 

@@ -49,7 +49,7 @@ def _optional(*shape: int | str) -> StoredArray:
 
 
 class When(NamedTuple):
-    """An instant; the instant within its period; its index on the axis `time` of the law; its slot."""
+    """An instant; the instant within its period; its index on the axis `time` of the process; its slot."""
 
     instant: Int[Array, ""]
     phase: Int[Array, ""]
@@ -92,7 +92,7 @@ class StepFormulas:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
-    """Arrays of the law of people who remember.
+    """Arrays of the process of people who remember.
 
     The axis `time` has the instants of the calibrated periods, one period after the other; see `time_of`.
     A new place b is a place that was never visited before. At time t, the weight of going from place a to b, in cluster
@@ -122,8 +122,7 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     # Returns. So far, the person arrived n_j times at place j, and visited D distinct other places. The current
     # place is a. The weight of going back to place j is (n_j - discount) exp(back [j was the place before a] +
     # by_popularity log_popularity_ratio[s, j] + near log(K_s(a, j) / population[s, j])), where the last logarithm is
-    # bounded by MAX_ATTRACTION.
-    # The weight of going to a new place is strength + discount D.
+    # bounded by MAX_ATTRACTION. The weight of going to a new place is strength + discount D.
     discount: Float[Array, ""] = stored(lambda n: _shares())
     strength: Float[Array, ""] = stored(lambda n: _weights())
     back: Float[Array, ""] = stored(lambda n: StoredArray(()))
@@ -132,7 +131,7 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     log_popularity_ratio: Float[Array, "slot place"] = stored(lambda n: StoredArray(("slots", "places")))
     population: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
     pull: Float[Array, "time cluster place"] = stored(lambda n: _weights("times", "clusters", "places"))
-    # Anchors; None for a law without anchors. The first anchor of a person is drawn from `home` or `second`. If the
+    # Anchors; None for a process without anchors. The first anchor of a person is drawn from `home` or `second`. If the
     # other anchor is drawn already, the weight of second place w given home h is anchor_between[cell(h), cell(w)]
     # second_pull[w], and the weight of home h given second place w is anchor_between[cell(h), cell(w)] home_pull[h].
     # Places visited before are excluded.
@@ -141,17 +140,16 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
     home_pull: Float[Array, "cluster place"] | None = stored(lambda n: _optional("clusters", "places"), default=None)
     second_pull: Float[Array, "cluster place"] | None = stored(lambda n: _optional("clusters", "places"), default=None)
     anchor_between: Float[Array, "cell cell"] | None = stored(lambda n: _optional("cells", "cells"), default=None)
-    # Maximum number of other places that a person remembers. If it is 0, every move goes to a "new" place, which
-    # may be an old one.
+    # Maximum number of other places that a person remembers; if 0, every move goes to a "new" place, maybe an old one.
     remembered: int = stored(lambda n: StoredArray((), "int", 0, MAX_REMEMBERED), static=True, default=MAX_REMEMBERED)
     # How far the simulated people of the last round of calibration are from the targets: difference between the shares
-    # of returns, and total variation between the distances of moves; None for a law that was not calibrated.
+    # of returns, and total variation between the distances of moves; None for a process that was not calibrated.
     residual: Float[Array, " 2"] | None = stored(lambda n: StoredArray((2,), low=0, optional=True), default=None)
     # As in `chain.ClusterBridge`.
     memory_gain: Float[Array, " memory"] | None = stored(
         lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
     )
-    # As in `chain.ClusterBridge`; None for a law that was not learned from traces.
+    # As in `chain.ClusterBridge`; None for a process that was not learned from traces.
     chosen: Float[Array, " setting"] | None = stored(lambda n: StoredArray(("settings",), optional=True), default=None)
 
     @property
@@ -189,7 +187,7 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
         """Arrays that draw an anchor: probabilities if it is drawn first; pulls and factors of distance otherwise.
 
         The first index of the factors is the cell of this anchor, the second the cell of the other anchor. Only for a
-        law with anchors.
+        process with anchors.
         """
         between: Any = self.anchor_between
         of_home: Any = self.home, self.home_pull, between
@@ -200,53 +198,53 @@ class PersonProcess(StepFormulas, StoredAttraction, PersonModel):
 # A step: what may happen to a person, and with which weights.
 
 
-def roles_of(law: PersonProcess, at: When, state: PersonState) -> Float[Array, "3"]:
+def roles_of(process: PersonProcess, at: When, state: PersonState) -> Float[Array, "3"]:
     """Probability of each role at an instant after the first."""
-    return law.role_next[state.has_second, state.cluster, at.phase, state.role]
+    return process.role_next[state.has_second, state.cluster, at.phase, state.role]
 
 
-def stay_odds(law: PersonProcess, at: When, state: PersonState) -> Float[Array, ""]:
+def stay_odds(process: PersonProcess, at: When, state: PersonState) -> Float[Array, ""]:
     """Log-odds of staying, for a person whose role is, and remains, `OTHER`."""
-    return law.stay_log_odds(at.slot, at.time, state.cluster, state.place, state.dwell, state.mobility)
+    return process.stay_log_odds(at.slot, at.time, state.cluster, state.place, state.dwell, state.mobility)
 
 
 def move_weights(
-    law: PersonProcess, at: When, state: PersonState
+    process: PersonProcess, at: When, state: PersonState
 ) -> tuple[Float[Array, " remembered"], Float[Array, ""]]:
     """Weight of going back to each visited place, and weight of going to a new place if one is left."""
     place = jnp.maximum(state.visited, 0)
-    weight = jax.vmap(law.pair, (None, None, 0))(at.slot, state.place, place)
-    weight = law.return_weight(at.slot, place, weight, state.arrivals, place == state.before)
-    can_return = (state.visited != ABSENT) & (state.visited != state.place) & (law.remembered > 0)
+    weight = jax.vmap(process.pair, (None, None, 0))(at.slot, state.place, place)
+    weight = process.return_weight(at.slot, place, weight, state.arrivals, place == state.before)
+    can_return = (state.visited != ABSENT) & (state.visited != state.place) & (process.remembered > 0)
     # Whoever forgets may go to a new place after any number of places.
-    n_remembered = jnp.sum(state.visited != ABSENT) * (law.remembered > 0)
-    return jnp.where(can_return, weight, 0), law.new_weight(n_remembered)
+    n_remembered = jnp.sum(state.visited != ABSENT) * (process.remembered > 0)
+    return jnp.where(can_return, weight, 0), process.new_weight(n_remembered)
 
 
 def new_place_weights(
-    law: PersonProcess, at: When, state: PersonState
+    process: PersonProcess, at: When, state: PersonState
 ) -> tuple[Float[Array, " place"], Int[Array, " move"], Float[Array, " move"]]:
     """Weight of each place as a new place, by gravity; next places of seen moves, and the weights that they add."""
-    pull = law.pull[at.time, state.cluster] * _never_visited(law, state)
-    gravity, next_place, seen = law.row(at.slot, state.place)
-    return gravity * pull, next_place, seen * pull[jnp.minimum(next_place, law.n_places - 1)]
+    pull = process.pull[at.time, state.cluster] * _never_visited(process, state)
+    gravity, next_place, seen = process.row(at.slot, state.place)
+    return gravity * pull, next_place, seen * pull[jnp.minimum(next_place, process.n_places - 1)]
 
 
-def anchor_weights(role: int, law: PersonProcess, state: PersonState) -> Float[Array, " place"]:
+def anchor_weights(role: int, process: PersonProcess, state: PersonState) -> Float[Array, " place"]:
     """Weights of places for a home or second place; if the other anchor is already drawn, they depend on it."""
-    alone, pull, between = law.anchor(role)
+    alone, pull, between = process.anchor(role)
     other = state.second if role == HOME else state.home
-    beside = between[law.cell, law.cell[other]] * pull[state.cluster]
-    return jnp.where(other == ABSENT, alone[state.cluster], beside) * _never_visited(law, state)
+    beside = between[process.cell, process.cell[other]] * pull[state.cluster]
+    return jnp.where(other == ABSENT, alone[state.cluster], beside) * _never_visited(process, state)
 
 
-def _never_visited(law: PersonProcess, state: PersonState) -> Float[Array, " place"]:
+def _never_visited(process: PersonProcess, state: PersonState) -> Float[Array, " place"]:
     """1 for places where the person never was, otherwise 0; people without memory know the current place only."""
-    visited = state.visited if law.remembered else state.place[None]
+    visited = state.visited if process.remembered else state.place[None]
     known = jnp.append(visited, jnp.stack([state.home, state.second]))
     # A negative index would count from the end.
-    known = jnp.where(known == ABSENT, law.n_places, known)
-    return jnp.ones(law.n_places, jnp.float32).at[known].set(0, mode="drop")
+    known = jnp.where(known == ABSENT, process.n_places, known)
+    return jnp.ones(process.n_places, jnp.float32).at[known].set(0, mode="drop")
 
 
 class Outcomes(NamedTuple):
@@ -257,18 +255,18 @@ class Outcomes(NamedTuple):
     place: Int[Array, " outcome"]
 
 
-def outcomes(law: PersonProcess, at: When, state: PersonState, left: tuple[Array, ...]) -> Outcomes:
-    """All outcomes of a step. `left`: for each of `law.roles`, whether a place is left that they never visited."""
+def outcomes(process: PersonProcess, at: When, state: PersonState, left: tuple[Array, ...]) -> Outcomes:
+    """All outcomes of a step. `left`: for each of `process.roles`, whether a place is left that they never visited."""
     is_first = at.instant == 0
-    first = law.role_first[state.has_second, state.cluster]
-    ways = jnp.where(is_first, first, roles_of(law, at, state))
-    stays = ((state.role == OTHER) & ~is_first) * jax.nn.sigmoid(stay_odds(law, at, state))
-    returns, new = move_weights(law, at, state)
+    first = process.role_first[state.has_second, state.cluster]
+    ways = jnp.where(is_first, first, roles_of(process, at, state))
+    stays = ((state.role == OTHER) & ~is_first) * jax.nn.sigmoid(stay_odds(process, at, state))
+    returns, new = move_weights(process, at, state)
     new = jnp.where(is_first, 1, new) * left[-1]
     total = returns.sum() + new
     going = ways[OTHER] * (1 - stays) / jnp.where(total > 0, total, 1)
     remains = ways[OTHER] * jnp.where(total > 0, stays, 1)
-    anchored = law.roles[:-1]
+    anchored = process.roles[:-1]
     anchors, to_anchor = jnp.stack([state.home, state.second])[: len(anchored)], []
     for role in anchored:
         can_go = (state.role != role) & ((anchors[role] != ABSENT) | left[role])
@@ -285,33 +283,35 @@ def outcomes(law: PersonProcess, at: When, state: PersonState, left: tuple[Array
 # The sampler.
 
 
-def sample_person(law: PersonProcess, key: Key[Array, ""], cluster: Int[Array, ""]) -> PersonState:
+def sample_person(process: PersonProcess, key: Key[Array, ""], cluster: Int[Array, ""]) -> PersonState:
     """Draw a person of a cluster, and their place at instant 0; pass the same key to `sample_step`."""
     uniform = jax.random.uniform(jax.random.fold_in(key, 0), (4,))
     cluster = jnp.asarray(cluster, jnp.int32)
-    has_second = (uniform[0] < law.second_share[cluster]).astype(jnp.int32)
-    role = sample_index(uniform[1], law.role_first[has_second, cluster])
-    anchors = (jnp.zeros_like(law.first_other),) * 2 if law.home is None else (law.home, law.second)
-    place = sample_index(uniform[2], jnp.stack([*anchors, law.first_other])[role, cluster])
-    mobility = sample_index(uniform[3], law.class_share[cluster])
-    return PersonState.unborn(cluster, mobility, has_second, max(law.remembered, 1)).arrived(role, place)
+    has_second = (uniform[0] < process.second_share[cluster]).astype(jnp.int32)
+    role = sample_index(uniform[1], process.role_first[has_second, cluster])
+    anchors = (jnp.zeros_like(process.first_other),) * 2 if process.home is None else (process.home, process.second)
+    place = sample_index(uniform[2], jnp.stack([*anchors, process.first_other])[role, cluster])
+    mobility = sample_index(uniform[3], process.class_share[cluster])
+    return PersonState.unborn(cluster, mobility, has_second, max(process.remembered, 1)).arrived(role, place)
 
 
-def sample_step(law: PersonProcess, key: Key[Array, ""], state: PersonState, instant: Int[Array, ""]) -> PersonState:
+def sample_step(
+    process: PersonProcess, key: Key[Array, ""], state: PersonState, instant: Int[Array, ""]
+) -> PersonState:
     """Draw the state of a person at `instant`, given their state at the instant before."""
-    at, uniform = law.when(instant), jax.random.uniform(jax.random.fold_in(key, instant), (5,))
+    at, uniform = process.when(instant), jax.random.uniform(jax.random.fold_in(key, instant), (5,))
     nowhere = jnp.full((), ABSENT, jnp.int32)
-    role = sample_index(uniform[0], roles_of(law, at, state))
-    stays = (state.role == OTHER) & (uniform[1] < jax.nn.sigmoid(stay_odds(law, at, state)))
+    role = sample_index(uniform[0], roles_of(process, at, state))
+    stays = (state.role == OTHER) & (uniform[1] < jax.nn.sigmoid(stay_odds(process, at, state)))
     goes = (role == OTHER) & ~stays
-    old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, law, at, uniform, state)
-    new = for_those(goes & wants_new, nowhere, _new_place, law, at, uniform, state)
+    old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, process, at, uniform, state)
+    new = for_those(goes & wants_new, nowhere, _new_place, process, at, uniform, state)
     place = jnp.where(stays, state.place, jnp.where(new == ABSENT, old, new))
-    if law.home is not None:
+    if process.home is not None:
         anchors = []
         for number, known in enumerate((state.home, state.second)):
             is_drawn = (role == number) & (known == ABSENT)
-            drawn = for_those(is_drawn, nowhere, partial(_new_anchor, number), law, at, uniform, state)
+            drawn = for_those(is_drawn, nowhere, partial(_new_anchor, number), process, at, uniform, state)
             anchors.append(jnp.where(is_drawn, drawn, known))
         place = jnp.stack([*anchors, place])[role]
     found = place != ABSENT
@@ -319,33 +319,33 @@ def sample_step(law: PersonProcess, key: Key[Array, ""], state: PersonState, ins
 
 
 def sample_life(
-    law: PersonProcess, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
+    process: PersonProcess, key: Key[Array, ""], cluster: Int[Array, ""], n_instants: int
 ) -> Int[Array, " instant"]:
     """Draw a person of a cluster, and their place at each instant, int32."""
 
     def step(state: PersonState, instant: Array) -> tuple[PersonState, Array]:
-        following = sample_step(law, key, state, instant)
+        following = sample_step(process, key, state, instant)
         return following, following.place
 
-    first = sample_person(law, key, cluster)
+    first = sample_person(process, key, cluster)
     rest = jax.lax.scan(step, first, jnp.arange(1, n_instants))[1]
     return jnp.concatenate([first.place[None], rest])
 
 
-def _old_place(law: PersonProcess, at: When, uniform: Array, state: PersonState) -> tuple[Array, Array]:
+def _old_place(process: PersonProcess, at: When, uniform: Array, state: PersonState) -> tuple[Array, Array]:
     """A place to go back to (`ABSENT` if there is none), and whether the person wants a new place instead."""
-    returns, new = move_weights(law, at, state)
+    returns, new = move_weights(process, at, state)
     total, chosen = returns.sum(), state.visited[sample_index(uniform[2], returns)]
     return jnp.where(total > 0, chosen, ABSENT), uniform[3] * (total + new) < new
 
 
-def _new_place(law: PersonProcess, at: When, uniform: Array, state: PersonState) -> Int[Array, ""]:
-    gravity, next_place, seen = new_place_weights(law, at, state)
-    return drawn_place(_draw(uniform[4], jnp.concatenate([gravity, seen])), law.n_places, next_place)
+def _new_place(process: PersonProcess, at: When, uniform: Array, state: PersonState) -> Int[Array, ""]:
+    gravity, next_place, seen = new_place_weights(process, at, state)
+    return drawn_place(_draw(uniform[4], jnp.concatenate([gravity, seen])), process.n_places, next_place)
 
 
-def _new_anchor(role: int, law: PersonProcess, at: When, uniform: Array, state: PersonState) -> Int[Array, ""]:
-    return _draw(uniform[4], anchor_weights(role, law, state))
+def _new_anchor(role: int, process: PersonProcess, at: When, uniform: Array, state: PersonState) -> Int[Array, ""]:
+    return _draw(uniform[4], anchor_weights(role, process, state))
 
 
 def _draw(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:

@@ -86,16 +86,15 @@ IN_WORDS = {
 class Selection(NamedTuple):
     """Selected settings of the parts of a model.
 
-    `first_visits`, `n_activity_levels`: for check-ins, the smoothing of the population of first visits, and the number
-    of activity levels. `gains`: for each tried number of clusters, the mean gain over one cluster in log-probability
-    (nats) of a held-out visit.
+    `first_visits`, `n_levels`: for check-ins, smoothing of first visits, and number of activity levels. `gains`: for
+    each tried number of clusters, the mean gain over one cluster in log-probability (nats) of a held-out visit.
     """
 
     population: PopulationSmoothing = POPULATION_START
     moves: MoveSmoothing = MOVE_START
     clusters: ClusterSmoothing = CLUSTER_START
     first_visits: PopulationSmoothing | None = None
-    n_activity_levels: int | None = None
+    n_levels: int | None = None
     gains: Mapping[int, float] = {}
 
     @property

@@ -158,7 +158,7 @@ class Verdicts:
             return ""
         return (
             f"Every trace of this model passes the test by construction: at least {self.smallest_class:,} users share "
-            "one law of traces. So the test says nothing about single traces, or about what these users have in common."
+            "one distribution of traces. So the test says nothing about single traces, or about what these users share."
         )
 
     @property

@@ -1,11 +1,11 @@
-"""Synthetic people from private releases: all parameters of the law of people who remember, from noisy sums.
+"""Synthetic people from private releases: all parameters of the process of people who remember, from noisy sums.
 
-The people follow the law of `people.process`. They differ in how often they move. Moves depend on the distance and the
-population (gravity), and on the places of the trace so far. Calibration brings the population, stays, distances and
+The people follow the process of `people.process`. They differ in how often they move. Moves depend on the distance and
+the population (gravity), and on the places of the trace so far. Calibration brings the population, stays, distances and
 returns of simulated people near the estimates. No function here sees a real trace.
 
 If the domain is anchored, people have homes and second places, and are of several types; each type is a cluster of the
-law. The population p(s, b) at place b in slot s is then a mixture of people at home, at their second place, and at
+process. The population p(s, b) at place b in slot s is then a mixture of people at home, at their second place, and at
 other places:
 
     p(s, b) = sum over types k and roles l of occupancy_k(s, l) D_kl(s, b)
@@ -190,7 +190,7 @@ def share_back(places: Int[np.ndarray, "person instant"]) -> float:
 def fit_people(
     releases: Releases, seed: int, prior: Float[np.ndarray, "slot place"] | None = None, *, progress: bool = False
 ) -> dict[str, np.ndarray]:
-    """Fit the law of synthetic people to releases and a public prior alone.
+    """Fit the process of synthetic people to releases and a public prior alone.
 
     Returns the arrays of `PersonProcess`, and the `share` of people in each cluster (type). `seed`: seed of the fit. It
     may be known: privacy does not depend on it. `prior`: see `estimation.estimate_population`.
@@ -210,7 +210,7 @@ def fit_people(
         arrays = {"home": anchored.home, "second": anchored.second, **pairs}
     movements = Movements.of(releases, other.mean(axis=0))
     arrays |= _start(domain, other, movements, roles)
-    law_arrays = {name: narrow(values) for name, values in arrays.items()}
+    process_arrays = {name: narrow(values) for name, values in arrays.items()}
     slots = domain.time_grid.slot_of_instant
     # The number of simulated people of a type is proportional to its share, so that all people have equal weights.
     clusters = np.searchsorted(np.cumsum(share), (np.arange(N_PEOPLE) + 0.5) / N_PEOPLE).clip(0, len(share) - 1)
@@ -224,16 +224,16 @@ def fit_people(
             back,
             np.float32(share),
         )
-        law = RememberingBridge.from_arrays(law_arrays | {"remembered": np.array(remembered)})
-        return calibrate(law, targets, clusters, share_back, jax_stream(seed, Stage.FIT, 2), advance)
+        process = RememberingBridge.from_arrays(process_arrays | {"remembered": np.array(remembered)})
+        return calibrate(process, targets, clusters, share_back, jax_stream(seed, Stage.FIT, 2), advance)
 
     with progress_bar("calibrating people", 2 * THOROUGH.n_rounds, show=progress) as advance:
         chain, places = calibrated(0, NEUTRAL_BACK)
         neutral = share_back(places), _misplaced(places, population, slots)
         back = _second_of_two(releases["back or not"], neutral[0], BACK_WEIGHT)
-        law, places = calibrated(MAX_REMEMBERED, float(back))
+        process, places = calibrated(MAX_REMEMBERED, float(back))
     remembers = _misplaced(places, population, slots) < neutral[1] + MAX_MISPLACED
-    return (law if remembers else chain).to_arrays() | {"share": share}
+    return (process if remembers else chain).to_arrays() | {"share": share}
 
 
 def _misplaced(
@@ -258,7 +258,7 @@ def _misplaced(
 def _start(
     domain: Domain, population: Float[np.ndarray, "slot place"], movements: Movements, roles: Roles
 ) -> dict[str, np.ndarray]:
-    """Arrays of the law before calibration, except those of anchors. `population`: people at other places."""
+    """Arrays of the process before calibration, except those of anchors. `population`: people at other places."""
     n_slots, n_places = population.shape
     slots, space = domain.time_grid.slot_of_instant, domain.space
     n_types = len(roles.second_share)

@@ -52,7 +52,7 @@ def complete(
     say: Callable[[str], None] = warnings.warn,
     **named_settings: Any,
 ) -> Traces:
-    """Fill the gaps of each trace with places, under the model's law for its user.
+    """Fill the gaps of each trace with places, under the model's distribution for its user.
 
     A completed trace says where the model would put the user when nothing was recorded. It is no record. Every period
     (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants; known events
@@ -183,10 +183,10 @@ def complete_rows(
 
     `model`: a model without `completion_problems`. `users`: indices of the model's users.
     """
-    law: Any = model.trace_model
-    if law.completed_as == "person":
-        return complete_traces(keys, law, users, known, most_probable=how == "most-probable", progress=progress)
-    given = (law, users, known, len(model.places))
+    process: Any = model.trace_model
+    if process.completed_as == "person":
+        return complete_traces(keys, process, users, known, most_probable=how == "most-probable", progress=progress)
+    given = (process, users, known, len(model.places))
     return (
         sample_places(keys, *given, progress=progress)
         if how == "random"

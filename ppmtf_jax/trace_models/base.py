@@ -120,7 +120,7 @@ class TraceModel(abc.ABC):
         return None
 
     def rounded(self: Model) -> Model:
-        """The same law with the axes in `padded` lengthened to rounded sizes, so that similar models share programs.
+        """The same model with the axes in `padded` lengthened to rounded sizes, so that similar models share programs.
 
         The last entry of each axis is repeated. Nothing refers to the added entries, so the traces do not change.
         """

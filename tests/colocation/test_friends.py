@@ -1,4 +1,4 @@
-"""Graphs of friends: what one user changes, by brute force, and random graphs that have the law of their model."""
+"""Graphs of friends: what one user changes, by brute force, and random graphs distributed as their model says."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_any_two_are_friends_with_the_probability(probability):
     assert np.abs(pair_z(graphs, probability)).max() < 5
     # Planted: the first of all pairs is never drawn.
     assert np.abs(pair_z([graph.select_pairs(graph.pairs.sum(axis=1) > 1) for graph in graphs], probability)).max() > 5
-    # Independent: the number of friendships has the variance of a binomial; of a chi-square law, sqrt(2 / draws).
+    # Independent: the number of friendships has the variance of a binomial; of chi-square, sqrt(2 / draws).
     n_pairs = np.array([graph.n_pairs for graph in graphs])
     assert abs(n_pairs.var() / (21 * probability * (1 - probability)) - 1) < 5 * np.sqrt(2 / N_DRAWS)
 

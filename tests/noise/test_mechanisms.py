@@ -25,10 +25,10 @@ def chi_square_ratio(observed: np.ndarray, expected: np.ndarray) -> float:
 
 def fit_ratio(noise: np.ndarray, scale: float) -> float:
     """Chi-square of the noise's values against the discrete Laplace distribution, in units of its quantile."""
-    law = stats.dlaplace(1 / scale)
-    reach = int(law.isf(50 / N))
+    distribution = stats.dlaplace(1 / scale)
+    reach = int(distribution.isf(50 / N))
     values = np.arange(-reach, reach + 1)
-    expected = np.concatenate([[law.cdf(-reach - 1)], law.pmf(values), [law.sf(reach)]]) * N
+    expected = np.concatenate([[distribution.cdf(-reach - 1)], distribution.pmf(values), [distribution.sf(reach)]]) * N
     clipped = np.clip(noise, -reach - 1, reach + 1)
     return chi_square_ratio(np.bincount(clipped + reach + 1, minlength=len(expected)), expected)
 

@@ -1,4 +1,4 @@
-"""A small world in which people check in by a known law: steps of six hours, windows of four weeks."""
+"""A small world in which people check in by a known process: steps of six hours, windows of four weeks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRID = TimeGrid.cyclic("2024-01-03T00:00:00", 6 * 3600, 28 * 4 * N_WINDOWS, slot
 WINDOW = GRID.whole_days(28)
 
 
-def law(n_users: int) -> CheckinBridge:
+def process(n_users: int) -> CheckinBridge:
     """Two clusters, two activity levels, two types and two ranges that differ clearly."""
     rng, n_gaps, n_bins = np.random.default_rng(0), len(GAP_FROM_H), len(DISTANCE_FROM_KM)
     log_odds = np.zeros((2, 28, 19, 7)) + np.array([-3.5, -1.5])[:, None, None, None]

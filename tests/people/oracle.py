@@ -1,4 +1,4 @@
-"""The law of people who remember in plain Python: every way in which a person can make a trace, one after the other."""
+"""The process of people who remember in plain Python: every way in which a person can make a trace, one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from ppmtf_jax.people.bins import DWELL_FROM, HOME, MAX_ATTRACTION, OTHER, SECOND
 from ppmtf_jax.people.model import RememberingBridge
 from ppmtf_jax.people.process import MIN_WEIGHT, PersonProcess
-from tests.people.person_laws import random_law
+from tests.people.person_processes import random_process
 
 N_INSTANTS = 5
 
@@ -31,21 +31,23 @@ class Person(NamedTuple):
 
 
 class Oracle:
-    """Exact probabilities under the law; a planted bug changes one rule."""
+    """Exact probabilities under the process; a planted bug changes one rule."""
 
-    def __init__(self, law: PersonProcess, cluster: int, bug: str = "", most_remembered: int = 64) -> None:
-        self.law, self.k, self.bug, self.most_remembered = law, cluster, bug, most_remembered
-        self.a: dict[str, np.ndarray] = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
+    def __init__(self, process: PersonProcess, cluster: int, bug: str = "", most_remembered: int = 64) -> None:
+        self.process, self.k, self.bug, self.most_remembered = process, cluster, bug, most_remembered
+        self.a: dict[str, np.ndarray] = {
+            name: np.asarray(value, np.float64) for name, value in process.to_arrays().items()
+        }
         for name in ("cell", "move_start", "next_place", "slot_of_phase"):
-            self.a[name] = np.asarray(getattr(law, name))
+            self.a[name] = np.asarray(getattr(process, name))
         for name in ("class_share", "role_first", "role_next", "first_other"):
             total = self.a[name].sum(axis=-1, keepdims=True)
             self.a[name] = self.a[name] / np.where(total > 0, total, 1)
-        self.n_places, self.period = law.n_places, len(self.a["slot_of_phase"])
+        self.n_places, self.period = process.n_places, len(self.a["slot_of_phase"])
         self.weight = cache(self._weight)
 
     def traces(self, n_instants: int) -> dict[tuple[int, ...], float]:
-        """Probability of each trace that the law makes."""
+        """Probability of each trace that the process makes."""
         paths = {((person.place,), person): p for person, p in self.people()}
         for instant in range(1, n_instants):
             longer: dict[tuple[tuple[int, ...], Person], float] = defaultdict(float)
@@ -59,7 +61,7 @@ class Oracle:
         return found
 
     def probability(self, trace: tuple[int, ...]) -> float:
-        """Probability of one trace, of any law."""
+        """Probability of one trace, of any process."""
         people = {person: p for person, p in self.people() if person.place == trace[0]}
         for instant, place in enumerate(trace[1:], start=1):
             following: dict[Person, float] = defaultdict(float)
@@ -176,12 +178,12 @@ def shares(weight: dict[int, float]) -> dict[int, float]:
     return {place: value / total for place, value in weight.items() if value > 0}
 
 
-def anchored_law() -> RememberingBridge:
-    """A law of people with homes, of which `traces_of_anchored` has all traces."""
-    return random_law(period=3, seed=1)
+def anchored_process() -> RememberingBridge:
+    """A process of people with homes, of which `traces_of_anchored` has all traces."""
+    return random_process(period=3, seed=1)
 
 
 @cache
 def traces_of_anchored(bug: str = "") -> dict[tuple[int, ...], float]:
     """Probability of each trace of user 0, enumerated once for all tests."""
-    return Oracle(anchored_law(), 0, bug).traces(N_INSTANTS)
+    return Oracle(anchored_process(), 0, bug).traces(N_INSTANTS)

@@ -29,7 +29,7 @@ from ppmtf_jax.people.counts import VisitCounts
 from ppmtf_jax.people.fit import fit_people
 from ppmtf_jax.people.returns import share_of_returns
 from ppmtf_jax.people.space import space_of
-from tests.people.person_laws import random_law
+from tests.people.person_processes import random_process
 from tests.people.towns import CHOICE, PERIOD, clusters_of, commuters, wanderers
 
 N_SIMULATED = 4000
@@ -131,15 +131,15 @@ def test_returns_of_people_who_are_seen_at_times():
     assert share_of_seen_returns(places, seen, np.array([1.0, 2.0])) == pytest.approx((4 + 0.75) / (1 + 6 + 1.5))
 
 
-def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
+def flows(process, crowd, into, scaling, returning: float, target) -> np.ndarray:
     """People at other places after a step in slot 0, person by person; as the arrays of `_expect`."""
-    double = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
-    near = double["between"][np.ix_(law.cell, law.cell)]
+    double = {name: np.asarray(value, np.float64) for name, value in process.to_arrays().items()}
+    near = double["between"][np.ix_(process.cell, process.cell)]
     weight = double["leaving"][0][:, None] * near * double["arriving"][0]
-    begin = np.asarray(law.move_start)
-    for place in range(law.n_places):
+    begin = np.asarray(process.move_start)
+    for place in range(process.n_places):
         moves = slice(begin[place], begin[place + 1])
-        weight[place, law.next_place[moves]] += double["seen"][0, moves]
+        weight[place, process.next_place[moves]] += double["seen"][0, moves]
     np.fill_diagonal(weight, 0)
     after = np.zeros(crowd.shape)
     for group, cluster, place in np.ndindex(crowd.shape[0], *crowd.shape[2:]):
@@ -165,21 +165,32 @@ def flows(law, crowd, into, scaling, returning: float, target) -> np.ndarray:
 def test_expected_people_are_those_of_all_flows_and_have_the_target_distribution(monkeypatch):
     monkeypatch.setattr(calibration, "TOLERANCE", 1e-6)
     monkeypatch.setattr(calibration, "MAX_SCALINGS", 500)
-    law, rng = random_law(n_places=5, seed=3), np.random.default_rng(1)
+    process, rng = random_process(n_places=5, seed=3), np.random.default_rng(1)
     crowd = rng.random((2, len(DWELL_FROM), 2, 5)).astype(np.float32)
     target = (1 + rng.random((2, 5)).astype(np.float32)) / 10
     target /= target.sum(axis=1, keepdims=True)
     into = np.array([[0.2, 0.1, 0.5], [0.3, 0.2, 0.1]], np.float32)
     ones = jnp.ones(target.shape)
     old = _Times(ones, 0 * ones, jnp.zeros(()), ones)
-    kernel = _Kernel(law, jnp.array(0), jnp.asarray(np.append(np.repeat(np.arange(5), np.diff(law.move_start)), 4)))
-    given = law, kernel, jnp.asarray(target), jnp.array(0), old, jnp.array(0.3), jnp.asarray(crowd), jnp.asarray(into)
+    kernel = _Kernel(
+        process, jnp.array(0), jnp.asarray(np.append(np.repeat(np.arange(5), np.diff(process.move_start)), 4))
+    )
+    given = (
+        process,
+        kernel,
+        jnp.asarray(target),
+        jnp.array(0),
+        old,
+        jnp.array(0.3),
+        jnp.asarray(crowd),
+        jnp.asarray(into),
+    )
     after, scaling, going = (np.asarray(each, np.float64) for each in _expect(*given))
-    np.testing.assert_allclose(after, flows(law, crowd, into, scaling, 0.3, target), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(after, flows(process, crowd, into, scaling, 0.3, target), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(after.sum(axis=(0, 1)), into.sum(axis=1)[:, None] * target, rtol=1e-4)
     np.testing.assert_allclose(going, kernel.from_next(jnp.asarray(scaling, jnp.float32)), rtol=1e-5)
     # The bug: returns are forgotten.
-    assert np.abs(after - flows(law, crowd, into, scaling, 0.0, target)).max() > 1e-3
+    assert np.abs(after - flows(process, crowd, into, scaling, 0.0, target)).max() > 1e-3
 
 
 @pytest.mark.parametrize(("n_clusters", "n_rounded"), [(1, 1), (13, 16), (16, 16), (49, 64), (161, 192)])

@@ -1,4 +1,4 @@
-"""Fit of the whole model to people of a known law; the likelihood is that of the trace model, which has other tests."""
+"""Fit of the whole model to people of a known process; the trace model, and so its likelihood, has tests of its own."""
 
 from dataclasses import replace
 
@@ -15,10 +15,10 @@ from ppmtf_jax.people.checkin_calibration import Moments, simulate_places
 from ppmtf_jax.people.checkin_likelihood import log_windows
 from ppmtf_jax.people.fit import first_visits, fit_checkins
 from ppmtf_jax.people.windows import History, ObservedWindows
-from tests.people.checkin_worlds import N_PLACES, N_WINDOWS, PLACES, WINDOW, clusters_of, law, traces_of, windows_of
+from tests.people.checkin_worlds import N_PLACES, N_WINDOWS, PLACES, WINDOW, clusters_of, process, traces_of, windows_of
 
 N_USERS = 60
-# Fields of the law that are parameters of returns as they are.
+# Fields of the process that are parameters of returns as they are.
 SAME_IN_BOTH = (
     *("strength", "strength_of_type", "last", "last_of_type", "last_match", "match", "recency", "previous"),
     "distance",
@@ -31,7 +31,7 @@ def double(array) -> jax.Array:
 
 @pytest.fixture(scope="module")
 def true():
-    return law(N_USERS)
+    return process(N_USERS)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
     distances = DistanceBins(np.asarray(true.distance_bin), np.asarray(true.cell))
     n_levels, weight = len(true.type_share), np.ones(windows.n_windows)
     cells = when.TimeCells.of(windows)
-    # The log-odds of the law depend only on the level and the time of the day.
+    # The log-odds of the process depend only on the level and the time of the day.
     hour = np.arange(when.N_CODES) // (when.N_SINCE * when.N_HABITS) % when.HOURS_A_DAY
     log_odds = np.asarray(true.log_odds, np.float64)[:, hour // 6, 0, 0].T
     times = when._Odds(log_odds, np.logaddexp(0, log_odds), np.ones(n_levels)).log_likelihoods(cells)
@@ -83,7 +83,7 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
         reference = np.asarray(true.reference, np.float64)
         near_last, near_own = (jnp.log(double(each)) for each in (true.near_last, true.near_own))
         factors = checkin_new_places._Factors.start()._replace(near_last=near_last, near_own=near_own)
-        # Ranges of the law have shares of their own for each reference.
+        # Ranges of the process have shares of their own for each reference.
         of_range, log_ranges = [], jax.jit(checkin_new_places._log_ranges)
         for each in reference:
             logits = jnp.log(each[:, 1:] / each[:, :1])
@@ -101,7 +101,7 @@ def test_the_likelihood_that_is_maximized_is_that_of_the_trace_model(true, place
     found += np.logaddexp.reduce(np.stack(of_range, axis=1) + np.log(np.asarray(true.range_share)), axis=1)
     found += where_new + log_first - np.logaddexp.reduce(level_share + log_any, axis=1)
     wanted = log_windows(true, places, np.arange(2))[np.arange(len(places)), cluster]
-    # The law is stored in float32, with errors of 1e-7 an event and instant.
+    # The process is stored in float32, with errors of 1e-7 an event and instant.
     np.testing.assert_allclose(found, wanted, atol=2e-3)
 
 
@@ -190,7 +190,7 @@ def test_calibration_takes_a_planted_error_away(windows, true):
 
 
 @pytest.mark.slow
-def test_new_people_of_the_law_are_nearly_as_probable_as_under_the_law(true, uncalibrated):
+def test_new_people_of_the_process_are_nearly_as_probable_as_under_the_process(true, uncalibrated):
     """The log-likelihood of as many new windows falls by about half of the number of parameters."""
     fresh = windows_of(true, N_USERS, seed=1)
     cluster = np.repeat(np.asarray(true.cluster), N_WINDOWS)
@@ -222,7 +222,7 @@ def test_fits_odd_traces(monkeypatch: pytest.MonkeyPatch, places, rows):
     if "one place" in rows:
         odd[odd >= 0] = 0
     traces = traces_of(odd)
-    clusters = clusters_of(law(traces.n_users))
+    clusters = clusters_of(process(traces.n_users))
     if "one user" in rows:
         clusters = replace(clusters, share=np.ones(1), visits=clusters.visits[:1])
     model = fit_checkins(traces, clusters, seed=0)

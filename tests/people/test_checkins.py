@@ -14,7 +14,7 @@ from ppmtf_jax.people import bins
 from ppmtf_jax.people.bins import GAP_FROM_H, SINCE_FROM_H, DistanceBins, bins_of_instants, hour_of_instants
 from ppmtf_jax.people.model import CheckinBridge
 from ppmtf_jax.trace_models.base import ABSENT, Sizes, array_problems
-from tests.people.checkin_laws import BUGS, probability_by_loop, random_arrays, random_windows
+from tests.people.checkin_processes import BUGS, probability_by_loop, random_arrays, random_windows
 from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
 
 
@@ -57,7 +57,7 @@ def test_probabilities_are_those_of_loops(long_windows, log_of_long):
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_every_part_of_the_law_is_noticed(long_windows, log_of_long, bug):
+def test_every_part_of_the_process_is_noticed(long_windows, log_of_long, bug):
     assert np.abs(log_of_long[:5] - loop(LONG, long_windows[:5], bug=bug)).max() > 1e-6
 
 
@@ -71,17 +71,17 @@ def test_steps_of_any_length(per_day, n_days):
 
 
 def test_windows_do_not_depend_on_others(long_windows, log_of_long):
-    law = CheckinBridge.from_arrays(LONG)
-    np.testing.assert_array_equal(law.log_traces(long_windows[[7]], np.array([1, 0])), log_of_long[[7]])
+    process = CheckinBridge.from_arrays(LONG)
+    np.testing.assert_array_equal(process.log_traces(long_windows[[7]], np.array([1, 0])), log_of_long[[7]])
 
 
 N_DRAWS = 50_000
 
 
 def drawn(arrays, user: int, n_draws: int, n_instants: int) -> np.ndarray:
-    law = CheckinBridge.from_arrays(arrays)
-    sample = jax.jit(lambda law, key: law.sample_trace(key, jnp.int32(user), n_instants))
-    return np.asarray(jax.vmap(sample, (None, 0))(law, jax.random.split(jax.random.key(0), n_draws)))
+    process = CheckinBridge.from_arrays(arrays)
+    sample = jax.jit(lambda process, key: process.sample_trace(key, jnp.int32(user), n_instants))
+    return np.asarray(jax.vmap(sample, (None, 0))(process, jax.random.split(jax.random.key(0), n_draws)))
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_draws_notice_every_part_of_the_law(counted, name):
+def test_the_draws_notice_every_part_of_the_process(counted, name):
     assert disagreement(counted, ARRAYS | {name: CHANGES[name](ARRAYS[name])}) > 1
 
 
@@ -139,8 +139,8 @@ def test_a_person_remembers_so_many_places(monkeypatch):
 
 
 def test_arrays_survive():
-    law = CheckinBridge.from_arrays(ARRAYS)
-    arrays = law.to_arrays()
+    process = CheckinBridge.from_arrays(ARRAYS)
+    arrays = process.to_arrays()
     assert not array_problems(arrays, CheckinBridge.stored_arrays(Sizes(2, 3, 2, 6)), Sizes(2, 3, 2, 6))
     assert CheckinBridge.from_arrays(arrays).per_day == 2
     for name, array in ARRAYS.items():
@@ -175,9 +175,9 @@ def test_bins_are_those_of_hours(per_day):
     for edges in (SINCE_FROM_H, GAP_FROM_H):
         expected = [int(sum(edges <= hour)) - 1 for hour in hours]
         assert bins_of_instants(edges, per_day, 200).tolist() == expected
-        law = CheckinBridge.from_arrays(random_arrays(1, per_day, 1))
+        process = CheckinBridge.from_arrays(random_arrays(1, per_day, 1))
         if edges is GAP_FROM_H:
-            assert [int(law.gap_bin(jnp.int32(gap))) for gap in (0, 1, 30, 199)] == [
+            assert [int(process.gap_bin(jnp.int32(gap))) for gap in (0, 1, 30, 199)] == [
                 expected[g] for g in (0, 1, 30, 199)
             ]
     assert hour_of_instants(per_day, 2 * per_day).tolist() == [int(hour) % 24 for hour in hours[: 2 * per_day]]

@@ -1,4 +1,4 @@
-"""Completions of people who remember against all completions there are, by the law in plain Python."""
+"""Completions of people who remember against all completions there are, by the process in plain Python."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from ppmtf_jax.people import completion
 from ppmtf_jax.people.completion import MORE, PARTICLES, complete_traces
 from ppmtf_jax.people.model import RememberingBridge
-from tests.people.oracle import N_INSTANTS, Oracle, anchored_law, traces_of_anchored
-from tests.people.person_laws import random_arrays, random_law, with_zeros
+from tests.people.oracle import N_INSTANTS, Oracle, anchored_process, traces_of_anchored
+from tests.people.person_processes import random_arrays, random_process, with_zeros
 
-# A law that does not exclude visited places is 0.28 away, more than twice the tolerance.
+# A process that does not exclude visited places is 0.28 away, more than twice the tolerance.
 N_DRAWS = 1000
 GAPS = [(-1, 2, -1, -1, 1), (1, -1, -1, 1, -1), (0, -1, 2, -1, 0)]
 
@@ -34,13 +34,13 @@ def _compiled_quickly():
 
 
 @pytest.fixture(scope="module")
-def law() -> RememberingBridge:
-    return anchored_law()
+def process() -> RememberingBridge:
+    return anchored_process()
 
 
-def drawn(law: RememberingBridge, known: tuple[int, ...], n_draws: int = N_DRAWS) -> np.ndarray:
+def drawn(process: RememberingBridge, known: tuple[int, ...], n_draws: int = N_DRAWS) -> np.ndarray:
     keys, rows = jax.random.split(jax.random.key(3), n_draws), np.tile(known, (n_draws, 1))
-    places, impossible_at = complete_traces(keys, law, np.zeros(n_draws, int), rows)
+    places, impossible_at = complete_traces(keys, process, np.zeros(n_draws, int), rows)
     assert (impossible_at == -1).all()
     return places
 
@@ -62,7 +62,7 @@ def excess(known: tuple[int, ...], places: np.ndarray, traces: dict[tuple[int, .
 
 
 def tolerance(n_draws: int = N_DRAWS) -> float:
-    """What the excess of draws of the law stays below.
+    """What the excess of draws of the process stays below.
 
     The total variation of n draws is a mean of n bounded terms: it exceeds its mean by 5 / (2 sqrt(n)) with probability
     below exp(-12) (McDiarmid). The particles themselves add an error of about 1 / particles.
@@ -71,52 +71,52 @@ def tolerance(n_draws: int = N_DRAWS) -> float:
 
 
 @pytest.mark.parametrize("known", [*(pytest.param(gaps, marks=pytest.mark.slow) for gaps in GAPS[:2]), GAPS[2]])
-def test_completions_are_as_frequent_as_the_law_says(law, known):
-    places = drawn(law, known)
+def test_completions_are_as_frequent_as_the_process_says(process, known):
+    places = drawn(process, known)
     assert excess(known, places, traces_of_anchored()) < tolerance()
     if known == GAPS[2]:
         assert excess(known, places, traces_of_anchored("visited places not excluded")) > 2 * tolerance()
 
 
 @pytest.mark.slow
-def test_without_weights_completions_are_wrong(law, monkeypatch):
+def test_without_weights_completions_are_wrong(process, monkeypatch):
     """One particle alone has no weight: its places are those of the estimates."""
     monkeypatch.setattr(completion, "PARTICLES", 1)
-    places = {known: drawn(law, known, 3000) for known in GAPS[1:]}
+    places = {known: drawn(process, known, 3000) for known in GAPS[1:]}
     assert min(excess(known, each, traces_of_anchored()) for known, each in places.items()) > 2 * tolerance(3000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", GAPS)
 def test_without_anchors(known):
-    law = random_law(period=3, anchors=False, seed=2)
-    assert excess(known, drawn(law, known), Oracle(law, 0).traces(N_INSTANTS)) < tolerance()
+    process = random_process(period=3, anchors=False, seed=2)
+    assert excess(known, drawn(process, known), Oracle(process, 0).traces(N_INSTANTS)) < tolerance()
 
 
 @pytest.mark.slow
 def test_where_people_often_cannot_go_anywhere():
     """Most particles come to an end before a known event; then more particles are drawn."""
-    law = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
+    process = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
     assert MORE > 1
-    traces = Oracle(law, 0).traces(N_INSTANTS)
+    traces = Oracle(process, 0).traces(N_INSTANTS)
     for known in GAPS[1:]:
-        assert excess(known, drawn(law, known), traces) < tolerance()
+        assert excess(known, drawn(process, known), traces) < tolerance()
 
 
-def test_a_completion_depends_on_its_own_key_alone(law):
+def test_a_completion_depends_on_its_own_key_alone(process):
     keys, known = jax.random.split(jax.random.key(0), 70), np.tile(GAPS, (24, 1))[:70]
     users = np.arange(70) % 5
-    places = complete_traces(keys, law, users, known).places
+    places = complete_traces(keys, process, users, known).places
     assert ((known == -1) | (known == places)).all()
     some = np.random.default_rng(0).permutation(70)[:9]
-    np.testing.assert_array_equal(complete_traces(keys[some], law, users[some], known[some]).places, places[some])
+    np.testing.assert_array_equal(complete_traces(keys[some], process, users[some], known[some]).places, places[some])
 
 
-def test_whole_and_empty_traces(law):
+def test_whole_and_empty_traces(process):
     whole = (0, 1, 1, 2, 0)
-    assert drawn(law, whole, 3).tolist() == [list(whole)] * 3
-    assert set(drawn(law, (-1,) * N_INSTANTS, 20).ravel().tolist()) <= set(range(4))
-    assert drawn(law, whole, 0).shape == (0, N_INSTANTS)
+    assert drawn(process, whole, 3).tolist() == [list(whole)] * 3
+    assert set(drawn(process, (-1,) * N_INSTANTS, 20).ravel().tolist()) <= set(range(4))
+    assert drawn(process, whole, 0).shape == (0, N_INSTANTS)
 
 
 def test_an_impossible_event_is_told(monkeypatch):
@@ -125,7 +125,7 @@ def test_an_impossible_event_is_told(monkeypatch):
     # Nobody is ever at place 3.
     for name in ("first_other", "pull", "home", "second", "home_pull", "second_pull"):
         arrays[name][..., 3] = 0
-    law, known = RememberingBridge.from_arrays(arrays), np.array([(0, -1, -1, 3, -1), (0, -1, -1, 1, -1)])
-    places, impossible_at = complete_traces(jax.random.split(jax.random.key(0), 2), law, np.zeros(2, int), known)
+    process, known = RememberingBridge.from_arrays(arrays), np.array([(0, -1, -1, 3, -1), (0, -1, -1, 1, -1)])
+    places, impossible_at = complete_traces(jax.random.split(jax.random.key(0), 2), process, np.zeros(2, int), known)
     assert impossible_at.tolist() == [3, -1]
     assert (places[0] == -1).all()

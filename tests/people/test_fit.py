@@ -90,7 +90,7 @@ def test_odd_towns_are_fitted(town, anchors):
 def test_towns_with_other_distances_share_the_programs_of_calibration(monkeypatch):
     found = []
 
-    def stop(law, targets, *_):
+    def stop(process, targets, *_):
         found.append((targets.distances, int(targets.bin.max())))
         raise InterruptedError
 

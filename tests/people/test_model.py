@@ -13,31 +13,31 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.people.model import RememberingBridge
 from ppmtf_jax.runtime.devices import round_up
 from ppmtf_jax.trace_models.base import ABSENT, ROUNDED, Sizes, array_problems
-from tests.people.person_laws import random_arrays, random_law
+from tests.people.person_processes import random_arrays, random_process
 
-LAW = random_law(n_users=5)
+PROCESS = random_process(n_users=5)
 
 
 @pytest.mark.parametrize("anchors", [True, False])
 def test_arrays_pass_the_checks_of_a_model_folder_and_make_the_same_model(anchors: bool) -> None:
-    law = random_law(n_places=6, n_days=2, n_cells=3, anchors=anchors)
-    arrays, sizes = law.to_arrays(), Sizes(users=5, places=6, slots=2, instants=4)
+    process = random_process(n_places=6, n_days=2, n_cells=3, anchors=anchors)
+    arrays, sizes = process.to_arrays(), Sizes(users=5, places=6, slots=2, instants=4)
     assert array_problems(arrays, RememberingBridge.stored_arrays(sizes), sizes) == []
     again = RememberingBridge.from_arrays(arrays)
-    assert again.longest == law.longest
+    assert again.longest == process.longest
     assert again.to_arrays().keys() == arrays.keys()
 
 
 @pytest.mark.parametrize("anchors", [True, False])
 def test_users_of_a_model_with_longer_axes_have_the_same_traces(anchors: bool) -> None:
-    law = random_law(n_users=5, n_clusters=5, n_places=6, n_days=2, anchors=anchors)
-    longer = law.rounded()
-    assert [len(each.n_present) for each in (law, longer)] == [5, 6]
-    assert len(longer.next_place) == round_up(len(law.next_place), ROUNDED)
+    process = random_process(n_users=5, n_clusters=5, n_places=6, n_days=2, anchors=anchors)
+    longer = process.rounded()
+    assert [len(each.n_present) for each in (process, longer)] == [5, 6]
+    assert len(longer.next_place) == round_up(len(process.next_place), ROUNDED)
     keys = jax.random.split(jax.random.key(0), 40)
     traces = [
         jax.vmap(jax.vmap(each.sample_trace, (None, 0, None)), (0, None, None))(keys, jnp.arange(5), 4)
-        for each in (law, longer)
+        for each in (process, longer)
     ]
     np.testing.assert_array_equal(*traces)
 
@@ -75,20 +75,20 @@ def test_people_at_home_need_arrays_of_homes() -> None:
 
 def test_only_complete_traces_have_exact_probabilities() -> None:
     with pytest.raises(InputError, match="1 traces with gaps"):
-        LAW.log_traces(np.array([[0, 1], [ABSENT, 1]]), np.arange(2))
-    assert LAW.log_traces(np.array([[0, 1]]), np.array([1])).shape == (1, 1)
+        PROCESS.log_traces(np.array([[0, 1], [ABSENT, 1]]), np.arange(2))
+    assert PROCESS.log_traces(np.array([[0, 1]]), np.array([1])).shape == (1, 1)
 
 
 def test_the_summary_tells_who_remembers_what() -> None:
-    share = 100 * np.average(np.asarray(LAW.second_share), weights=[3, 2])
-    lines = LAW.summary()
+    share = 100 * np.average(np.asarray(PROCESS.second_share), weights=[3, 2])
+    lines = PROCESS.summary()
     assert lines[-1].startswith(f"{share:.0f} %")
     assert "home" in lines[2]
-    assert "home" not in random_law(anchors=False).summary()[2]
-    chosen = replace(LAW, memory_gain=jnp.array([0, 0.25, 0.5])).summary()[2]
+    assert "home" not in random_process(anchors=False).summary()[2]
+    chosen = replace(PROCESS, memory_gain=jnp.array([0, 0.25, 0.5])).summary()[2]
     assert chosen.endswith("places +0.250, anchors +0.500")
 
 
 def test_times_after_the_last_calibrated_day_are_like_the_last_day() -> None:
-    law = random_law(period=4, n_days=2)
-    np.testing.assert_array_equal(law.time_of(jnp.array([0, 5, 9, 15])), [0, 5, 5, 7])
+    process = random_process(period=4, n_days=2)
+    np.testing.assert_array_equal(process.time_of(jnp.array([0, 5, 9, 15])), [0, 5, 5, 7])

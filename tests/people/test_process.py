@@ -1,4 +1,4 @@
-"""The sampler of people who remember against the law in plain Python."""
+"""The sampler of people who remember against the process in plain Python."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from ppmtf_jax.people.model import RememberingBridge
 from ppmtf_jax.people.process import for_those
-from tests.people.oracle import N_INSTANTS, Oracle, anchored_law, traces_of_anchored
-from tests.people.person_laws import random_arrays, random_law, with_zeros
+from tests.people.oracle import N_INSTANTS, Oracle, anchored_process, traces_of_anchored
+from tests.people.person_processes import random_arrays, random_process, with_zeros
 
 # So many that the weakest planted bug, a forgotten discount, deviates by 18 standard deviations.
 N_TRACES = 30_000
@@ -23,16 +23,16 @@ N_TRACES = 30_000
 FEWER = 20_000
 
 
-def sampled(law: RememberingBridge, n_instants: int = N_INSTANTS, n_traces: int = N_TRACES) -> np.ndarray:
+def sampled(process: RememberingBridge, n_instants: int = N_INSTANTS, n_traces: int = N_TRACES) -> np.ndarray:
     """Traces of user 0."""
     numbers = jnp.arange(n_traces).reshape(-1, min(n_traces, 1000))
     keys = jax.vmap(jax.vmap(partial(jax.random.fold_in, jax.random.key(0))))(numbers)
-    return np.asarray(_sampled(law, keys, n_instants)).reshape(n_traces, n_instants)
+    return np.asarray(_sampled(process, keys, n_instants)).reshape(n_traces, n_instants)
 
 
 @partial(jax.jit, static_argnames="n_instants")
-def _sampled(law: RememberingBridge, keys: jax.Array, n_instants: int) -> jax.Array:
-    return jax.lax.map(jax.vmap(lambda key: law.sample_trace(key, jnp.int32(0), n_instants)), keys)
+def _sampled(process: RememberingBridge, keys: jax.Array, n_instants: int) -> jax.Array:
+    return jax.lax.map(jax.vmap(lambda key: process.sample_trace(key, jnp.int32(0), n_instants)), keys)
 
 
 def deviation(traces: np.ndarray, probability: dict[tuple[int, ...], float]) -> float:
@@ -53,12 +53,12 @@ def deviation(traces: np.ndarray, probability: dict[tuple[int, ...], float]) -> 
 
 @pytest.fixture(scope="module")
 def anchored() -> tuple[RememberingBridge, np.ndarray]:
-    law = anchored_law()
-    return law, sampled(law)
+    process = anchored_process()
+    return process, sampled(process)
 
 
 class TestFrequencies:
-    def test_traces_are_as_frequent_as_the_law_says(self, anchored: tuple[RememberingBridge, np.ndarray]) -> None:
+    def test_traces_are_as_frequent_as_the_process_says(self, anchored: tuple[RememberingBridge, np.ndarray]) -> None:
         assert abs(deviation(anchored[1], traces_of_anchored())) < 5
 
     @pytest.mark.parametrize("bug", ["discount forgotten", "visited places not excluded", "home at a visited place"])
@@ -66,13 +66,13 @@ class TestFrequencies:
         assert deviation(anchored[1], traces_of_anchored(bug)) > 15
 
     def test_who_cannot_go_anywhere_stays(self) -> None:
-        law = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
-        assert abs(deviation(sampled(law, n_traces=FEWER), Oracle(law, 0).traces(N_INSTANTS))) < 5
+        process = RememberingBridge.from_arrays(with_zeros(random_arrays(period=3, seed=1)))
+        assert abs(deviation(sampled(process, n_traces=FEWER), Oracle(process, 0).traces(N_INSTANTS))) < 5
 
     def test_who_remembers_as_many_places_as_they_can_goes_to_no_new_place(self) -> None:
-        law = replace(random_law(period=2, n_days=2, anchors=False, seed=3), remembered=2)
-        traces = sampled(law, n_traces=FEWER)
-        assert abs(deviation(traces, Oracle(law, 0, most_remembered=2).traces(N_INSTANTS))) < 5
+        process = replace(random_process(period=2, n_days=2, anchors=False, seed=3), remembered=2)
+        traces = sampled(process, n_traces=FEWER)
+        assert abs(deviation(traces, Oracle(process, 0, most_remembered=2).traces(N_INSTANTS))) < 5
         assert max(len(set(trace)) for trace in traces.tolist()) == 2
 
 
@@ -84,8 +84,8 @@ class TestTraces:
 
 class TestForThose:
     @staticmethod
-    def doubled(law: Any, number: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return law + 2 * number, row * number
+    def doubled(process: Any, number: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return process + 2 * number, row * number
 
     @pytest.mark.parametrize("n_people", [1, 5, 20])
     def test_equals_a_choice_after_computing_for_all(self, n_people: int) -> None:

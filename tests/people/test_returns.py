@@ -126,8 +126,8 @@ def test_planted_parameters_are_found():
     """Within 5 standard errors, from the curvature of the loss; a fit that takes the discount for 0 is off."""
     planted = {"discount": 0.5, "strength": 2.0, "back": -1.0}
     choices = simulated(300, **planted)
-    law = maximum_likelihood(choices)
-    point = np.array([np.log(law.discount / (1 - law.discount)), np.log(law.strength), law.back, 0, 0])
+    process = maximum_likelihood(choices)
+    point = np.array([np.log(process.discount / (1 - process.discount)), np.log(process.strength), process.back, 0, 0])
     with jax.enable_x64(True):
         given = jax.tree.map(jnp.asarray, (choices, np.ones(len(choices.user))))
         rows = -jax.hessian(_log_of_moves)(jnp.asarray(point), given)[:3, :3]

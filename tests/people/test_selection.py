@@ -165,7 +165,7 @@ def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monk
 @pytest.mark.parametrize("first_visits", [(), (1.0, 3.0, 0.5, 1.0, 0.3)], ids=["", "check-ins"])
 def test_a_selection_comes_back_from_its_numbers_and_from_json(first_visits):
     numbers = np.array([0.5, 2.0, 4.0, 20.0, 0.2, 20.0, 200.0, 50.0, 4.0, 16.0, 0.72, 0.3, 2.0, *first_visits])
-    found = Selection.of_numbers(numbers, n_activity_levels=6 if first_visits else None)
+    found = Selection.of_numbers(numbers, n_levels=6 if first_visits else None)
     np.testing.assert_array_equal(found.numbers, numbers)
     assert (found.population.least_users, found.moves.slot_bandwidth, found.clusters.n_clusters) == (2, 4.0, 16)
     assert isinstance(found.clusters.n_clusters, int)

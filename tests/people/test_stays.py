@@ -84,25 +84,25 @@ def test_a_user_with_many_steps_weighs_no_more_than_the_second(steps):
     # About 1 / (3000 / 18 * 0.1) = 0.06 is the most that a step can do; unbounded, the odds would rise by several.
 
 
-def law_of(traces: Traces, of_user: np.ndarray, *, everywhere: bool) -> dict[str, np.ndarray]:
-    """The law if all events are at other places, or none."""
+def process_of(traces: Traces, of_user: np.ndarray, *, everywhere: bool) -> dict[str, np.ndarray]:
+    """The process if all events are at other places, or none."""
     windows = traces.blocks.map(lambda block: (block, np.full(block.n_events, everywhere)))
     return fit_stays(windows, traces.time_grid, of_user, CHOICE.moves)[1]
 
 
 def test_classes_are_thirds_of_the_users_who_are_at_other_places():
     traces = commuters(n_users=90)
-    law = law_of(traces, clusters_of(traces), everywhere=True)
-    np.testing.assert_allclose(law["class_share"].sum(axis=1), 1)
+    process = process_of(traces, clusters_of(traces), everywhere=True)
+    np.testing.assert_allclose(process["class_share"].sum(axis=1), 1)
     # Mobility may be equal for some users: the thirds are those of distinct values.
-    assert (law["class_share"] > 0.5 / (45 + CLASS_USERS)).all()
-    assert law["stay_by_class"][0] < law["stay_by_class"][-1]
+    assert (process["class_share"] > 0.5 / (45 + CLASS_USERS)).all()
+    assert process["stay_by_class"][0] < process["stay_by_class"][-1]
 
 
 def test_without_steps_at_other_places_there_is_nothing_to_learn():
     traces = commuters(n_users=10)
-    law = law_of(traces, np.zeros(10, int), everywhere=False)
-    assert (law["stay_by_dwell"] == 0).all()
-    assert (law["stay_by_class"] == 0).all()
-    np.testing.assert_allclose(law["class_share"].sum(axis=1), 1)
-    assert np.isfinite(law["stay"]).all()
+    process = process_of(traces, np.zeros(10, int), everywhere=False)
+    assert (process["stay_by_dwell"] == 0).all()
+    assert (process["stay_by_class"] == 0).all()
+    np.testing.assert_allclose(process["class_share"].sum(axis=1), 1)
+    assert np.isfinite(process["stay"]).all()

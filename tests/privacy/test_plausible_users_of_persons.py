@@ -14,7 +14,7 @@ from ppmtf_jax.privacy import plausible_users as tested
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from tests.people.checkin_laws import random_arrays
+from tests.people.checkin_processes import random_arrays
 from tests.privacy.examples import brute_force_count
 from tests.trace_models.examples import PLACES, USERS, random_training
 from tests.trace_models.persons import HomeLovers, log_probability_by_loop, random_persons, registered_persons

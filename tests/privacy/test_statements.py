@@ -131,7 +131,7 @@ def test_settings_that_the_fit_chose_are_told_from_the_model(train):
 
 @pytest.mark.parametrize(("name", "k", "passes"), [("bridge", 10, True), ("bridge", 40, False), ("ppmtf", 2, False)])
 def test_passing_by_construction_is_said(made, train, name, k, passes):
-    """The bridge has two clusters of at least ten users, and every user of PPMTF has a law of their own."""
+    """The bridge has two clusters of at least ten users, and every user of PPMTF has a distribution of their own."""
     model, _ = made(name)
     synthetic = synthesize(model)
     verdicts = privacy_test(model, synthetic, k=k)
@@ -141,7 +141,7 @@ def test_passing_by_construction_is_said(made, train, name, k, passes):
     assert verdicts.passed.all()
     statement = plan_release(synthetic, verdicts, EVERY_PLACE).statement
     least = int(np.bincount(np.asarray(model.trace_model.cluster)).min())
-    assert f"at least {least} users share one law" in statement["by_construction"]
+    assert f"at least {least} users share one distribution" in statement["by_construction"]
     for text in statement_texts(statement):
         assert "by construction" in text
     assert not privacy_test(model, synthetic, k=2, n_verifiers=20).by_construction

@@ -24,7 +24,7 @@ from ppmtf_jax.private.domain import N_TYPES, Domain
 from ppmtf_jax.private.estimation import estimate_population
 from ppmtf_jax.private.people import AnchoredPeople, fit_anchors
 from ppmtf_jax.private.releases import RELATION, SCALE, Noisy, Releases, has_dense_users, release, shrunk
-from tests.people.person_laws import random_arrays
+from tests.people.person_processes import random_arrays
 from tests.private.worlds import city, domain_of, homes_city
 from tests.support import to_traces
 
@@ -110,10 +110,10 @@ def fitted(quick):
 
 
 def simulated(fit: dict[str, np.ndarray], n_people: int, n_instants: int) -> np.ndarray:
-    law = people.RememberingBridge.from_arrays({name: each for name, each in fit.items() if name != "share"})
+    process = people.RememberingBridge.from_arrays({name: each for name, each in fit.items() if name != "share"})
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(n_people))
     cluster = np.random.default_rng(0).choice(len(fit["share"]), n_people, p=fit["share"] / fit["share"].sum())
-    draw = jax.jit(jax.vmap(lambda key, cluster: sample_life(law, key, cluster, n_instants)))
+    draw = jax.jit(jax.vmap(lambda key, cluster: sample_life(process, key, cluster, n_instants)))
     return np.asarray(draw(keys, jnp.asarray(cluster, jnp.int32)))
 
 
@@ -136,9 +136,9 @@ def test_people_have_the_population_the_moves_and_the_distances_of_the_releases(
 
 
 def test_people_who_forget_have_no_likelihood():
-    law = people.RememberingBridge.from_arrays(random_arrays(anchors=False) | {"remembered": np.array(0)})
+    process = people.RememberingBridge.from_arrays(random_arrays(anchors=False) | {"remembered": np.array(0)})
     with pytest.raises(InputError, match="people who remember"):
-        law.log_traces(np.zeros((1, 24), int), np.array([0]))
+        process.log_traces(np.zeros((1, 24), int), np.array([0]))
 
 
 @pytest.mark.parametrize(("remembered", "new_places"), [(0, True), (4, False)])

@@ -31,7 +31,7 @@ from ppmtf_jax.synthesizers.systems import bridge
 from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, claims, fit_trace_model
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
 from tests.people.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
-from tests.people.person_laws import random_law
+from tests.people.person_processes import random_process
 from tests.people.test_checkins import ARRAYS
 
 N_DRAWS = 40_000
@@ -297,7 +297,7 @@ def test_a_release_states_the_rules_of_the_model_that_made_it():
     of_checkins = (*(rule for rule in RULES if rule != MOVE_RULE), *CHECKIN_RULES)
     assert len(of_checkins) == len(RULES) - 1 + len(CHECKIN_RULES)
     for model, rules in (
-        (random_law(), (*RULES, *PEOPLE_RULES)),
+        (random_process(), (*RULES, *PEOPLE_RULES)),
         (CheckinBridge.from_arrays(ARRAYS), of_checkins),
     ):
         stated = claims(model, BridgeSettings())

@@ -18,7 +18,7 @@ from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.completion import ABSENT, Completion
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
-from tests.people.person_laws import random_arrays
+from tests.people.person_processes import random_arrays
 from tests.support import places_in_line, random_traces, to_traces
 
 PLACES = places_in_line(5)
@@ -125,10 +125,10 @@ def test_strange_traces_are_refused(train, model):
 
 
 def at_first_known_place(
-    keys: object, law: object, users: np.ndarray, known: np.ndarray, **options: object
+    keys: object, process: object, users: np.ndarray, known: np.ndarray, **options: object
 ) -> Completion:
     """Everybody is always at home; rows with other known places are impossible at the first of these."""
-    del keys, law, users, options
+    del keys, process, users, options
     rows = np.arange(len(known))
     home = known[rows, (known != ABSENT).argmax(axis=1)][:, None]
     is_other = (known != ABSENT) & (known != home)

@@ -67,10 +67,10 @@ def test_the_model_knows_no_user_and_people_stand_for_nobody(tmp_path, traces, m
     np.testing.assert_array_equal(synthesize(loaded, people=20, seed=1).place, first.place)
 
 
-def test_people_begin_where_their_law_says(model):
+def test_people_begin_where_their_process_says(model):
     """Pearson's statistic, within five of its standard deviations; the planted error is one key for ten people."""
-    law, n = model.trace_model, 4000
-    arrays = {name: np.asarray(values, np.float64) for name, values in law.to_arrays().items()}
+    process, n = model.trace_model, 4000
+    arrays = {name: np.asarray(values, np.float64) for name, values in process.to_arrays().items()}
     second = np.stack([1 - arrays["second_share"], arrays["second_share"]])
     places = np.stack([arrays[name] for name in ("home", "second", "first_other")], axis=1)
     places /= places.sum(axis=-1, keepdims=True)

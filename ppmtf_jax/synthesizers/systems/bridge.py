@@ -203,14 +203,12 @@ def _fit_checkins(
     seed: int,
     progress: bool,
 ) -> CheckinBridge:
-    # Models of check-ins have a law of returns, so returns must not count in their distributions over places.
+    # Models of check-ins model returns apart, so returns must not count in their distributions over places.
     visits, space = train.blocks.map(first_visits).map(VisitCounts.of), space_of(train.places)
     smoothing = selection.first_visits or selection.population, selection.clusters
     clusters = population_and_clusters(visits, of_user, *smoothing, space, train.time_grid)[1]
     why = {"chosen": selection.numbers} | ({} if facts is None else {"facts": np.array(facts)})
-    return fit_checkins(
-        train, clusters, n_activity_levels=selection.n_activity_levels, seed=seed, selected=why, progress=progress
-    )
+    return fit_checkins(train, clusters, n_levels=selection.n_levels, seed=seed, selected=why, progress=progress)
 
 
 def _require_users(train: Traces, min_cluster_users: int) -> None:
@@ -250,8 +248,8 @@ def claims(model: Model, settings: BridgeSettings) -> Claims:
     cluster = (
         "what the users of a cluster have in common. They are at similar places at similar hours. Of all clusters, the "
         f"smallest has {counted(int(np.asarray(model.n_present).min()), 'user')}. All users of a cluster share one "
-        "law of traces, and the privacy test compares users. So the test passes every trace once its cluster has k "
-        "users, and it says nothing about what the cluster as a whole gives away"
+        "distribution of traces, and the privacy test compares users. So the test passes every trace once its cluster "
+        "has k users, and it says nothing about what the cluster as a whole gives away"
     )
     held_out = "by the likelihood of held-out users"
     in_words = {"memory": "that of people who check in", **model.kind_found}
@@ -266,11 +264,7 @@ def settings_found(model: Model) -> dict[str, Any]:
     The choices are at most twenty numbers. Most of them come from coarse grids, and they hardly depend on a single
     user.
     """
-    chosen = (
-        None
-        if model.chosen is None
-        else Selection.of_numbers(np.asarray(model.chosen), n_activity_levels=model.n_activity_levels)
-    )
+    chosen = None if model.chosen is None else Selection.of_numbers(np.asarray(model.chosen), n_levels=model.n_levels)
     return {**model.kind_found, "chosen": chosen}
 
 

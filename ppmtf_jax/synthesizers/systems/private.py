@@ -77,7 +77,7 @@ class PrivateSettings(Settings):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class PrivatePeople(RememberingBridge):
-    """The law of synthetic people who stand for nobody; see `PersonProcess` for the arrays.
+    """The process of synthetic people who stand for nobody; see `PersonProcess` for the arrays.
 
     `share`: share of the people in each cluster; a cluster is a type of people.
     `promise`: epsilon, delta, and 1 if the noise was secure (otherwise 0). `losses`: rho of each mechanism in

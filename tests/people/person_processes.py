@@ -1,4 +1,4 @@
-"""Random laws of people who remember."""
+"""Random processes of people who remember."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def random_arrays(
     anchors: bool = True,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Arrays of a law; about half of all moves are seen moves too."""
+    """Arrays of a process; about half of all moves are seen moves too."""
     rng = np.random.default_rng(seed)
     n_cells = n_cells or n_places
     times, by_cluster = period * n_days, (n_clusters, n_places)
@@ -100,5 +100,5 @@ def with_zeros(arrays: dict[str, np.ndarray], seed: int = 0) -> dict[str, np.nda
     return arrays | changed
 
 
-def random_law(**options: object) -> RememberingBridge:
+def random_process(**options: object) -> RememberingBridge:
     return RememberingBridge.from_arrays(random_arrays(**options))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Random laws of check-ins, and the probability of a window by loops over its instants and events."""
+"""Random processes of check-ins, and the probability of a window by loops over its instants and events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BUGS = (
 def random_arrays(
     n_places: int, per_day: int, n_days: int, *, n_cells: int | None = None, n_clusters: int = 2, events: float = 3
 ) -> dict[str, np.ndarray]:
-    """Arrays of a random law with two activity levels, types and ranges; windows have about so many events."""
+    """Arrays of a random process with two activity levels, types and ranges; windows have about so many events."""
     rng = np.random.default_rng(0)
     n_instants, n_cells = per_day * n_days, n_cells or n_places
     slot_of_instant = np.arange(n_instants) % per_day * min(per_day, 3) // per_day
