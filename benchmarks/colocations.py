@@ -21,7 +21,7 @@ uses the most probable completion; "ours" uses random completions.
 `members`: membership inference against traces made from half of the users, by epsilon.
 
 `attack`: an attacker knows the data of everybody except one user, and tells from the noisy counts whether this user is
-in the data. Differential privacy bounds her advantage by (e^epsilon - 1) / (e^epsilon + 1).
+in the data. Differential privacy bounds their advantage by (e^epsilon - 1) / (e^epsilon + 1).
 
 `verdicts` reads the files and says which of the published findings hold.
 """

@@ -6,10 +6,10 @@
     export MBI_PYTHON=~/mbi/bin/python
 
 Places are grouped into 16 cells of neighbouring places, and the period is divided into ten or twelve blocks. Each user
-is one record: a cell for each block. This is the cell of the first event that she has in this block on any day. A block
+is one record: a cell for each block. This is the cell of their first event in this block on any day. A block
 without an event gets the cell of the block before it, or if there is none, of the block after it. So a record is a
 function of one user's events. The mechanisms have the same neighbours as the system `private` and, by zCDP, the same
-epsilon and delta. In each block, a synthetic person is at a random place of her cell. She stays at this place as long
+epsilon and delta. In each block, a synthetic person is at a random place of their cell. They stay at this place as long
 as the cell does not change.
 
 - MST: McKenna, Miklau and Sheldon (2021), Winning the NIST contest, Journal of Privacy and Confidentiality 11. It

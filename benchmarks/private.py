@@ -9,8 +9,8 @@
     python benchmarks/private.py check --csv benchmarks/private.csv
 
 `table` adds a row for each data set, system, epsilon and seed. It does not repeat rows that the file already has. All
-numbers are from `evaluate`, with 20,000 synthetic people. Delta is 1e-6, and neighbours differ by one user with all her
-traces. The seed is that of the noise and of the people. The data are the same for all seeds, except `people flow 250`,
+numbers are from `evaluate`, with 20,000 synthetic people. Delta is 1e-6, and neighbours differ by all traces of one
+user. The seed is that of the noise and of the people. The data are the same for all seeds, except `people flow 250`,
 whose users are drawn with the seed. These models are NOT PRIVATE: their noise comes from a seed, so that the numbers
 can be reproduced.
 

@@ -4,7 +4,7 @@
     python benchmarks/reidentification.py print --csv benchmarks/reidentification.csv
 
 A trace has places that are more than 30 minutes apart; places are 16 x 16 regions. Half of the users are targets, and
-the other users are strangers. The attacker knows the first traces of the targets. She gets the other traces of the
+the other users are strangers. The attacker knows the first traces of the targets. They get the other traces of the
 targets, and those of the strangers, without names. Both the division into targets and strangers and the random starts
 of the estimators are varied. A run that the file already has is not repeated.
 

@@ -198,7 +198,7 @@ def likelihoods(shared: Path) -> Iterator[Figure]:
         difference = float(np.abs(prefixes - prefix).max())
         run = f"official factors, {precision}"
         yield Figure("likelihoods", run, None, "largest_prefix_difference", difference, **demanded)
-        # The oracle asked users 0 to 498; the last user counts for her own traces only.
+        # The oracle asked users 0 to 498; the last user counts for their own traces only.
         last = likelihood[precision][:, ORACLE_VERIFIERS:]
         others_last = (_bin(last) == _bin(verdicts.log_likelihood)[:, None]) & (users != ORACLE_VERIFIERS)[:, None]
         ours = (verdicts.plausible_users - others_last.sum(axis=1))[asked]

@@ -47,7 +47,7 @@ def as_set(colocations: Colocations) -> set[tuple[int, int, int]]:
 
 
 def changes(take: Take, traces: Traces, graph: FriendGraph) -> tuple[list[int], list[int]]:
-    """By how much counts (L1) and their sum change, for each user without her events, her friends, and both."""
+    """By how much counts (L1) and their sum change, for each user without their events, their friends, and both."""
     counts = take(traces, graph).counts()
     in_cells, in_all = [], []
     for user in traces.user_ids.tolist():
@@ -179,7 +179,7 @@ def test_greedy_trimming_fails_the_brute_force_in_cells_but_not_in_all(most):
 
 @pytest.mark.parametrize(("max_events", "max_friends"), [(2, 1), (1, 2)])
 def test_one_user_changes_bounded_counts_by_no_more_than_the_bound(max_events, max_friends):
-    """Brute force over every user of small random data sets: without her events, her friends, and both."""
+    """Brute force over every user of small random data sets: without their events, their friends, and both."""
     limits = ColocationLimits(max_events, max_friends)
     in_cells, _ = largest_changes(lambda *data: bounded_colocations(*data, limits, seed=0))
     assert 0 < in_cells <= limits.sensitivity == max_events * max_friends
@@ -218,7 +218,7 @@ def test_the_bound_is_reached():
 
 
 def test_planted_events_drawn_in_the_order_of_users_exceed_the_bound(monkeypatch):
-    """From one stream, what is drawn for a user depends on who comes before her."""
+    """From one stream, what is drawn for a user depends on who comes before them."""
     monkeypatch.setattr(module.UserStreams, "at", lambda _, users, cells: np.random.default_rng(0).random(len(users)))
     limits = ColocationLimits(2, 1)
     in_cells, _ = largest_changes(lambda *data: bounded_colocations(*data, limits, seed=0))

@@ -158,7 +158,7 @@ def test_one_user_changes_the_degrees_by_what_noise_covers(max_friends, seed):
 
 
 def test_planted_degrees_that_are_only_cut_change_by_more():
-    """Counting nobody with more than two friends bounds one user's degree, but not what she does to the others."""
+    """Counting nobody with more than two friends bounds one user's degree, but not what they do to the others."""
     assert largest_change(lambda g: degree_counts(g, 2)) == 2 + 3 > 2 * 2
 
 
@@ -300,7 +300,7 @@ def test_too_many_friendships_are_refused(monkeypatch):
 def test_all_ways_to_pair_four_are_alike():
     """Who all want one friend each are paired in one of three ways."""
     ways = {(0, 1, 2, 3): 0, (0, 2, 1, 3): 1, (0, 3, 1, 2): 2}
-    # Somebody who draws herself loses her wish, here never, since each wants one.
+    # Somebody who draws themselves loses their wish, here never, since each wants one.
     pairs = [sample_configuration_graph(4, np.array([0.0, 1.0]), seed=seed).pairs for seed in range(N_DRAWS)]
     observed = np.bincount([ways[tuple(each.ravel().tolist())] for each in pairs], minlength=3)
     assert stats.chisquare(observed).pvalue > FALSE_ALARM

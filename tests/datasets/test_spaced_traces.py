@@ -131,7 +131,7 @@ def numbers(traces: Traces) -> list[tuple[int, int]]:
     return list(zip(traces.user_ids[user].tolist(), number.tolist(), strict=True))
 
 
-def test_each_user_gives_the_first_of_her_traces():
+def test_each_user_gives_the_first_of_their_traces():
     train, test = split_traces(traces_of({1: 1, 2: 2, 3: 10, 4: 11}), 0.1)
     # A tenth of 10 traces is one, of 11 two; user 1 has nothing left.
     assert numbers(train) == [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1)]

@@ -123,7 +123,7 @@ def test_a_gap_in_the_recording_is_no_stay():
     assert not len(find_stay_points(fixes([(1, 0, 0), (1, 600, 50), (1, 601, 100)])))
     stays = find_stay_points(fixes([(1, 0, 0)]).iloc[:0])
     assert (len(stays), stays.columns.tolist()) == (0, ["user", "latitude", "longitude", "arrival", "departure"])
-    # Somebody who is found where she was has stayed, if it is not too long ago.
+    # Somebody who is found where they were has stayed, if it is not too long ago.
     assert len(find_stay_points(fixes([(1, 0, 0), (1, 720, 0), (1, 721, 100)]))) == 1
     assert len(find_stay_points(fixes([(1, 0, 0), (1, 721, 0), (1, 722, 100)]))) == 0
 

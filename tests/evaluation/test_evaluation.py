@@ -196,7 +196,7 @@ def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: T
     assert table["metric"][~np.isfinite(table["value"])].tolist() == ["events_w1", "event_gap_tv", "day_events_tv"]
     complete, gaps = (synthetic.select_traces((user == 4) & (number == each)) for each in (0, 2))
     table = evaluate(complete, train, test_set, SMALL_GROUPS).to_frame()
-    # One user is a smaller crowd than the test users are, and her only trace goes back nowhere, and to no rare place.
+    # One user is a smaller crowd than the test users are, and their only trace goes back nowhere, and to no rare place.
     undefined = {"unicity", "return_time_tv", "rare_tv"}
     assert set(table["metric"][~np.isfinite(table["value"])]) == undefined
     table = evaluate(gaps, train, test_set, SMALL_GROUPS).to_frame().query("column == 'synthetic'")

@@ -42,7 +42,7 @@ def grid_of(n_instants: int, *, step_s: int = 1800) -> TimeGrid:
 
 
 def days_of(*days: list[int | None]) -> Traces:
-    """A user for each day, by her places."""
+    """A user for each day, by their places."""
     rows = [(u, 0, i, place) for u, day in enumerate(days) for i, place in enumerate(day) if place is not None]
     return support.to_traces(rows, PLACES, grid_of(PERIOD))
 
@@ -192,7 +192,7 @@ def test_places_at_one_point_are_told(name: str) -> None:
 
 
 def test_rows_that_even_real_people_do_not_share_are_told() -> None:
-    """Each user has places of her own, so two groups of users have no row in common."""
+    """Each user has places of their own, so two groups of users have no row in common."""
     apart = [PlaceTable(np.arange(40), np.linspace(35, 36, 40), np.full(40, 139.0))] * 2
     rows = [[(u, 0, i, (2 * (u + first) + i % 2) % 40) for u in range(10) for i in range(4)] for first in (0, 10)]
     own = [support.to_traces(each, places, grid_of(PERIOD)) for each, places in zip(rows, apart, strict=True)]

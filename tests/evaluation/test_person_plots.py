@@ -64,7 +64,7 @@ def test_days_of_a_month_are_labelled_and_short_stays_are_seen():
 
 def test_numbers_on_a_map_are_in_the_order_of_visits_and_apart():
     places = PlaceTable(np.arange(4), np.array([0.0, 1.0, 1.0001, 0.0]), np.array([0.0, 0.0, 0.0, 1.0]))
-    # Home is 3, where she begins; then 1, and 2 nearly at the same point; then 0.
+    # Home is 3, where they begin; then 1, and 2 nearly at the same point; then 0.
     day = windows([(0, 0, hour, place) for hour, place in enumerate((3, 3, 1, 2, 0, 3))], places)
     ax = person_maps({"real": day}).axes[0]
     numbers = {text.get_text(): text.get_position() for text in ax.texts if text.get_text().isdigit()}

@@ -35,7 +35,7 @@ def to_traces(rows: list[support.Row], n_instants: int = PERIOD) -> Traces:
 
 
 def days_of(days: dict[int, list[int | None]]) -> Traces:
-    """A day of each user, by her places."""
+    """A day of each user, by their places."""
     return to_traces([(u, 0, i, place) for u, day in days.items() for i, place in enumerate(day) if place is not None])
 
 

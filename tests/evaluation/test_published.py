@@ -110,7 +110,7 @@ def test_published_reidentification_rate(official: tuple[str, Traces, pd.Series]
     """Equal in four of five files; in the fifth one trace of 5,000 is at a tie.
 
     The published code lets the last bit of a sum decide a tie, ours the order of users. The traces whose true user is
-    alone the most likely one, and those where she is among the most likely ones, bound what any rule can give.
+    alone the most likely one, and those where they are among the most likely ones, bound what any rule can give.
     """
     setting, traces, published = official
     train, _ = real
@@ -127,7 +127,7 @@ def test_published_reidentification_rate(official: tuple[str, Traces, pd.Series]
 
 
 def test_published_membership_advantage(official: tuple[str, Traces, pd.Series], real: tuple[Traces, Traces]) -> None:
-    """The published code counts a step from the end of a user's trace to the start of her next as a transition.
+    """The published code counts a step from the end of a user's trace to the start of their next as a transition.
 
     It also tries 1,000 thresholds only. With both imitated, the figures are equal; our own differ by less than 0.003.
     """

@@ -363,13 +363,13 @@ def test_of_many_users_a_sample_is_reported(material, job, tmp_path, monkeypatch
     assert re.fullmatch(
         re.escape(compose_report(material).subtitle) + " Only a random sample.*", compose_report(found).subtitle
     )
-    # A sampled user keeps her cluster.
+    # Sampled users keep their cluster.
     cluster = np.asarray(material.model.trace_model.cluster)
     clusters, _ = people.strongest_clusters(found)
     assert clusters
     for each in clusters:
         assert (cluster[np.isin(material.train.user_ids, each.train.user_ids)] == each.number).all()
-    # So does she keep her verdicts, and a trace that did not pass is not shown.
+    # They keep their verdicts, too, and a trace that did not pass is not shown.
     passed = np.arange(found.n_synthetic) % 2 == 0
     table = material.verdicts.table.assign(plausible_users=99 * passed)
     some = replace(found, is_release=False, verdicts=replace(material.verdicts, table=table))

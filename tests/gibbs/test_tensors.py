@@ -159,7 +159,7 @@ def largest_change(count_transitions, traces: Traces) -> int:
     return max(int(np.abs(whole - total(count_transitions(traces.select_users(rest)))).sum()) for rest in others)
 
 
-def test_one_user_less_changes_the_counts_of_all_by_no_more_than_hers():
+def test_one_user_less_changes_the_counts_of_all_by_no_more_than_theirs():
     """From traces to the sum, since what the others keep must not depend on who is there."""
     traces, trimming = busy_city(), Trimming(max_transitions=5, max_count=2)
     assert count_tensors(traces, UNTRIMMED, seed=0).transitions.positive_per_user().min() > 5
@@ -194,7 +194,7 @@ def test_trimming_is_seeded_and_chooses_every_cell_equally(full_traces):
     one_user = full_traces.select_users(np.array([0]))
     whole = count_tensors(one_user, UNTRIMMED, seed=0).transitions
     n_users, limit = 400, 4
-    # Users who did the same: each draws from a stream of her own.
+    # Users who did the same: each draws from a stream of their own.
     frame = one_user.to_frame()
     alike = frame.loc[np.tile(frame.index, n_users)].assign(user=np.repeat(np.arange(n_users), len(frame)))
     alike = Traces.from_frame(alike, full_traces.places, full_traces.time_grid)

@@ -527,7 +527,7 @@ PLANTED = [
 @needs_owners
 @pytest.mark.parametrize(("suffix", "kind"), PLANTED)
 def test_what_somebody_else_put_beside_a_model_is_no_checkpoint(tmp_path, monkeypatch, suffix, kind):
-    """Whoever may write to the folder; by a seed that she knows she could take apart what is released."""
+    """Whoever may write to the folder; by a seed that they know they could take apart what is released."""
     toy_city(20, n_places=12, n_days=1).traces.save(tmp_path / "train")
     planted, treasure = tmp_path / f".m.checkpoint.{suffix}", tmp_path / "treasure"
     treasure.write_text('{"seed": 1}')

@@ -33,7 +33,7 @@ def traces_of(places: np.ndarray, present: np.ndarray, table: PlaceTable, grid: 
 
 
 def people(n_users: int = N_USERS, seed: int = 0) -> Traces:
-    """Users of two groups; each goes about among her group's half of the places, and stays for half of the steps."""
+    """Users of two groups; each goes about among their group's half of the places, and stays for half of the steps."""
     rng = np.random.default_rng(seed)
     places = np.empty((n_users, GRID.n_instants), int)
     half = N_PLACES // 2

@@ -122,7 +122,7 @@ def test_the_draws_notice_every_part_of_the_process(counted, name):
 
 
 def test_a_person_remembers_so_many_places(monkeypatch):
-    # She checks in at every instant, at a new place if she can. No other test has arrays of these shapes, for which
+    # They check in at every instant, at a new place if they can. No other test has arrays of these shapes, for which
     # programs would be compiled already.
     monkeypatch.setattr(bins, "MAX_CHECKIN_PLACES", 3)
     arrays = random_arrays(5, per_day=2, n_days=4)

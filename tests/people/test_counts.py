@@ -220,7 +220,7 @@ def test_population_is_the_formula(traces):
     smoothing = PopulationSmoothing(1.0, 2, 0.0, 0.5, 0.3)
     shares = population(VisitCounts.of(traces), smoothing, TWO_DAYS)
     # Of place 0, where one user was, nothing is told. At place 1 user 0 was once, and user 1, who was twice, weighs as
-    # much as she: half of an event in each slot. Both slots are within two hours. Of two users' counts half is told.
+    # much as user 0: half of an event in each slot. Both slots are within two hours. Of two users' counts half is told.
     told = np.array([[0, 0.5, 0], [0, 1.5, 0]]) / 2
     anywhere = told.sum(axis=0) + 0.3 / 3
     expected = told + 0.5 * 3 * anywhere / anywhere.sum()

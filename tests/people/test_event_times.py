@@ -168,7 +168,7 @@ def test_a_level_has_windows_of_five_users():
     level, typical = when._levels(size, windows.user, 16)
     assert [len(np.unique(windows.user[level == each])) >= 5 for each in range(len(typical))] == [True] * len(typical)
     assert (np.diff(typical) > 0).all()
-    # She does not raise the top, which is a window of the second most active user.
+    # They do not raise the top, which is a window of the second most active user.
     assert typical.max() < np.sort(size)[-4]
     assert when._levels(size[:9], windows.user[:9], 16)[0].tolist() == [0] * 9
 

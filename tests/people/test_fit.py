@@ -52,7 +52,7 @@ def test_two_periods_are_calibrated_where_traces_last_so_long(traces, model):
 
 @pytest.mark.slow
 def test_a_home_of_one_user_is_no_home_of_the_model():
-    """One user lives at place 9, where nobody else ever is: with her, it is hardly likelier than without her."""
+    """One user lives at place 9, where nobody else ever is: with them, it is hardly likelier than without them."""
     traces = commuters(n_users=100)
     elsewhere = replace(traces, place=np.where(traces.place == 9, 8, traces.place))
     planted = replace(elsewhere, place=np.where(traces.user == 0, 9, elsewhere.place).astype(np.int32))

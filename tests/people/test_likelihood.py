@@ -130,7 +130,7 @@ class TestGaps:
         np.testing.assert_allclose(np.exp(log_traces(process, traces, BOTH)).sum(axis=0), 1, atol=1e-12)
 
     def test_a_place_after_a_gap_in_a_process_without_moves(self) -> None:
-        """Nobody ever leaves: after a gap everybody is where she was."""
+        """Nobody ever leaves: after a gap everybody is where they were."""
         arrays = random_arrays(n_places=3, period=3, anchors=False, seed=7)
         arrays["stay_at_time"] = np.full(3, 200, np.float32)
         process = RememberingBridge.from_arrays(arrays)
@@ -144,7 +144,7 @@ class TestGaps:
 
 
 class TestHeldOut:
-    def test_the_cluster_of_a_user_is_unknown_and_the_same_in_all_her_traces(self) -> None:
+    def test_the_cluster_of_a_user_is_unknown_and_the_same_in_all_their_traces(self) -> None:
         process = PROCESSES["anchors"]
         traces = np.array([[0, 1, 1], [2, 2, 0], [1, ABSENT, 2]])
         by_cluster = log_traces(process, traces, BOTH)

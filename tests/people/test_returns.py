@@ -244,7 +244,7 @@ def test_a_place_with_few_users_has_the_rate_of_all_places():
     assert not without.any()
 
 
-def test_one_more_user_changes_a_rate_by_at_most_her_five_returns():
+def test_one_more_user_changes_a_rate_by_at_most_their_five_returns():
     user, place, observed, expected = visits_of()
     before = rates_of_places(user, place, observed, expected, 5)[0]
     # A user with 1,000 returns to each place.
@@ -260,7 +260,7 @@ def test_one_more_user_changes_a_rate_by_at_most_her_five_returns():
         share, returns, less = sums_by_loop(user, place, observed, expected, each)
         users = len(np.unique(user[place == each]))
         more_share = (users + 2 - STEP_USERS) / (users + 1)
-        # She adds at most 5 returns herself, and the heaviest of the others may then weigh up to 5 more.
+        # They add at most 5 returns, and the heaviest of the others may then weigh up to 5 more.
         most = more_share * 2 * CHECKIN_RETURNS + (more_share - share) * max(returns - less, 0)
         assert np.exp(after[each]) - np.exp(before[each]) <= most / (less + RATE_MASS)
         unlimited = returns + 1000 - less - 5

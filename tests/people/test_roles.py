@@ -75,7 +75,7 @@ def test_the_home_of_a_single_user_is_no_home():
 
 
 def test_a_user_more_changes_the_homes_by_what_is_stated():
-    """A further user adds at most one to the homes of a place, whatever she did; all else is spread as visits."""
+    """A further user adds at most one to the homes of a place, whatever they did; all else is spread as visits."""
     visited = np.full(4, 0.25)
     for place in range(4):
         n_before = np.array([10, 5, 0, 1])
@@ -194,9 +194,9 @@ def test_second_places_are_as_frequent_as_in_the_cluster(traces, anchors):
 
 
 def test_a_user_with_many_traces_weighs_no_more_than_the_second(traces, anchors, roles, monkeypatch):
-    """User 0 repeats her trace a hundred times; others have at most two events in a role at an instant.
+    """User 0 repeats their trace a hundred times; others have at most two events in a role at an instant.
 
-    So she adds at most two to a count, and less than 2 / (20 + 100) to a share of at least 100 events.
+    So they add at most two to a count, and less than 2 / (20 + 100) to a share of at least 100 events.
     """
     of_user = np.flatnonzero(traces.user == 0)
     repeated = np.concatenate([np.tile(of_user, 100), np.flatnonzero(traces.user != 0)])

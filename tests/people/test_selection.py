@@ -83,7 +83,7 @@ def test_a_number_of_clusters_that_is_given_is_kept(train, visits):
 
 
 def test_what_one_user_did_is_never_told_of_the_population():
-    """Users are each at a place of her own all day; nobody is anywhere else."""
+    """Users are each at a place of their own all day; nobody is anywhere else."""
     own = np.arange(40, dtype=np.int32).repeat(3)
     slot, count = np.tile(np.arange(3, dtype=np.int32), 40), np.full(120, 20, np.float32)
     regulars = VisitCounts(own, slot, own, count, 40, 3, 42)

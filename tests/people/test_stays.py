@@ -37,7 +37,7 @@ def test_dwell_times_are_those_of_a_loop():
 
 @pytest.fixture(scope="module")
 def steps():
-    """Steps with known log-odds: user, offset, whether she stays, bin of dwell time, class."""
+    """Steps with known log-odds: user, offset, whether they stay, bin of dwell time, class."""
     rng = np.random.default_rng(0)
     n = 30_000
     offset = rng.choice(OFFSETS, n)

@@ -159,7 +159,7 @@ def test_a_user_who_is_extreme_moves_no_number_by_more_than_the_bound(bug, monke
     rng, beyond = np.random.default_rng(0), set()
     for _ in range(3):
         places, present = city(rng), rng.random((8, HOURS.n_instants)) < 0.3
-        # She is always present, and goes to and fro between two places.
+        # They are always present, and go to and fro between two places.
         present[-1] = True
         places[-1] = np.where(rng.random(HOURS.n_instants) < 0.5, *rng.integers(N_PLACES, size=2))
         new, old = numbers(places, present), numbers(places[:-1], present[:-1])
@@ -259,7 +259,7 @@ def test_the_hours_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
 
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
 def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
-    """Five users step away from the place, and only she stays: by the rule of before her stays counted."""
+    """Five users step away from the place, and only one stays: by the rule of before, these stays counted."""
     if bug:
         # By the rule of before, all steps from a place counted from five users of any step on.
         plain(monkeypatch)
@@ -272,7 +272,7 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         steps = Transitions.of(traces_of(places, present, place_table(N_PLACES), HOURS))
         rates = stay_rates(StayCounts.of(steps, STEP_USERS, time_blocks(HOURS)), 5.0, np.eye(24))
         ratio = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
-        # By the rule of before, her staying through the night; without her, nothing.
+        # By the rule of before, the user's staying through the night; without the user, nothing.
         assert (np.ptp(ratio) < 1e-9) != (bug and with_her)
 
 
@@ -280,7 +280,7 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
 
 
 def test_where_somebody_is_not_alone_in_a_time_block_their_hour_may_show():
-    """Others are at the place in the first hour of the time block, and she in the second."""
+    """Others are at the place in the first hour of the time block, and one user in the second."""
     places, present = np.zeros((7, HOURS.n_instants), int), np.ones((7, HOURS.n_instants), bool)
     hour = np.arange(HOURS.n_instants) % 24
     places[:6, hour == NOON] = PLACE_X
@@ -288,7 +288,7 @@ def test_where_somebody_is_not_alone_in_a_time_block_their_hour_may_show():
     assert before[1] == 0
     places[6, hour == NOON + 1] = PLACE_X
     added = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X] - before
-    # No more in the whole time block than the bound, but none of the others was there in her hour.
+    # No more in the whole time block than the bound, but none of the others was there in this user's hour.
     assert added[1] > 0
     assert added.sum() <= BOUND * N_DAYS
     assert "when somebody was at a place within a time block in which others were there too" in NO_RULE

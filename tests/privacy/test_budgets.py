@@ -51,7 +51,7 @@ def some_users(seed: int, n_users: int) -> np.ndarray:
     shared = rng.dirichlet(np.full(N_TRACES, 0.3)) + 1e-4
     own = rng.dirichlet(np.full(N_TRACES, 0.1), n_users)
     p = 0.6 * shared / shared.sum() + 0.4 * own
-    # Nobody but the last makes the last traces; she makes little else.
+    # Nobody but the last makes the last traces; they make little else.
     p[:-1, -5:] = 0
     p[-1, :-10] *= 1e-3
     return p / p.sum(axis=1, keepdims=True)
@@ -83,7 +83,7 @@ def test_the_noise_alone_is_not_what_it_costs():
 
 
 def test_seeing_that_nothing_was_released_costs_as_much_as_being_drawn():
-    """A user whose traces nobody else makes is never released; that shows whenever she is drawn."""
+    """A user whose traces nobody else makes is never released; that shows whenever they are drawn."""
     k, eta, noise_epsilon = 4, 0.5, 6.0
     p = np.array([[1.0, 0.0]] * 8 + [[0.0, 1.0]])
     with_her, without = (outcomes(users, k, eta, noise_epsilon) for users in (p, p[:-1]))

@@ -124,7 +124,7 @@ def test_intervals_by_hand() -> None:
 
 
 def answers(epsilon: float, delta: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """1,000 randomized answers without and with a user: the exact epsilon; with probability delta, 9 betrays her."""
+    """1,000 randomized answers without and with a user: the exact epsilon; with probability delta, 9 betrays them."""
     rng = np.random.default_rng(seed)
     true = rng.random((2, 1000)) < math.exp(epsilon) / (1 + math.exp(epsilon))
     without, with_her = (true == np.array([[False], [True]])).astype(float)

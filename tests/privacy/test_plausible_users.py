@@ -110,7 +110,7 @@ class Case(NamedTuple):
         return count_plausible_users(model, verifiers, users, self.places, self.own, self.eta, **options)
 
     def other_members(self) -> np.ndarray:
-        """Verifiers of the input user's class, herself left out."""
+        """Verifiers of the input user's class, without the input user."""
         members = self.class_of_user[self.verifiers] == self.class_of_user[self.users, None]
         return (members & (self.verifiers != self.users[:, None])).sum(axis=1)
 
@@ -168,7 +168,7 @@ def test_the_random_cases_are_of_every_kind():
 
 @pytest.mark.usefixtures("float64")
 def test_planted_bugs_in_counting_classes_are_caught():
-    """The input user counted twice: once as herself, and once as a verifier of her class."""
+    """The input user counted twice: once as input, and once as a verifier of their class."""
     case = random_case(0)
     inside, n_users = np.isin(case.users, case.verifiers), len(case.class_of_user)
     right, _ = case.count()

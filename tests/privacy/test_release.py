@@ -441,7 +441,7 @@ def test_all_orders_are_equally_probable(together, bug):
     assert len(orders) == 24
     assert (stats.chisquare(orders).pvalue < 1e-6) == bug
     if together:
-        # Of the two traces of user 2, each comes first equally often, also where she is the first or the last user.
+        # Of the two traces of user 2, each comes first equally often, also where this is the first or the last user.
         first = pd.crosstab([number[3] for number, _ in drawn], [trace[3] for _, trace in drawn])
         assert first.shape == (4, 2)
         assert (stats.chisquare(first.to_numpy().ravel()).pvalue < 1e-6) == bug

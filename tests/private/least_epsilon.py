@@ -15,8 +15,8 @@ def least_epsilon(
 ) -> float:
     """Lower bound of epsilon at `delta` from the scores of an attack on independent runs without and with one user.
 
-    There must be at least two runs of each kind. For every threshold, the probability of a higher score with her is at
-    most exp(epsilon) times the probability without her, plus delta. The same holds for lower scores, and for the two
+    There must be at least two runs of each kind. For every threshold, the probability of a higher score with them is at
+    most exp(epsilon) times the probability without them, plus delta. The same holds for lower scores, and for the two
     kinds of runs exchanged. Half of the runs choose the threshold, and one of these four inequalities, with the best
     bound. In the other half, the intervals of the two shares of scores give the bound that is returned. It holds with
     a probability of at least 1 - 2 `tail` (Jagielski, Ullman and Oprea 2020). It is 0 if nothing was found.

@@ -63,7 +63,7 @@ def least_mu(without: np.ndarray, with_her: np.ndarray) -> float:
 
 @pytest.fixture(scope="module")
 def neighbours() -> tuple[Traces, Traces]:
-    """A city without and with a user who never moves: she weighs most on single numbers."""
+    """A city without and with a user who never moves: they weigh most on single numbers."""
     traces = city("both")
     every = np.arange(traces.time_grid.n_instants)
     return traces, with_user(traces, every, np.full(len(every), 5))
@@ -103,7 +103,7 @@ N_CANARIES, N_DAYS = 1000, 14
 def accuracy_in_one_run(seed: int) -> tuple[int, int]:
     """Right guesses, and all guesses, of who takes part in one release.
 
-    Each of many planted users is at a place of her own, and takes part with probability 1/2. The attacker guesses that
+    Each of many planted users has a place of their own, and takes part with probability 1/2. The attacker guesses that
     those whose places have the largest numbers took part, and those with the smallest numbers did not.
     """
     rng = np.random.default_rng(seed)

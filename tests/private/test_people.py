@@ -157,7 +157,7 @@ def test_people_forget_where_a_popular_place_needs_them_to(quick):
     n_places, n_users = 12, 200
     places = PlaceTable(np.arange(n_places), np.full(n_places, np.nan), np.full(n_places, np.nan))
     rng = np.random.default_rng(0)
-    # On each day, a user has three events at consecutive hours of her own, at three places.
+    # On each day, a user has three events at consecutive hours of their own, at three places.
     events = [
         (user, day, hour + step, place)
         for user in range(n_users)

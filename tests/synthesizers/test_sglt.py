@@ -98,7 +98,7 @@ def test_people_with_nothing_to_tell_apart():
         assert synthetic.place.max() < len(places)
 
 
-def test_each_period_of_a_user_is_one_of_her_seeds():
+def test_each_period_of_a_user_is_one_of_their_seeds():
     """User u goes from place 3 u to the next on even days, and from there to the one after on odd ones.
 
     A place is a cluster of its own, so that without removal nothing hides the seed.

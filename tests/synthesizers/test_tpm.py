@@ -92,7 +92,7 @@ def test_one_user_less_changes_the_counts_by_no_more_than_noise_covers(train):
 
 @pytest.mark.parametrize("given", ["table", "file"])
 def test_one_user_more_whose_id_has_a_fraction_changes_the_counts_by_no_more_than_noise_covers(tmp_path, given):
-    """She made all ids floats, "1" became "1.0", and what counts of every user was drawn anew."""
+    """The fraction made all ids floats, "1" became "1.0", and what counts of every user was drawn anew."""
     rng = np.random.default_rng(0)
     rows = pd.DataFrame([(user, i) for user in range(1, 201) for i in range(40)], columns=["user", "instant"])
     rows["place"] = rng.integers(N_PLACES, size=len(rows))

@@ -87,7 +87,7 @@ def claims(model: NewPeople, settings: NewPeopleSettings) -> Claims:
     del settings
     if not model.is_private:
         return Claims(not_protected=("anybody: NOT PRIVATE. The noise comes from a seed, for experiments only",))
-    return Claims(("each user with all her traces",), is_private=True)
+    return Claims(("each user with all their traces",), is_private=True)
 
 
 @contextmanager

@@ -25,9 +25,9 @@ from tests.trace_models.examples import GRID, IDS, PLACES, TABLE, USERS
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class HomeLovers(PersonModel):
-    """A person draws a home; when she is seen, she is there, or at a random other place; she is seen at least once.
+    """A person draws a home; when seen, they are there, or at a random other place; they are seen at least once.
 
-    If she was not seen before the last instant, she is seen then.
+    If they were not seen before the last instant, they are seen then.
     """
 
     cluster: jax.Array = stored(lambda n: StoredArray((n.users,), "int", 0))

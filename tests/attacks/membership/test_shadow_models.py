@@ -68,7 +68,7 @@ def test_copies_are_found_and_independent_traces_tell_nothing() -> None:
     assert abs(scores.roc.auc - 0.5) < tolerance
 
     def leaking(traces: Traces, seed: int) -> Traces:
-        """Strangers, and every fourth user as she is."""
+        """Strangers, and every fourth user as they are."""
         return traces.select_users(np.arange(0, traces.n_users, 4)) if seed % 2 else traces
 
     assert scores_of(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance

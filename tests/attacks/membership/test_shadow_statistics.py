@@ -30,7 +30,7 @@ def halves(rng: np.random.Generator, n_models: int = N_SHADOWS, n_users: int = N
 
 
 def drawn(rng: np.random.Generator, effect: list[float], n_models: int = N_SHADOWS) -> Shadows:
-    """Each user's statistics are around a level of her own, and with her data so many spreads higher."""
+    """Each user's statistics are around a level of their own, and with their data so many spreads higher."""
     is_in, size = halves(rng, n_models), (len(effect), N_USERS)
     level, spread = 10 * rng.normal(size=size), rng.uniform(0.5, 2, size)
     noise = rng.normal(size=(n_models, *size)) + np.array(effect)[:, None] * is_in[:, None]
@@ -96,7 +96,7 @@ def test_users_are_held_against_their_own_level() -> None:
 
 
 def test_features_by_hand() -> None:
-    """One user with 4 and 6 in models with her and 1 and 1 without; another with 0 and 2, and 2 and 2."""
+    """One user with 4 and 6 in models with them and 1 and 1 without; another with 0 and 2, and 2 and 2."""
     statistics = np.array([[4.0, 2.0], [1.0, 0.0], [6.0, 2.0], [1.0, 2.0]])[:, None]
     is_in = np.array([[True, False], [False, True], [True, False], [False, True]])
     found = shadow_statistics.features_of(np.array([[5.0, 1.0]]), Shadows(statistics, is_in))
