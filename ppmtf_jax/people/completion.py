@@ -107,7 +107,7 @@ def complete_traces(
                 advance(len(block))
 
     complete(np.arange(len(known)), PARTICLES)
-    # If few places are possible, a known event may be impossible for all particles, but not for some of more particles.
+    # If few places are possible, a known event may be impossible for all particles. More may include one that can.
     if (lost := np.flatnonzero(lost_at != ABSENT)).size:
         complete(lost, MORE * PARTICLES)
     return Completion(places, lost_at)

@@ -235,7 +235,7 @@ def test_slots_are_near_each_other_across_the_end_only_where_they_come_round():
     np.testing.assert_array_equal(slot_kernel(once, 0.0), np.eye(4))
 
 
-# Distances against the process of cosines on the sphere, and cells of near places
+# Distances against the law of cosines on the sphere, and cells of near places
 
 
 def places_at(latitude, longitude) -> PlaceTable:
