@@ -56,11 +56,11 @@ def test_a_home_of_one_user_is_no_home_of_the_model():
     traces = commuters(n_users=100)
     elsewhere = replace(traces, place=np.where(traces.place == 9, 8, traces.place))
     planted = replace(elsewhere, place=np.where(traces.user == 0, 9, elsewhere.place).astype(np.int32))
-    without, with_her = (
+    without, with_user = (
         fit_people(each, clusters_of(each), CHOICE, anchors=True, seed=0) for each in (elsewhere, planted)
     )
-    assert np.asarray(with_her.home)[:, 9].max() < 1.5 * np.asarray(without.home)[:, 9].max()
-    assert np.asarray(with_her.home)[:, 9].max() < 0.01
+    assert np.asarray(with_user.home)[:, 9].max() < 1.5 * np.asarray(without.home)[:, 9].max()
+    assert np.asarray(with_user.home)[:, 9].max() < 0.01
 
 
 ODD = {

@@ -229,10 +229,10 @@ def test_one_more_user_moves_a_share_of_moves_by_no_more_than_among_all_steps_aw
 # A person alone at a place at night, where four others pass once at noon
 
 
-def people_at_x(with_her: bool) -> tuple[np.ndarray, np.ndarray]:
+def people_at_x(with_user: bool) -> tuple[np.ndarray, np.ndarray]:
     places = np.tile(np.arange(41)[:, None] % (N_PLACES - 1), HOURS.n_instants)
     places[:4, NOON] = PLACE_X
-    if with_her:
+    if with_user:
         places[40, np.isin(np.arange(HOURS.n_instants) % 24, NIGHT)] = PLACE_X
     return places, np.ones(places.shape, bool)
 
@@ -245,8 +245,8 @@ def test_the_hours_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         monkeypatch.setattr(counts, "time_blocks", lambda grid: np.zeros(grid.n_slots, int))
     smoothing = PopulationSmoothing(1.0, PLACE_USERS, 0.0, 1.0, 0.3)
     night = []
-    for with_her in (True, False):
-        traces = traces_of(*people_at_x(with_her), place_table(N_PLACES), HOURS)
+    for with_user in (True, False):
+        traces = traces_of(*people_at_x(with_user), place_table(N_PLACES), HOURS)
         at_x = population(VisitCounts.of(traces), smoothing, HOURS)[:, PLACE_X]
         # Outside of the time block of noon. Of u users at each of four homes u - 1 are told, and shares are divided by
         # the sum: of 37 when the user is at home, and else of 36.
@@ -264,8 +264,8 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         # By the rule of before, all steps from a place counted from five users of any step on.
         plain(monkeypatch)
         monkeypatch.setattr(counts, "used_share", lambda users, least: np.ones(users.shape))
-    for with_her in (True, False):
-        places, present = people_at_x(with_her)
+    for with_user in (True, False):
+        places, present = people_at_x(with_user)
         # All others move at every other instant, half of them at a time, so that staying is as frequent as not.
         user, instant = np.indices(places.shape)
         places = np.where((places < PLACE_X) & ((instant + user) // 2 % 2 == 1), (places + 1) % PLACE_X, places)
@@ -273,7 +273,7 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         rates = stay_rates(StayCounts.of(steps, STEP_USERS, time_blocks(HOURS)), 5.0, np.eye(24))
         ratio = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
         # By the rule of before, the user's staying through the night; without the user, nothing.
-        assert (np.ptp(ratio) < 1e-9) != (bug and with_her)
+        assert (np.ptp(ratio) < 1e-9) != (bug and with_user)
 
 
 # What the rules leave open, and say

@@ -66,31 +66,31 @@ def test_every_pair_holds_for_one_trace_with_and_without_a_user(case, n_verifier
     k, eta, noise_epsilon = case
     for seed in range(3):
         p = some_users(seed, 7)
-        with_her, without = (outcomes(users, k, eta, noise_epsilon, n_verifiers)[:-1] for users in (p, p[:-1]))
+        with_user, without = (outcomes(users, k, eta, noise_epsilon, n_verifiers)[:-1] for users in (p, p[:-1]))
         for _, epsilon, delta in zip(*budgets_of_one_trace(k, eta, noise_epsilon), strict=True):
-            assert max(excess(with_her, without, epsilon), excess(without, with_her, epsilon)) <= delta
+            assert max(excess(with_user, without, epsilon), excess(without, with_user, epsilon)) <= delta
 
 
 def test_the_noise_alone_is_not_what_it_costs():
     """Thirty users alike, and one in their bin who makes a trace of theirs fifteen times as often."""
     k, eta, noise_epsilon = 25, 3.0, 0.3
     p = np.array([[0.06, 0.94]] * 30 + [[0.94, 0.06]])
-    with_her, without = (outcomes(users, k, eta, noise_epsilon)[:-1] for users in (p, p[:-1]))
+    with_user, without = (outcomes(users, k, eta, noise_epsilon)[:-1] for users in (p, p[:-1]))
     budgets = budgets_of_one_trace(k, eta, noise_epsilon)
-    assert excess(with_her, without, budgets.epsilon[0]) <= budgets.delta[0]
+    assert excess(with_user, without, budgets.epsilon[0]) <= budgets.delta[0]
     # Planted: an epsilon without log(1 + e^eta / t).
-    assert excess(with_her, without, noise_epsilon) > budgets.delta[0]
+    assert excess(with_user, without, noise_epsilon) > budgets.delta[0]
 
 
 def test_seeing_that_nothing_was_released_costs_as_much_as_being_drawn():
     """A user whose traces nobody else makes is never released; that shows whenever they are drawn."""
     k, eta, noise_epsilon = 4, 0.5, 6.0
     p = np.array([[1.0, 0.0]] * 8 + [[0.0, 1.0]])
-    with_her, without = (outcomes(users, k, eta, noise_epsilon) for users in (p, p[:-1]))
+    with_user, without = (outcomes(users, k, eta, noise_epsilon) for users in (p, p[:-1]))
     for _, epsilon, delta in zip(*budgets_of_one_trace(k, eta, noise_epsilon), strict=True):
-        assert 0 < excess(with_her[:-1], without[:-1], epsilon) <= delta
-        assert excess(with_her, without, epsilon) <= delta + 1 / 9
-    assert excess(with_her, without, budgets_of_one_trace(k, eta, noise_epsilon).epsilon[0]) > 1 / 9 - 1e-3
+        assert 0 < excess(with_user[:-1], without[:-1], epsilon) <= delta
+        assert excess(with_user, without, epsilon) <= delta + 1 / 9
+    assert excess(with_user, without, budgets_of_one_trace(k, eta, noise_epsilon).epsilon[0]) > 1 / 9 - 1e-3
 
 
 def test_the_arithmetic():

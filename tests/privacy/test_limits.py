@@ -127,8 +127,8 @@ def answers(epsilon: float, delta: float, seed: int) -> tuple[np.ndarray, np.nda
     """1,000 randomized answers without and with a user: the exact epsilon; with probability delta, 9 betrays them."""
     rng = np.random.default_rng(seed)
     true = rng.random((2, 1000)) < math.exp(epsilon) / (1 + math.exp(epsilon))
-    without, with_her = (true == np.array([[False], [True]])).astype(float)
-    return without, np.where(rng.random(1000) < delta, 9.0, with_her)
+    without, with_user = (true == np.array([[False], [True]])).astype(float)
+    return without, np.where(rng.random(1000) < delta, 9.0, with_user)
 
 
 @pytest.mark.parametrize("flip", [1, -1])
@@ -142,9 +142,9 @@ def test_an_attack_finds_an_epsilon_that_is_not_too_large(flip: int) -> None:
 
 
 def test_delta_is_taken_off() -> None:
-    without, with_her = answers(1e-9, 0.3, 0)
-    assert least_epsilon(without, with_her, 0.0) > 3
-    assert least_epsilon(without, with_her, 0.3) == 0
+    without, with_user = answers(1e-9, 0.3, 0)
+    assert least_epsilon(without, with_user, 0.0) > 3
+    assert least_epsilon(without, with_user, 0.3) == 0
     assert least_epsilon(without, without, 0.0) == least_epsilon(np.ones(2), np.zeros(2), 0.0) == 0
 
 

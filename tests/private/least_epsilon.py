@@ -11,7 +11,7 @@ from ppmtf_jax.privacy.limits import TAIL, share_interval
 
 
 def least_epsilon(
-    without: Float[np.ndarray, " run"], with_her: Float[np.ndarray, " run"], delta: float, tail: float = TAIL
+    without: Float[np.ndarray, " run"], with_user: Float[np.ndarray, " run"], delta: float, tail: float = TAIL
 ) -> float:
     """Lower bound of epsilon at `delta` from the scores of an attack on independent runs without and with one user.
 
@@ -21,7 +21,7 @@ def least_epsilon(
     bound. In the other half, the intervals of the two shares of scores give the bound that is returned. It holds with
     a probability of at least 1 - 2 `tail` (Jagielski, Ullman and Oprea 2020). It is 0 if nothing was found.
     """
-    pairs = [(without, with_her), (with_her, without), (-without, -with_her), (-with_her, -without)]
+    pairs = [(without, with_user), (with_user, without), (-without, -with_user), (-with_user, -without)]
 
     def bound(rare: np.ndarray, frequent: np.ndarray, threshold: float) -> float:
         low = share_interval((frequent > threshold).mean(), len(frequent), tail)[0]

@@ -39,11 +39,11 @@ CLAIM = {delta: epsilon_of(RHO, delta) for delta in (DELTA, 1e-3, 1e-2)}
 """What the budget promises: not only epsilon at its delta, but an epsilon at every delta."""
 
 
-def scores(without: Traces, with_her: Traces, *, anchored: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def scores(without: Traces, with_user: Traces, *, anchored: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The logarithm of the likelihood ratio, but for a constant, in runs without and with the user."""
     domain, noise = domain_of(without, anchored=anchored), SeededNoise(0)
     found = np.zeros((2, RUNS))
-    for pair in zip(*(asked_of(each, domain).values() for each in (without, with_her)), strict=True):
+    for pair in zip(*(asked_of(each, domain).values() for each in (without, with_user)), strict=True):
         first, second = (draw.values.ravel() for draw in pair)
         changed = np.flatnonzero(first != second)  # other numbers tell nothing
         for score, draw in zip(found, pair, strict=True):
@@ -53,10 +53,10 @@ def scores(without: Traces, with_her: Traces, *, anchored: bool = False) -> tupl
     return found[0], found[1]
 
 
-def least_mu(without: np.ndarray, with_her: np.ndarray) -> float:
+def least_mu(without: np.ndarray, with_user: np.ndarray) -> float:
     """Lower bound of the length of a neighbour's change in standard deviations, if the noise is Gaussian."""
-    threshold = np.median(np.concatenate([without[::2], with_her[::2]]))
-    low = share_interval((with_her[1::2] > threshold).mean(), RUNS // 2)[0]
+    threshold = np.median(np.concatenate([without[::2], with_user[::2]]))
+    low = share_interval((with_user[1::2] > threshold).mean(), RUNS // 2)[0]
     high = share_interval((without[1::2] > threshold).mean(), RUNS // 2)[1]
     return float(norm.ppf(low) - norm.ppf(high))
 
