@@ -23,7 +23,7 @@ uses the most probable completion; "ours" uses random completions.
 `attack`: an attacker knows the data of everybody except one user, and tells from the noisy counts whether this user is
 in the data. Differential privacy bounds their advantage by (e^epsilon - 1) / (e^epsilon + 1).
 
-`verdicts` reads the files and says which of the published findings hold.
+`verdicts` reads the file of counts and says what protection costs; `figures.py` draws Figs. 7 to 15.
 """
 
 from __future__ import annotations
@@ -367,40 +367,15 @@ def chain_of_friends(n_users: int = 201) -> Traces:
 
 
 def verdicts(stem: str) -> None:
-    """Print each published finding with the cities where it holds, and the cost of protection."""
-    counts, traces = (pd.read_csv(f"{stem}_{name}.csv") for name in ("counts", "traces"))
-    probability = counts[counts["what"] == "friendship probability"]
-    half = probability[probability["epsilon"] == 0.5].set_index("data")
-    told("Fig. 7: from epsilon 0.5 the error of p' is below a tenth of p", half["mae"] / half["true"], below=0.1)
-    errors = (
-        counts[counts["what"] == "co-locations"].set_index(["rule", "mechanism", "data", "epsilon", "c"]).sort_index()
-    )
-    for rule in RULES:
-        for measure in ("mae", "mse"):
-            of_kind = {kind: errors.loc[(rule, kind)][measure].unstack("data") for kind in MECHANISMS}
-            for kind in MECHANISMS[2:]:
-                least = of_kind[kind] / of_kind["laplace"]
-                low = least.xs(LIMIT, level="c").loc[:1.0]
-                what = f"{measure.upper()}, {rule} rule"
-                told(f"Figs. 8-11: {kind} below laplace at epsilon <= 1, {what}", low.max(), below=1)
-            best = of_kind["privelet"].loc[EPSILON].idxmin()
-            in_words = ", ".join(f"{name} {c:.0f}" for name, c in best.items())
-            print(f"Figs. 8-9: c of 5 to 10 is best for privelet, {what}: {in_words}")
+    """Print what protection costs in each city."""
+    counts = pd.read_csv(f"{stem}_counts.csv")
+    errors = counts[counts["what"] == "co-locations"].set_index(["rule", "mechanism", "data", "epsilon", "c"])
     at_best = errors.xs(EPSILON, level="epsilon").groupby(["rule", "mechanism", "data"])[["mae", "true"]].min()
     for kind in MECHANISMS:
         honest, published = (at_best.loc[(rule, kind)] for rule in ("bounded", "greedy"))
         told(f"Cost of protection: MAE bounded over greedy, best c each, {kind}", honest["mae"] / published["mae"])
         for rule, best in (("bounded", honest), ("greedy", published)):
             told(f"MAE below that of saying 0, best c, {rule} rule, {kind}", best["mae"] / best["true"], below=1)
-    for what in ("population", "transitions"):
-        mae = traces[traces["what"] == what].set_index(["system", "data"])
-        tpm, uniform = (mae.loc[system]["mae"] for system in ("tpm", "uniform"))
-        told(f"Figs. 12-15: TPM far below Uniform, {what}", tpm / uniform, below=0.5)
-        for system in SYSTEMS:
-            of_theta = mae.loc[system].set_index("theta", append=True)["mae"].unstack("data") / tpm
-            finding = f"Figs. 12-15: {system} as good as TPM, {what}"
-            told(f"{finding}, up to theta 1000", of_theta.loc[:1000].max(), below=1.1)
-            told(f"{finding}, theta 5000", of_theta.loc[5000], below=1.1)
 
 
 def told(finding: str, ratio: pd.Series, below: float | None = None) -> None:

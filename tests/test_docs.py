@@ -9,6 +9,8 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from matplotlib.figure import Figure
@@ -212,3 +214,44 @@ def test_pictures_are_small():
     pictures = [path for path in (DOCS / "pictures").iterdir() if path.suffix in (".png", ".svg")]
     assert Path(DOCS / "pictures" / "population.png") in pictures
     assert max(path.stat().st_size for path in pictures) < 150_000
+
+
+@pytest.fixture(scope="module")
+def figures():
+    """The benchmark that draws the papers' figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("figures")
+
+
+def test_words_of_the_papers_figures_follow_from_the_stored_numbers(figures):
+    page, listed = text_of(DOCS / "figures.md"), figures.read_figures()
+    assert figures.index(listed) in page
+    drawn = re.findall(r"\]\((figures/[^)]+\.png)\)", page)
+    assert sorted(drawn) == sorted(f"figures/{path.name}" for path in (DOCS / "figures").iterdir())
+    sizes = [(DOCS / picture).stat().st_size for picture in drawn]
+    assert max(sizes) <= 60_000
+    assert sum(sizes) <= 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("claim", "held"),
+    [
+        ({"asks": "ratio", "of": "a", "to": "b", "high": 1}, [True, False]),
+        ({"asks": "ratio", "of": "a", "to": "flat", "low": 1}, [False, True]),
+        ({"asks": "value", "of": "a", "x": [2], "low": 4}, [True]),
+        ({"asks": "change", "of": "a", "x": [1, 2], "high": 3}, [False]),
+        ({"asks": "slope", "of": "a", "low": 1.9, "high": 2.1}, [True]),
+        ({"asks": "correlation", "of": "b", "high": -0.9}, [True]),
+        ({"asks": "first", "of": "a", "n": 1, "low": 0.3}, [False]),
+        ({"asks": "lowest", "of": "b", "at": [2]}, [True]),
+        ({"asks": "nearer", "of": "b", "to": "a", "target": "a"}, [False]),
+        ({"asks": "published", "relative": 0.1}, [True, False]),
+    ],
+)
+def test_sentences_of_figures_are_asked_right(figures, claim, held):
+    """Series a: 1, 4; b: 3, 2; one number 2 for all x; published of a: 1.05, 5."""
+    ours = [("a", 1, 1.0), ("a", 2, 4.0), ("b", 1, 3.0), ("b", 2, 2.0), ("flat", np.nan, 2.0)]
+    rows = [("p", *each, False, each[1]) for each in ours] + [("p", "a", 1, 1.05, True, 1), ("p", "a", 2, 5.0, True, 2)]
+    points = pd.DataFrame(rows, columns=["panel", "series", "x", "y", "published", "setting"])
+    assert figures.holds(points, claim).tolist() == held
