@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import SHARED, Clock, Row, machine, record
+from common import SHARED, Clock, Row, machine, new_york_2019, record
 
 from ppmtf_jax import Traces, fit, synthesize
 from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores
@@ -53,7 +53,7 @@ from ppmtf_jax.colocation.friends import FriendGraph, noisy_friendship_probabili
 from ppmtf_jax.colocation.metrics import category_counts
 from ppmtf_jax.colocation.synthesizer import place_hierarchy, synthesize_colocations
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_lbsn2vec, read_lbsn2vec_table
+from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_lbsn2vec
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import counts_to_shares
@@ -88,7 +88,7 @@ def cities(shared: Path) -> dict[str, Traces]:
     folder, gowalla = shared / "data" / "foursquare-www2019-lbsn2vec", shared / "data" / "gowalla-nyc"
     how = {"discretization": Discretization(MostVisited(N_PLACES), slot_s=3600, min_users_per_place=1)}
     found = {
-        "New York": read_lbsn2vec_table(folder / "nyc_checkins.csv.gz", folder / "nyc_friendship_new.csv.gz", **how)[0],
+        "New York": new_york_2019(shared, **how),
         "Gowalla": read_gowalla(
             *(gowalla / f"loc-gowalla_{name}_NYC.txt.gz" for name in ("totalCheckins", "edges")),
             time_zone="America/New_York",

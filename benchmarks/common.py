@@ -13,6 +13,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -51,6 +52,38 @@ def new_york(shared: Path) -> Traces:
 
     every_place = Discretization(min_users_per_place=1)
     return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=every_place)[0]
+
+
+def new_york_2019(shared: Path, *, category_names: bool = False, **options: Any) -> Traces:
+    """Check-ins in New York with friendships, of WWW 2019, written as the files of the whole world and read from them.
+
+    Local times are those of the derived table; categories are the indices there, or their names.
+    """
+    import pandas as pd
+
+    from ppmtf_jax.datasets import read_foursquare_www
+
+    folder = shared / "data" / "foursquare-www2019-lbsn2vec"
+    table = pd.read_csv(folder / "nyc_checkins.csv.gz")
+    local = pd.Timestamp("2012-04-02") + pd.to_timedelta(168 * table["week"] + table["hour_of_week"] - 1, unit="h")
+    utc = local.dt.tz_localize("America/New_York", ambiguous=True, nonexistent="shift_forward").dt.tz_convert("UTC")
+    minutes = (local - utc.dt.tz_localize(None)) // pd.Timedelta("1min")
+    label = table["category_index"].astype(str)
+    if category_names:
+        names = pd.read_csv(folder / "nyc_category_names.csv").set_index("category_index")["category_name"]
+        label = table["category_index"].map(names).fillna(label)
+    # The most frequent label of a venue, the first of several.
+    counts = table.assign(label=label).dropna(subset="lat").groupby(["venue_id", "lat", "lon", "label"]).size()
+    venues = counts.rename("n").reset_index().sort_values(["venue_id", "n", "label"], ascending=[True, False, True])
+    venues = venues.drop_duplicates("venue_id").drop(columns="n").assign(country="US")
+    checkins = table[["user", "venue_id"]].assign(time=utc.dt.strftime("%a %b %d %X +0000 %Y"), minutes=minutes)
+    how: Row = {"sep": "\t", "header": False, "index": False}
+    with tempfile.TemporaryDirectory() as world:
+        checkins.to_csv(Path(world, "raw_Checkins_anonymized.txt"), **how)
+        venues.to_csv(Path(world, "raw_POIs.txt"), **how)
+        pairs = pd.read_csv(folder / "nyc_friendship_new.csv.gz")
+        pairs.to_csv(Path(world, "friendship_after_new.txt"), **how)
+        return read_foursquare_www(world, city="new-york", **options)[0]
 
 
 def record(

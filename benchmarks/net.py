@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 
 SAMPLES = Path(__file__).resolve().parents[1] / "tests" / "samples"
-GOWALLA, LBSN = SAMPLES / "gowalla", SAMPLES / "lbsn2vec"
+GOWALLA = SAMPLES / "gowalla"
 OF_GOWALLA = f"{GOWALLA}/loc-gowalla_totalCheckins.txt --edges {GOWALLA}/loc-gowalla_edges.txt"
 STAYS = "--stay-distance 100 --stay-duration 1200 --grid 52.39,52.49,13.29,13.39,5,5"
 FEW = "--min-users-per-place 1 --train-fraction 0.5 --seed 1"
@@ -54,7 +54,7 @@ import checkins fixes.csv --time-zone UTC {STAYS} {FEW} --out stays
 import foursquare {SAMPLES}/foursquare {FEW} --out foursquare
 import gowalla {OF_GOWALLA} {FEW} --time-zone UTC --out gowalla
 import geolife {SAMPLES}/geolife {FEW} --out geolife
-import lbsn2vec-table {LBSN}/checkins.csv --friendships {LBSN}/friendships.csv {FEW} --out lbsn2vec
+import foursquare-www {SAMPLES}/foursquare_www --city new-york {FEW} --out foursquare-www
 import people-flow {SAMPLES}/people_flow --out people-flow
 fit city/train --seed 1 --out bridge
 fit city/train --seed 1 --set memory=none --out chains

@@ -43,6 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from common import Row, command_line, in_a_process, machine, measured, people_flow, record
+from common import new_york_2019 as of_new_york_2019
 from marginals import MECHANISMS, marginal_traces
 from people import of_people
 
@@ -109,11 +110,7 @@ def new_york(shared: Path, seed: int) -> tuple[Any, Any]:
 
 
 def new_york_2019(shared: Path, seed: int) -> tuple[Any, Any]:
-    from ppmtf_jax.datasets.published import read_lbsn2vec_table
-
-    folder = shared / "data" / "foursquare-www2019-lbsn2vec"
-    files = (folder / f"nyc_{name}.csv.gz" for name in ("checkins", "friendship_new"))
-    return _split(read_lbsn2vec_table, *files, category_names_file=folder / "nyc_category_names.csv")
+    return _split(lambda path, **how: (of_new_york_2019(path, category_names=True, **how), None), shared)
 
 
 def hours_of_the_week(city: str, zone: str) -> Callable[[Path, int], tuple[Any, Any]]:

@@ -27,7 +27,7 @@ from ppmtf_jax.settings import Count, Settings
 
 MAX_INSTANTS = 10_000_000
 HOUR_S = 3600
-Period = Literal["day", "week"]
+Period, Repeats = Literal["day", "week"], Literal["first", "count"]
 SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
 
 
@@ -76,9 +76,8 @@ class Discretization(Settings, subject="discretization"):
     """How check-ins become events: at which place, at which instant, in which slot, of which trace.
 
     Times are local wall-clock times rounded down to the step, counted from midnight of the first day; the grid covers
-    whole days. If a user has several check-ins at the same instant (and in the same trace), the first is kept. When
-    summer time begins, an hour of instants stays empty, so check-ins before and after this hour form no transition.
-    When it ends, two hours of true time fall on the same instants.
+    whole days. When summer time begins, an hour of instants stays empty, so check-ins before and after this hour form
+    no transition. When it ends, two hours of true time fall on the same instants.
 
     Parameters
     ----------
@@ -104,6 +103,10 @@ class Discretization(Settings, subject="discretization"):
     max_gap_s : float, optional
         A new trace begins where more than these seconds of true time lie between consecutive events of a user. Only
         consecutive instants of one trace make a transition, so this bounds the time that a transition can span.
+    repeats : "first" or "count"
+        Of several check-ins of a user at the same instant (and in the same trace), the first is kept; or all are, as
+        the published programs count them. A new trace then begins at each of the others, because a trace has one event
+        at an instant: all are visits, and the last one of an instant makes the transition to the next instant.
     min_users_per_place : int
         Places, or cells of a grid, with events of fewer users are not kept: events at a place that only one person
         visits reveal that person, whatever is synthesized. 1 keeps all. Readers count all users; see
@@ -134,6 +137,7 @@ class Discretization(Settings, subject="discretization"):
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
     period_s: Count | None = None
     max_gap_s: Annotated[Number, Gt(0)] | None = None
+    repeats: Repeats = "first"
     min_users_per_place: Count = MIN_USERS_PER_PLACE
     other_places: OtherPlaces = "drop"
 
@@ -196,13 +200,13 @@ class Discretization(Settings, subject="discretization"):
         return TimeGrid(start, step_s, slots, time_zone, period=min(period, n_instants))
 
     def events_of(self, visits: PlacedVisits, time_zone: str) -> TracedEvents:
-        """The first check-in of each trace at each instant."""
+        """The check-ins of each trace at each instant: the first, or all."""
         first, last = (np.datetime64(seconds, "s") for seconds in (visits.first_s, visits.last_s))
         grid = self.time_grid(first, last, time_zone)
         start_s = int(np.datetime64(grid.start, "s").astype(np.int64))
         shorter = [step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0]
         events, hours, counts = zip(
-            *in_order(partial(self._first, start_s, shorter), visits.blocks, n_cores()), strict=True
+            *in_order(partial(self._events, start_s, shorter), visits.blocks, n_cores()), strict=True
         )
         user, trace, instant, place = (np.concatenate(columns) for columns in zip(*events, strict=True))
         n_of_hour, n_instants = sum(hours), sum(counts)
@@ -212,7 +216,7 @@ class Discretization(Settings, subject="discretization"):
             enough = next((step_s for step_s, n in zip(shorter, n_instants, strict=True) if n >= n_most), None)
         return TracedEvents(user, trace, instant, place, n_of_hour, grid, visits.n_visits - len(user), enough)
 
-    def _first(
+    def _events(
         self, start_s: int, shorter: Sequence[int], block: Visits
     ) -> tuple[Sequence[np.ndarray], np.ndarray, np.ndarray]:
         """User, trace, instant and place of the events of a block; their number in each hour of the day.
@@ -228,12 +232,13 @@ class Discretization(Settings, subject="discretization"):
         others = others.take(stable_order(others.user, others.trace, others.local_s))
         steps = [run_begins(others.user, others.trace, others.local_s // step_s) for step_s in shorter]
         of_shorter = is_alone.sum() + np.array([begins.sum() for begins in steps], np.int64)
-        kept, instant = block.take(is_first), instant[is_first]
-        if self.max_gap_s is not None:
+        is_kept = is_first | (self.repeats == "count")
+        kept, instant = block.take(is_kept), instant[is_kept]
+        if self.max_gap_s is not None and self.repeats == "first":
             # Where summer time ends, true times are not in the order of the instants.
             order = stable_order(kept.user, kept.trace, kept.utc_s)
             kept, instant = kept.take(order), instant[order]
-        begins = run_begins(kept.user, kept.trace)
+        begins = run_begins(kept.user, kept.trace) | ((self.repeats == "count") & ~is_first)[is_kept]
         if self.max_gap_s is not None:
             begins[1:] |= np.diff(kept.utc_s) > self.max_gap_s
         of_hour = np.bincount(kept.local_s // HOUR_S % 24, minlength=24)

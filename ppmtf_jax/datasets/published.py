@@ -177,30 +177,28 @@ def read_gowalla(
     settings, options = reader_settings(GowallaSettings, checkins_file, settings, named, discretization)
     subject, edges_file, edges = str(checkins_file), edges_file or settings.edges, None
     table, skipped, notes, _ = read_columns(checkins_file, GOWALLA_COLUMNS, quote_char=False, subject=subject)
-    problems = _user_problems(checkins_file, table["user"])
+    problems = user_problems(checkins_file, table["user"])
     if edges_file is not None:
         edges, bad_edges, *_ = read_columns(edges_file, EDGE_COLUMNS, quote_char=False, subject=str(edges_file))
-        problems += bad_edges + _user_problems(edges_file, edges["user"]) + _user_problems(edges_file, edges["friend"])
+        problems += bad_edges + user_problems(edges_file, edges["user"]) + user_problems(edges_file, edges["friend"])
     times = parse_times(table.pop("time"), options["time_zone"])
     table["local_time"], table["utc_time"] = times.local, times.utc
     findings = Findings([*problems, *times.problems], notes, skipped, times.unparsed)
     return discretize(table, friendships=edges, subject=subject, findings=findings, drop_repeated=True, **options)
 
 
-def _user_problems(file: PathLike, column: pd.Series) -> list[Problem]:
+def user_problems(file: PathLike, column: pd.Series) -> list[Problem]:
     """A problem if user ids are not whole numbers: the file has a header line, or is not from SNAP."""
     expected = f"whole numbers in the column '{column.name}' of {Path(file).name}"
     return whole_numbers(column, expected, way_out="Remove a header line, if the file has one")[1]
 
 
-# LBSN2Vec: a city's MATLAB file, or New York with dates
+# LBSN2Vec: a city's MATLAB file
 
 # Monday of the week in which the check-ins begin.
 FIRST_MONDAY = np.datetime64("2012-04-02T00:00:00", "s")
 HOUR_S, HOURS_OF_WEEK = 3600, 168
 CITY_FIELDS = ("selected_checkins", "selected_venue_IDs", "selected_users_IDs")
-LBSN2VEC_COLUMNS = {"user": "user", "venue_id": "place", "category_index": "category", "lat": "latitude"}
-LBSN2VEC_COLUMNS |= {"lon": "longitude", **{name: name for name in ("hour_of_week", "week", "week_verified")}}
 
 
 @dataclass(frozen=True)
@@ -221,30 +219,6 @@ class Lbsn2vecSettings(CheckinTableSettings):
 
     time_zone: str | None = "UTC"
     graph: Literal["old", "new"] = "new"
-    category_names: Path | None = None
-
-
-@dataclass(frozen=True)
-class Lbsn2vecTableSettings(CheckinTableSettings):
-    """Import of the derived table of New York, perhaps with friendships.
-
-    Parameters
-    ----------
-    path : Path
-        File nyc_checkins.csv, plain or gzipped.
-    friendships : Path, optional
-        File nyc_friendship_new.csv or nyc_friendship_old.csv.
-    verified_only : bool
-        Leave out check-ins whose week is a guess.
-    time_zone : str, optional
-        The city's time zone. Default: America/New_York.
-    category_names : Path, optional
-        Table of category_index and category_name.
-    """
-
-    time_zone: str | None = NEW_YORK
-    friendships: Path | None = None
-    verified_only: bool = False
     category_names: Path | None = None
 
 
@@ -318,68 +292,6 @@ def read_lbsn2vec(
     return replace(traces, places=replace(traces.places, latitude=unknown, longitude=unknown)), report
 
 
-@data_set(
-    "lbsn2vec-table",
-    Lbsn2vecTableSettings,
-    "Foursquare check-ins of New York with friendships, of LBSN2Vec, with weeks and coordinates reconstructed.",
-    "lbsn2vec-table nyc_checkins.csv.gz --friendships nyc_friendship_new.csv.gz",
-)
-def read_lbsn2vec_table(
-    checkins_file: PathLike,
-    friendships_file: PathLike | None = None,
-    settings: Lbsn2vecTableSettings | None = None,
-    *,
-    category_names_file: PathLike | None = None,
-    discretization: Discretization | None = None,
-    **named: Any,
-) -> tuple[Traces, ImportReport]:
-    """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
-
-    The table, plain or gzipped, has a header: user (the user_index of the city's MATLAB file), venue_id,
-    category_index, lat, lon, hour_of_week, week (0 begins on 2 April 2012), week_verified; that of the friendships
-    user, friend. A check-in with an unverified week has the right hour of the week, but a guessed week; `verified_only`
-    leaves it out. Check-ins at venues without coordinates are left out and counted. The rest is as of `read_lbsn2vec`;
-    places on a grid are possible.
-
-    Examples
-    --------
-    >>> traces, report = read_lbsn2vec_table(
-    ...     "nyc_checkins.csv.gz", "nyc_friendship_new.csv.gz", verified_only=True
-    ... )  # doctest: +SKIP
-    """
-    settings, options = reader_settings(Lbsn2vecTableSettings, checkins_file, settings, named, discretization)
-    subject, friendships_file = str(checkins_file), friendships_file or settings.friendships
-    table, problems, *_ = read_columns(checkins_file, {name: name for name in LBSN2VEC_COLUMNS}, subject=subject)
-    table, n_rows, friends = table.rename(columns=LBSN2VEC_COLUMNS), len(table), None
-    if friendships_file is not None:
-        names = {"user": "user", "friend": "friend"}
-        friends, friend_problems, *_ = read_columns(friendships_file, names, subject=str(friendships_file))
-        problems += friend_problems
-    numbers = {}
-    for name, low, high in (("hour_of_week", 1, HOURS_OF_WEEK), ("week", 0, 1000), ("week_verified", 0, 1)):
-        expected = f"{name} in whole numbers from {low} to {high}"
-        numbers[name], found = whole_numbers(table.pop(name), expected, low, high)
-        problems += found
-    raise_any(subject, problems + _step_problems(options["discretization"]))
-    table["category"] = _named(table["category"], category_names_file or settings.category_names)
-    times = parse_times(pd.Series(_time_of(numbers["hour_of_week"], numbers["week"])), options["time_zone"])
-    table["local_time"], table["utc_time"] = times.local, times.utc
-    located = table[["latitude", "longitude"]].notna().all(axis=1).to_numpy()
-    verified = numbers["week_verified"] == 1
-    keep = located & (verified | (not settings.verified_only))
-    what = "left out" if settings.verified_only else "kept"
-    notes = [
-        f"{(~located).sum():,} check-ins left out: their venues have no coordinates",
-        f"{(located & ~verified).sum():,} check-ins {what}: their week is a guess, but their hour of the week is known",
-        *times.notes,
-    ]
-    if not keep.any():
-        raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])
-    table, findings = table[keep].reset_index(drop=True), Findings(times.problems, notes)
-    traces, report = discretize(table, friendships=friends, subject=subject, findings=findings, **options)
-    return traces, replace(report, n_rows=n_rows)
-
-
 def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Check-ins (user, hour, venue, category) and pairs of users, checked, and the ids of the venues."""
     try:
@@ -388,7 +300,7 @@ def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.n
     except FileNotFoundError as error:
         raise InputError(str(file), [Problem("a file to read", "no such file")]) from error
     except (OSError, ValueError, TypeError, IndexError, NotImplementedError, MatReadError) as error:
-        expected, way_out = "a MATLAB 5 file, dataset_connected_<city>.mat", "Tables are read by `lbsn2vec-table`"
+        expected, way_out = "a MATLAB 5 file, dataset_connected_<city>.mat", "Tables are read by `checkins`"
         raise InputError(str(file), [Problem(expected, quoted_error(error), way_out=way_out)]) from None
     missing = [name for name in (*CITY_FIELDS, graph) if name not in fields]
     if missing:

@@ -12,7 +12,7 @@ from annotated_types import Gt
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE
 from ppmtf_jax.data.time_grid import DAY_TYPES, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretize import Discretization, Period
+from ppmtf_jax.datasets.discretize import Discretization, Period, Repeats
 from ppmtf_jax.datasets.places import GivenPlaces, GridPlaces, MostVisited, PlaceChoice, keep_shared_places
 from ppmtf_jax.datasets.stays import StayPoints
 from ppmtf_jax.datasets.summary import Imported, ImportReport
@@ -26,7 +26,8 @@ DEFAULT_PLACES = 1000
 SHOWN_PLACES = f"{DEFAULT_PLACES} unless there is a grid or a place_table"
 PLACES_FIELDS = ("n_places", "place_table", "grid", "cell_m")
 CORNERS = Message(Setting("grid"), " as south, north, west, east beside ", Setting("cell_m"))
-DISCRETIZATION_FIELDS = ("step_s", "slot_s", "period", "day_types", "max_gap_s", "min_users_per_place", "other_places")
+DISCRETIZATION_FIELDS = ("step_s", "slot_s", "period", "day_types", "max_gap_s", "repeats", "min_users_per_place")
+DISCRETIZATION_FIELDS += ("other_places",)
 AnyImport = TypeVar("AnyImport", bound="CheckinTableSettings")
 AnyReader = TypeVar("AnyReader", bound=Callable[..., tuple[Traces, ImportReport]])
 
@@ -131,6 +132,8 @@ class CheckinTableSettings(Settings, subject="import"):
         slots. By default, Saturday and Sunday share slots that the other days do not have.
     max_gap_s : float, optional
         A new trace begins after a gap of more seconds than this between check-ins.
+    repeats : "first" or "count"
+        Of several check-ins of a user at one instant, the first; or all, as the published programs count them.
     time_zone : str, optional
         Time zone whose clocks the slots follow, such as Asia/Tokyo. The default depends on the reader.
     train_fraction : float
@@ -156,6 +159,7 @@ class CheckinTableSettings(Settings, subject="import"):
     period: Period = "day"
     day_types: str = DAY_TYPES
     max_gap_s: Annotated[float, Gt(0)] | None = None
+    repeats: Repeats = "first"
     time_zone: str | None = None
     train_fraction: Share = 0.8
     drop_bad_rows: bool = False

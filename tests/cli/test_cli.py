@@ -49,7 +49,7 @@ COMMANDS = [
     "test", "release", "evaluate", "export", "attack",
 ]  # fmt: skip
 READERS = [
-    "people-flow", "foursquare", "gowalla", "geolife", "lbsn2vec", "lbsn2vec-table", "checkins", "toy-city"
+    "people-flow", "foursquare", "foursquare-www", "gowalla", "geolife", "lbsn2vec", "checkins", "toy-city"
 ]  # fmt: skip
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 EVERY_COMMAND += [["attack", name] for name in ("reidentify", "membership", "unicity")]

@@ -184,9 +184,10 @@ def random_checkins(draw):
     return [(user, start + timedelta(minutes=minute), place) for user, minute, place in rows]
 
 
+@pytest.mark.parametrize("repeats", ["first", "count"])
 @settings(max_examples=12)
 @given(rows=random_checkins(), max_gap_s=st.sampled_from([None, 1800.0, 3600.0, 7200.0]), n_places=st.integers(1, 3))
-def test_agrees_with_a_plain_loop(rows, max_gap_s, n_places):
+def test_agrees_with_a_plain_loop(repeats, rows, max_gap_s, n_places):
     visits = {place: sum(row[2] == place for row in rows) for place in "abc"}
     chosen = sorted((p for p in visits if visits[p]), key=lambda place: (-visits[place], place))[:n_places]
     kept = sorted(row for row in rows if row[2] in chosen)
@@ -194,15 +195,17 @@ def test_agrees_with_a_plain_loop(rows, max_gap_s, n_places):
     expected, last, number = [], {}, {}
     for user, time, place in kept:
         instant = int((time - start).total_seconds() // 3600)
-        if user in last and last[user][0] == instant:
+        is_repeat = user in last and last[user][0] == instant
+        if is_repeat and repeats == "first":
             continue
-        if user in last and max_gap_s is not None and (time - last[user][1]).total_seconds() > max_gap_s:
+        is_late = user in last and max_gap_s is not None and (time - last[user][1]).total_seconds() > max_gap_s
+        if is_repeat or is_late:
             number[user] += 1
         number.setdefault(user, 0)
         last[user] = (instant, time)
         expected.append((user, number[user], instant, place))
 
-    traces, report = run(checkins(rows), every_place(MostVisited(n_places), max_gap_s=max_gap_s))
+    traces, report = run(checkins(rows), every_place(MostVisited(n_places), max_gap_s=max_gap_s, repeats=repeats))
     assert events(traces) == expected
     present = {event[:3] for event in expected}
     assert report.n_transitions == sum((user, trace, instant - 1) in present for user, trace, instant in present)

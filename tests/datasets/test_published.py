@@ -23,13 +23,12 @@ from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from tests.support import every_place
 
 # Tables made by hand have few users.
-read_foursquare, read_gowalla, read_lbsn2vec, read_lbsn2vec_table = (
+read_foursquare, read_gowalla, read_lbsn2vec = (
     partial(read, discretization=every_place())
     for read in (
         published.read_foursquare,
         published.read_gowalla,
         published.read_lbsn2vec,
-        published.read_lbsn2vec_table,
     )
 )
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -173,9 +172,7 @@ def test_gowalla_of_new_york(gowalla_nyc):
 
 # LBSN2Vec
 
-CHECKINS, FRIENDS, NAMES = (SAMPLES / "lbsn2vec" / f"{n}.csv" for n in ("checkins", "friendships", "category_names"))
-HEADER = CHECKINS.read_text().splitlines()[0] + "\n"
-ROW = "1,aa,5,40.7,-74,168,0,2012-04-08T23,1\n"
+NAMES = SAMPLES / "lbsn2vec" / "category_names.csv"
 # User, hour of the week from 1, venue index, category index. Hours go back twice for user 1: three weeks.
 ROWS = [(1, 167, 30, 5), (2, 167, 30, 5), (1, 168, 10, 6), (1, 1, 30, 5), (1, 1, 20, 7), (3, 24, 20, 7), (1, 1, 30, 5)]
 ROWS += [(2, 1, 30, 5), (1, 168, 30, 5), (1, 25, 10, 6)]
@@ -254,7 +251,7 @@ def test_bad_cities(tmp_path, changes, messages):
 
 def test_what_is_no_city_and_what_it_cannot_be_read_as(tmp_path):
     assert "no such file" in refusal(read_lbsn2vec, tmp_path / "none.mat")
-    for path in (CHECKINS, tmp_path):
+    for path in (NAMES, tmp_path):
         assert "MATLAB 5 file" in refusal(read_lbsn2vec, path)
     grid = every_place(GridPlaces(40, 41, -75, -73, 2, 2), step_s=1800)
     found = refusal(read_lbsn2vec, city_file(tmp_path), discretization=grid)
@@ -263,44 +260,7 @@ def test_what_is_no_city_and_what_it_cannot_be_read_as(tmp_path):
     assert "graph as 'old' or 'new'; found 'all'" in refusal(read_lbsn2vec, city_file(tmp_path), graph="all")
 
 
-def test_the_table_of_new_york_by_hand():
-    traces, report = read_lbsn2vec_table(CHECKINS, FRIENDS, category_names_file=NAMES)
-    # Hour 168 of week 0 is the last of 8 April, and the first instant of the grid is its midnight.
-    assert traces.time_grid.start == "2012-04-08T00:00:00"
-    # The last is of 16 April.
-    assert events(traces) == [(1, 0, 23, "aa"), (1, 0, 24, "bb"), (2, 0, 24, "aa"), (4, 0, 8 * 24 + 23, "bb")]
-    assert (report.n_rows, report.n_same_instant, report.n_transitions) == (6, 1, 1)
-    # Local times are not taken for UTC: nobody is in another zone.
-    assert report.notes == (
-        "1 check-ins left out: their venues have no coordinates",
-        "1 check-ins kept: their week is a guess, but their hour of the week is known",
-        "1 of 3 friendship rows left out: a user has no event",
-    )
-    assert traces.places.category.tolist() == ["Bar", "6"]
-    assert traces.user_ids[traces.friendships].tolist() == [[1, 2], [2, 4]]
-    traces, report = read_lbsn2vec_table(CHECKINS, verified_only=True)
-    assert (traces.user_ids.tolist(), traces.friendships) == ([1, 2], None)
-    assert "1 check-ins left out: their week is a guess, but their hour of the week is known" in report.notes
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (HEADER + ROW.replace("168", "169"), "hour_of_week in whole numbers from 1 to 168"),
-        (HEADER + ROW.replace(",0,2012", ",,2012"), "week in whole numbers from 0 to 1000"),
-        (HEADER + ROW.replace("23,1", "23,yes"), "week_verified in whole numbers from 0 to 1"),
-        (HEADER + ROW.replace("40.7", "140.7"), "probably swapped"),
-        (HEADER + ROW.replace("40.7", ""), "at least one check-in that is kept; found none, 1 check-ins left out"),
-        (HEADER.replace("week_verified", "sure") + ROW, "week_verified"),
-        (HEADER, "at least one check-in"),
-    ],
-)
-def test_bad_tables_of_new_york(tmp_path, text, message):
-    (tmp_path / "checkins.csv").write_text(text)
-    assert message in refusal(read_lbsn2vec_table, tmp_path / "checkins.csv")
-
-
-def test_new_york_and_its_table_are_of_the_same_check_ins(data_folder):
+def test_the_published_new_york(data_folder):
     folder = data_folder("foursquare-www2019-lbsn2vec")
     everywhere = every_place(MostVisited(10**6))
     city, report = read_lbsn2vec(folder / "dataset_connected_NYC.mat", graph="old", discretization=everywhere)
@@ -308,10 +268,4 @@ def test_new_york_and_its_table_are_of_the_same_check_ins(data_folder):
     assert (report.n_rows, report.n_users_read, city.n_users, city.time_grid.n_instants) == (105_961, 3_785, 3_785, 168)
     n_left_out = int(report.notes[-1].split(" of ")[0].replace(",", ""))
     assert 8_723 - 2 - n_left_out <= len(city.friendships) <= 8_723 - 1 - n_left_out
-    assert report.quietest_hour in range(2, 6)
-    files = folder / "nyc_checkins.csv.gz", folder / "nyc_friendship_new.csv.gz"
-    table, report = read_lbsn2vec_table(*files, discretization=every_place(MostVisited(100)))
-    # All but venues without coordinates, which are few of a hundred.
-    assert len(set(table.places.ids) & set(city.places.ids[:100])) >= 98
-    assert (report.n_rows, table.time_grid.start) == (105_961, "2012-04-03T00:00:00")
     assert report.quietest_hour in range(2, 6)

@@ -15,10 +15,11 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.foursquare_www import read_foursquare_www
 from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, keep_shared_places
-from ppmtf_jax.datasets.published import read_foursquare, read_gowalla, read_lbsn2vec_table
+from ppmtf_jax.datasets.published import read_foursquare, read_gowalla
 from ppmtf_jax.datasets.registry import DATA_SETS, CheckinTableSettings, DataSet
 from ppmtf_jax.datasets.summary import Imported, ImportReport
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -32,10 +33,10 @@ read_checkins = partial(read_checkins, discretization=every_place())
 read_foursquare = partial(read_foursquare, discretization=every_place())
 read_geolife = partial(read_geolife, discretization=every_place(GridPlaces(*BEIJING)))
 read_gowalla = partial(read_gowalla, discretization=every_place())
-read_lbsn2vec_table = partial(read_lbsn2vec_table, discretization=every_place())
+read_foursquare_www = partial(read_foursquare_www, discretization=every_place(repeats="count"))
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-NAMES = ["checkins", "foursquare", "geolife", "gowalla", "lbsn2vec", "lbsn2vec-table", "people-flow", "toy-city"]
+NAMES = ["checkins", "foursquare", "foursquare-www", "geolife", "gowalla", "lbsn2vec", "people-flow", "toy-city"]
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where"}
 
 
@@ -125,9 +126,8 @@ def test_a_data_set_of_ones_own():
 # What is read
 
 
-CHECKINS, GEOLIFE, GOWALLA, LBSN2VEC = (SAMPLES / name for name in ("checkins", "geolife", "gowalla", "lbsn2vec"))
+CHECKINS, GEOLIFE, GOWALLA, WORLD = (SAMPLES / name for name in ("checkins", "geolife", "gowalla", "foursquare_www"))
 GOWALLA_FILES = [GOWALLA / f"loc-gowalla_{name}.txt" for name in ("totalCheckins", "edges")]
-LBSN2VEC_FILES = [LBSN2VEC / name for name in ("checkins.csv", "friendships.csv")]
 PARIS = {"columns": COLUMNS, "time_zone": "Europe/Paris"}
 TIMES = {"step_s": 600, "slot_s": 1200, "max_gap_s": 7200.0}
 BOX = (48.8, 48.9, 2.3, 2.4, 4, 5)
@@ -144,9 +144,9 @@ READ = {
         {"path": GOWALLA_FILES[0], "edges": str(GOWALLA_FILES[1]), "time_zone": "America/Chicago"},
         lambda: read_gowalla(*GOWALLA_FILES, time_zone="America/Chicago"),
     ),
-    "lbsn2vec-table": (
-        {"path": LBSN2VEC_FILES[0], "friendships": str(LBSN2VEC_FILES[1])},
-        lambda: read_lbsn2vec_table(*LBSN2VEC_FILES),
+    "foursquare-www": (
+        {"path": str(WORLD), "city": "new-york"},
+        lambda: read_foursquare_www(WORLD, city="new-york"),
     ),
     "checkins": (
         {"path": CHECKINS / "checkins.csv", "grid": list(BOX)} | TIMES | PARIS,
@@ -162,7 +162,7 @@ def test_an_import_splits_what_its_reader_gives(name):
     settings, read = READ[name]
     traces, report = read()
     assert_split_of(imported(name, 1, **EVERY_PLACE, **settings, train_fraction=0.5), traces, report, 1, 0.5)
-    assert (traces.friendships is not None) == (name in ("gowalla", "lbsn2vec-table"))
+    assert (traces.friendships is not None) == (name in ("gowalla", "foursquare-www"))
 
 
 def test_places_of_geolife_are_the_cells_of_a_grid():

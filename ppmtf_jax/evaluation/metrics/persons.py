@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, caveat_if
-from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import MIN_WINDOW_EVENTS, Visits, Windows
 from ppmtf_jax.evaluation.distributions import (
     counts_to_shares,
@@ -64,8 +65,9 @@ class VisitSettings(Settings, subject="VF-TV"):
     n_bins : int, optional
         Number of bins of a share. By default, one for each instant of a period.
     published : bool
-        As in Murakami et al. 2021, 4.3: windows with fewer than 5 events and shares of exactly 1 do not count, all
-        places weigh the same, and a place without synthetic visits counts as if all shares were in the lowest bin.
+        As in Murakami et al. 2021, 4.3: all events of a real user are one window, and each synthetic trace is one as it
+        is, without thinning. Windows with fewer than 5 events and shares of exactly 1 do not count, all places weigh
+        the same, and a place without synthetic visits counts as if all shares were in the lowest bin.
     """
 
     n_bins: Count | None = None
@@ -86,6 +88,13 @@ def visit_fractions(windows: Windows, n_bins: int, *, published: bool = False) -
     return np.bincount(cell, minlength=n_places * n_bins).reshape(n_places, n_bins)
 
 
+def _as_they_are(traces: Traces, of_users: bool) -> Windows:
+    """A window for each trace, or for each user where trace numbers only mark breaks, with all of its events."""
+    begins = run_begins(traces.user) if of_users else run_begins(traces.user, traces.trace)
+    users, grid = traces.user[begins], traces.time_grid
+    return Windows(np.cumsum(begins) - 1, traces.instant, traces.place, users, traces.places, grid)
+
+
 def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
     """VF-TV: mean over the places that have a histogram in both real sets.
 
@@ -95,11 +104,13 @@ def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
     """
     length, n_bins = comparison.window_length, settings.n_bins
     n_bins = n_bins or min(comparison.n_instants, comparison.test.time_grid.period)
-    sets = (real_windows(comparison, each, length) for each in (comparison.train, comparison.test))
-    released, train, test = (
-        visit_fractions(windows, n_bins, published=settings.published)
-        for windows in (compared_windows(comparison, length), *sets)
-    )
+    real = comparison.train, comparison.test
+    if settings.published:
+        sets = [comparison.statistic(_as_they_are, comparison.traces, comparison.pool_traces)]
+        sets += [comparison.statistic(_as_they_are, each, True) for each in real]
+    else:
+        sets = [compared_windows(comparison, length), *(real_windows(comparison, each, length) for each in real)]
+    released, train, test = (visit_fractions(each, n_bins, published=settings.published) for each in sets)
     weight = np.minimum(train.sum(axis=1), test.sum(axis=1))
     known = weight > 0
     if not known.any():
