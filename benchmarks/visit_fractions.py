@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ PUBLISHED = {
     "SP": (42_100, 13_151),
     "TK": (32_056, 47_956),
 }
+SYSTEMS = ("ppmtf", "sgd", "stays", "uniform", "training")
 Pair = tuple[Traces, Traces]
 
 
@@ -44,7 +46,8 @@ def main() -> None:
     parser.add_argument("--zeros", choices=("sampled", "weighted"), default="sampled")
     arguments = parser.parse_args()
     rows = (row for name in arguments.arms for row in _arm(name, arguments.shared, arguments.zeros))
-    record((*rows, *_published(arguments.shared)), arguments.csv)
+    columns = ["arm", "seed", "users", "events", "transitions", "stays_of_ppmtf", *SYSTEMS]
+    record(chain(rows, _published(arguments.shared)), arguments.csv, columns)
 
 
 def new_york(shared: Path, n_places: int = 1000, repeats: str = "first") -> Traces:
@@ -127,15 +130,14 @@ def _arm(name: str, shared: Path, zeros: str) -> Iterator[Row]:
 def _published(shared: Path) -> Iterator[Row]:
     printed = pd.read_csv(shared / "reference" / "foursquare_published_results.csv").set_index(["system", "city"])
     for city, (users, transitions) in PUBLISHED.items():
-        row = printed.loc["PPMTF", city]
         yield {
             "arm": f"published, {city}",
             "users": users * 4 // 5,
             "transitions": transitions / (users * 4 // 5),
-            "ppmtf": row.vf_tv,
-            "sgd": printed.loc[("SGD", city), "vf_tv"],
-            "training": row.vf_tv_train,
-            "uniform": row.vf_tv_uniform,
+            "ppmtf": printed["vf_tv"]["PPMTF", city],
+            "sgd": printed["vf_tv"]["SGD", city],
+            "uniform": printed["vf_tv_uniform"]["PPMTF", city],
+            "training": printed["vf_tv_train"]["PPMTF", city],
         }
 
 

@@ -27,7 +27,8 @@ from ppmtf_jax.settings import Count, Settings
 
 MAX_INSTANTS = 10_000_000
 HOUR_S = 3600
-Period, Repeats = Literal["day", "week"], Literal["first", "count"]
+Period = Literal["day", "week"]
+Repeats = Literal["first", "count"]
 SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
 
 

@@ -28,7 +28,7 @@ from ppmtf_jax.runtime.files import PathLike
 
 City = Literal["istanbul", "jakarta", "kuala-lumpur", "new-york", "sao-paulo", "tokyo"]
 # South, north, west and east of the published experiments, and the zone.
-CITIES: dict[str, tuple[tuple[float, ...], str]] = {
+CITIES: dict[str, tuple[tuple[float, float, float, float], str]] = {
     "istanbul": ((40.8, 41.2, 28.5, 29.5), "Europe/Istanbul"),
     "jakarta": ((-6.4, -6.1, 106.7, 107.0), "Asia/Jakarta"),
     "kuala-lumpur": ((3.0, 3.3, 101.6, 101.8), "Asia/Kuala_Lumpur"),
@@ -122,8 +122,8 @@ def read_foursquare_www(
         _read_venues(connection, venues, GridPlaces(*CITIES[settings.city or ""][0], 1, 1))
         with opened(checkins) as stream:
             part = _OfVenues(checkins, stream.read(HEAD_BYTES), Wanted(CHECKINS, (), False))
-        part.file, names = checkins.as_posix(), {"latitude": pa.float64(), "longitude": pa.float64()}
-        part.types |= {**names, "category": pa.string()}
+        part.file = checkins.as_posix()
+        part.types |= {"latitude": pa.float64(), "longitude": pa.float64(), "category": pa.string()}
         rows = Rows(connection, [part])
         n_rows, n_unknown = rows.one(
             f"SELECT count(*), count(*) FILTER (hash(place) NOT IN (FROM located)) FROM ({part.all_rows(connection)})"
@@ -197,9 +197,9 @@ def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> None:
     labels = connection.sql("SELECT DISTINCT category AS written FROM found_venues WHERE category <> ''").df()
     connection.register("labels", labels.assign(label=[_repaired(each) for each in labels["written"]]))
     connection.execute(
-        "CREATE TABLE venues AS SELECT venue, CAST(any_value(latitude) AS VARCHAR) AS latitude, "
-        "CAST(any_value(longitude) AS VARCHAR) AS longitude, any_value(label) AS category "
-        "FROM found_venues LEFT JOIN labels ON written = category GROUP BY venue"
+        "CREATE TABLE venues AS SELECT DISTINCT ON (venue) venue, CAST(latitude AS VARCHAR) AS latitude, "
+        "CAST(longitude AS VARCHAR) AS longitude, label AS category "
+        "FROM found_venues LEFT JOIN labels ON written = category ORDER BY ALL"
     )
 
 

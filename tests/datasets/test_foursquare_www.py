@@ -123,6 +123,8 @@ def test_new_york_is_that_of_the_citys_own_file(data_folder, tmp_path):
     pd.DataFrame(columns).assign(minutes=minutes).to_csv(tmp_path / CHECKINS.name, **how)
     venues.to_csv(tmp_path / VENUES.name, **how)
     shutil.copy(folder / "nyc_friendship_new.csv.gz", tmp_path / "friendship_after_new.txt.gz")
+    assert "found others (1 row), first: 'user' (row 1). Remove a header line" in refusal(tmp_path, city="new-york")
+    (tmp_path / "friendship_after_new.txt.gz").unlink()
     traces, report = read(tmp_path, city="new-york")
     assert report.n_rows == len(table)
     counts = table["venue_id"].value_counts()
