@@ -178,22 +178,17 @@ def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> None:
 
     A line that cannot be split is left out. Encodings differ from line to line, and the category Café is broken.
     """
-    columns = ", ".join(f"f{k}: 'VARCHAR'" for k in range(5))
-    names = "f0 AS venue, f1 AS latitude, f2 AS longitude, f3 AS category"
-    rows = (
-        f"SELECT {names} FROM read_csv({text(str(file))}, delim = '\t', quote = '', escape = '', header = false, "
-        f"columns = {{{columns}}}, auto_detect = false, null_padding = true, ignore_errors = true, "
-        "encoding = 'latin-1')"
-    )
-    degrees = "* REPLACE (TRY_CAST(latitude AS DOUBLE) AS latitude, TRY_CAST(longitude AS DOUBLE) AS longitude)"
+    columns = "{'f0': 'VARCHAR', 'f1': 'VARCHAR', 'f2': 'VARCHAR', 'f3': 'VARCHAR', 'f4': 'VARCHAR'}"
+    how = f"columns = {columns}, delim = '\t', quote = '', escape = '', header = false, auto_detect = false"
+    how += ", encoding = 'latin-1', null_padding = true, ignore_errors = true"
+    degrees = "TRY_CAST(f1 AS DOUBLE) AS latitude, TRY_CAST(f2 AS DOUBLE) AS longitude"
+    rows = f"SELECT f0 AS venue, {degrees}, f3 AS category FROM read_csv({text(str(file))}, {how})"
     with readable(file):
         connection.execute(
-            f"CREATE TABLE located AS SELECT DISTINCT hash(venue) FROM (SELECT {degrees} FROM ({rows})) "
+            f"CREATE TABLE located AS SELECT DISTINCT hash(venue) FROM ({rows}) "
             "WHERE isfinite(latitude) AND isfinite(longitude)"
         )
-        connection.execute(
-            f"CREATE TABLE found_venues AS SELECT * FROM (SELECT {degrees} FROM ({rows})) WHERE {area.cell()} = 0"
-        )
+        connection.execute(f"CREATE TABLE found_venues AS SELECT * FROM ({rows}) WHERE {area.cell()} = 0")
     labels = connection.sql("SELECT DISTINCT category AS written FROM found_venues WHERE category <> ''").df()
     connection.register("labels", labels.assign(label=[_repaired(each) for each in labels["written"]]))
     connection.execute(
