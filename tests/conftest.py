@@ -52,7 +52,7 @@ gc.set_threshold(1_000_000)
 SAME_PROGRAMS = {
     f"tests/{folder}"
     for folder in (
-        "bridge", "gibbs", "privacy", "private", "semantics", "synthesizers",
+        "gibbs", "people", "privacy", "private", "semantics", "synthesizers",
         "trace_models",
     )
 }  # fmt: skip
@@ -60,7 +60,7 @@ SAME_PROGRAMS = {
 WITH = {"tests/synthesizers/test_private.py": "tests/private"}
 
 # Bytes by which a worker grows before it forgets its compiled programs.
-MAX_MEMORY_OF_PROGRAMS = 2**30
+MAX_MEMORY_OF_PROGRAMS = 2**31
 _memory_before = 0
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.

@@ -52,6 +52,7 @@ def test_python_runs(page, tmp_path, monkeypatch):
         exec(compile(block, page.name, "exec"), names)
 
 
+@pytest.mark.slow
 def test_gaps_of_the_data_of_the_start_page_are_filled(tmp_path, monkeypatch):
     """Its commands up to `complete`, on fewer people, and with seeds, so that a failure comes again."""
     monkeypatch.chdir(tmp_path)

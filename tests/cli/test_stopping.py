@@ -89,7 +89,7 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if ".partial-" in name or ".old-" in name]
 
 
-@pytest.mark.parametrize("n_signals", [1, 2])
+@pytest.mark.parametrize("n_signals", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_fit_without_checkpoints_keeps_nothing_and_stops(folder, n_signals):
     """A second Ctrl-C ends it at once: then the time to stop in order is long here."""
     (folder / "begun").unlink(missing_ok=True)
@@ -102,6 +102,7 @@ def test_a_fit_without_checkpoints_keeps_nothing_and_stops(folder, n_signals):
     assert not (folder / "endless").exists()
 
 
+@pytest.mark.slow
 def test_without_the_watch_it_does_not_stop(folder):
     """Planted bug: Python's own handling waits until the program of XLA ends."""
     (folder / "begun").unlink(missing_ok=True)

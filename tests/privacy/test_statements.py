@@ -23,8 +23,10 @@ from ppmtf_jax.privacy.release import datasheet_text, is_release, statement_of, 
 from ppmtf_jax.privacy.release_plan import ReleasePlan, ReleaseSettings, plan_release
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
 from ppmtf_jax.privacy.statements import NOT_PRIVATE, greatest_accuracy, model_statement, point, statement_texts
+from ppmtf_jax.private import people as private_people
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.people.examples import try_few_settings
 from tests.support import minutes, places_in_line, random_traces
 from tests.trace_models.nobody import NOBODY, RELATION, registered_nobody
 
@@ -58,7 +60,9 @@ def made(train) -> Callable[[str], tuple[FittedModel, ReleasePlan]]:
     def make(name: str) -> tuple[FittedModel, ReleasePlan]:
         if name not in found:
             system, settings = SYSTEMS[name]
-            model = fit(train, system, **settings)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(private_people, "N_PEOPLE", 100)  # of `private`: whom it is calibrated on changes no word
+                model = fit(train, system, **settings)
             synthetic = synthesize(model, people=30) if model.of_nobody else synthesize(model)
             by = model if model.of_nobody else privacy_test(model, synthetic, k=2)
             found[name] = model, plan_release(synthetic, by, None if model.of_nobody else EVERY_PLACE)
@@ -117,8 +121,9 @@ def test_the_data_sheet_says_what_settings_mean(made, name):
     assert release.statement["generator"]["settings"].keys() == said.keys()
 
 
-def test_settings_that_the_fit_chose_are_told_from_the_model(train):
+def test_settings_that_the_fit_chose_are_told_from_the_model(train, monkeypatch):
     """Twin: "auto" and None, as they were set."""
+    try_few_settings(monkeypatch)
     model = fit(train, "bridge", min_cluster_users=10, n_clusters=2)
     assert model.settings["memory"] == model.settings["gaps"] == "auto"
     said = model.claims().settings
