@@ -173,7 +173,7 @@ def test_a_level_has_windows_of_five_users():
     assert when._levels(size[:9], windows.user[:9], 16)[0].tolist() == [0] * 9
 
 
-@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+@pytest.mark.parametrize("bug", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "planted bug"])
 def test_the_clock_of_one_user_is_no_effect_of_a_level(bug, monkeypatch):
     """One user checks in at the first instant of each day, and nobody else does."""
     if bug:
