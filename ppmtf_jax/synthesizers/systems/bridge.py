@@ -150,7 +150,8 @@ def fit_trace_model(
 
             random = numpy_stream(seed, Stage.MEMORY)
             memory, gain = choose_memory(train, of_user, score, MAX_REMEMBERED, random, progress)
-        why = {} if gain is None else {"memory_gain": gain}
+        # A memory under which a held-out event is impossible gains -inf; a model folder holds finite numbers.
+        why = {} if gain is None else {"memory_gain": np.maximum(gain, -1e3)}
         if memory == "none":
             return fit_chain(train, of_user, selection, why, progress=progress)[0]
         why["chosen"] = selection.numbers
