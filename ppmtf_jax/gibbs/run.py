@@ -62,8 +62,7 @@ class Quantity(NamedTuple):
 # Number of sweeps in one jitted call: enough to hide its overhead, few enough for frequent progress updates.
 SWEEPS_PER_CALL = 5
 # On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several
-# operations at once on each device; with one device per core, this makes a sweep 1.4 times as long. Other platforms
-# ignore these options.
+# operations at once on each device; with one device per core, this makes a sweep 1.4 times as long.
 ONE_CORE_A_DEVICE = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 # Changes whenever checkpoints or the draws of a sweep change, so that a run of another version is not continued.
 CHECKPOINT_FORMAT = 3
@@ -241,14 +240,15 @@ def run_sweeps(
     same = coupling, replace(settings, noise_precision=1.0), mesh
     # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
     # chains run the same program, so the draws of a chain do not depend on the number of chains.
+    sweep = program_on(mesh)
     after = [
-        sweep_chain(chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, alpha, *same)
+        sweep(chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, alpha, *same)
         for chain in range(len(chain_keys))
     ]
     return jax.tree.map(lambda *chains: jnp.stack(chains), *after)
 
 
-@partial(jax.jit, static_argnames=("coupling", "settings", "mesh"), compiler_options=ONE_CORE_A_DEVICE)
+@partial(jax.jit, static_argnames=("coupling", "settings", "mesh"))
 def sweep_chain(
     key: Array,
     state: GibbsState,
@@ -283,6 +283,16 @@ def sweep_chain(
     specs = (SAME, SAME, _partition(cells), SAME, SAME)
     share = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=SAME, check_vma=False)
     return share(key, state, cells, n_active, noise_precision)
+
+
+sweep_chain_on_cpu = jax.jit(
+    sweep_chain.__wrapped__, static_argnames=("coupling", "settings", "mesh"), compiler_options=ONE_CORE_A_DEVICE
+)
+
+
+def program_on(mesh: Mesh) -> Callable[..., tuple[GibbsState, SweepInfo]]:
+    """`sweep_chain` for the platform of a mesh: options of the CPU must not reach the compiler of another platform."""
+    return sweep_chain_on_cpu if mesh.devices.flat[0].platform == "cpu" else sweep_chain
 
 
 def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> Trace:
