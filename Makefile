@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 LATEST ?=
+CHECK ?=
 VENV ?= $(if $(LATEST),.venv-latest,.venv)
 WORKERS ?= 2
 DEMO ?= demo
@@ -42,14 +43,9 @@ types: $(VENV)/.installed-dev ## static types
 docs: $(VENV)/.installed-docs ## documentation site in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-notebooks: $(VENV)/.installed-notebook ## pairs agree, and every notebook runs
-	@set -e; for notebook in notebooks/*.ipynb; do \
-	    $(BIN)/jupytext --quiet --to py:percent --output - $$notebook | diff -u $${notebook%.ipynb}.py - \
-	        || { echo "$$notebook differs from its script: make sync"; exit 1; }; \
-	done
+notebooks: $(VENV)/.installed-notebook ## run all notebooks, store what they show; CHECK=1: fail if it is out of date
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/d/jax-notebooks JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
-	$(BIN)/python -m pytest -qq -n $(WORKERS) --dist worksteal --override-ini addopts= --override-ini filterwarnings= \
-	    --nbmake notebooks
+	$(BIN)/python docs/notebooks.py --workers $(WORKERS) $(if $(CHECK),--check)
 
 check: lint types docs notebooks test ## all of it
 
@@ -62,8 +58,10 @@ format: $(VENV)/.installed-dev ## format, and repair what can be
 sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts
 	$(BIN)/jupytext --sync notebooks/*.py
 
+# Without the extra cuda, whose packages come with one version of jaxlib.
 lock: $(VENV)/.installed-dev ## write the newest versions that pyproject.toml allows, for all Pythons, to constraints.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-annotate \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-annotate \
+	    $(foreach extra,cluster interop test dev docs notebook,--extra $(extra)) \
 	    --custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
 clean: ## remove the environments and caches

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -26,14 +29,19 @@ PAGES = {
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "conduct.md",
     "benchmarks/README.md": "benchmarks.md",
+    "examples/README.md": "examples.md",
 }
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PAGES |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}
 # Files that the site has as they are.
-COPIED = ("CITATION.cff", "LICENSE", "notebooks/*.ipynb")
+COPIED = ("CITATION.cff", "LICENSE", "notebooks/*.ipynb", "examples/*.toml", "examples/*.sh")
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def on_config(config: Any) -> Any:
-    """Put the modules into the navigation."""
+    """Put the notebooks and the modules into the navigation."""
+    notebooks = next(entry for entry in config.nav if "Notebooks" in entry)
+    notebooks["Notebooks"] = [f"notebooks/{path.stem}.md" for path in NOTEBOOKS]
     section = next(entry for entry in config.nav if "Python reference" in entry)
     section["Python reference"] = [{"Overview": "reference/index.md"}, *(f"reference/{name}.md" for name in _modules())]
     return config
@@ -45,10 +53,15 @@ def on_files(files: Any, config: Any) -> Any:
 
     made = {"commands.md": commands_page(), "lists.md": lists_page(), "reference/index.md": names_page()}
     made |= {f"reference/{name}.md": f"# {title}\n\n::: {title}\n" for name, title in _modules().items()}
+    for path in NOTEBOOKS:
+        made[PAGES[f"notebooks/{path.name}"]], pictures = notebook_page(path)
+        for name, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=picture))
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     for source, page in PAGES.items():
-        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+        if page not in made:
+            files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     for path in sorted(path for pattern in COPIED for path in ROOT.glob(pattern)):
         files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
@@ -66,6 +79,35 @@ def in_site(link: str, source: str, page: str) -> str:
     target = os.path.normpath(os.path.join(os.path.dirname(source), link))
     target = PAGES.get(target, target.removeprefix("docs/"))
     return os.path.relpath(target, os.path.dirname(page) or ".")
+
+
+def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook with what it shows, without its first cell of code, which installs; and its pictures by name."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    parts, pictures = [], {}
+    for number, cell in enumerate(cells):
+        lines = "".join(cell["source"]).splitlines()
+        if cell["cell_type"] == "markdown":
+            parts.append("\n".join(line for line in lines if "colab" not in line))
+            continue
+        if "SOURCE" in "".join(lines[:5]):
+            about = "[The notebook](NAME) runs on your machine, and in Colab: upload it there."
+            parts.append(about.replace("NAME", path.name))
+            continue
+        parts.append("\n".join(["```python", *(line for line in lines if not line.startswith("%")), "```"]))
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                name = f"{path.stem}-{number}.png"
+                pictures[name] = base64.b64decode(data["image/png"])
+                parts.append(f"![What the cell above draws]({name})")
+            elif "text/html" in data:
+                shown = re.sub(r"<style.*?</style>|\n\s*\n", "\n", "".join(data["text/html"]), flags=re.DOTALL)
+                parts.append(f'<div class="output">\n{shown.strip()}\n</div>')
+            else:
+                shown = "".join(output.get("text", data.get("text/plain", "")))
+                parts.append(f'<div class="output">\n<pre>{html.escape(shown.rstrip())}</pre>\n</div>')
+    return "\n\n".join(parts) + "\n", pictures
 
 
 def commands_page() -> str:

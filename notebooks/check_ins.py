@@ -1,18 +1,53 @@
 # %% [markdown]
 # # Check-ins: what survives the privacy test?
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+#
 # Check-ins are sparse: most people record where they are only once or twice a day. Murakami et al. (PETS 2021) ask
 # three questions about Foursquare's check-ins. How useful are the traces that pass the privacy test (Fig. 10)? Do
 # people still have their regular places (Fig. 11)? Can groups of people still be told apart (Fig. 12)? This notebook
 # draws these figures for the published method, PPMTF, and for two others.
 
 # %%
-# Only in Google Colab: install the library.
+# Installs ppmtf_jax unless it is there. SOURCE is "ppmtf_jax" (the index), "git+https://..." (a repository) or the name
+# of a wheel that you uploaded, such as "ppmtf_jax-0.1.0-py3-none-any.whl". A jax that is installed stays as it is.
+SOURCE = "ppmtf_jax"
+
+import importlib.metadata as packages
+import importlib.util
+import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+def pip(*words):
+    """Run pip; an error ends the cell with what pip said."""
+    done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+
+
+if importlib.util.find_spec("ppmtf_jax") is None:
+    found = {each.name.replace("_", "-"): each.version for each in packages.distributions()}
+    jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
+    constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
+    pip("install", "--no-deps", SOURCE)
+    needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
+    stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
+    try:
+        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+    except RuntimeError:
+        pip("uninstall", "--yes", "ppmtf_jax")
+        raise
+    print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
+    from packaging.requirements import Requirement
+
+    for each in map(Requirement, stays):
+        if not each.specifier.contains(jax_before[each.name], prereleases=True):
+            print(f"{each} is asked for; {jax_before[each.name]} was installed and stays, so results may be wrong.")
 
 # %%
 # %matplotlib inline
@@ -20,7 +55,16 @@ import os
 
 import numpy as np
 
-from ppmtf_jax import EvaluationSettings, PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize, toy_city
+from ppmtf_jax import (
+    Evaluation,
+    EvaluationSettings,
+    PPMTFSettings,
+    evaluate,
+    fit,
+    plausible_deniability_test,
+    synthesize,
+    toy_city,
+)
 from ppmtf_jax.datasets import Discretization, read_foursquare
 from ppmtf_jax.evaluation.plots import pass_rate_curves, user_clusters, utility_bars, visit_fraction_panels
 
@@ -49,8 +93,8 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # %% [markdown]
 # ## 2. How many traces pass?
 #
-# A trace passes if at least $k$ users could have made it about equally well, within a factor of $e^\eta$. The test
-# counts these users once for each trace, and the counts give the result for every $k$.
+# A trace passes if at least `k` users could have made it about equally well, within a factor of exp(eta). The test
+# counts these users once for each trace, and the counts give the result for every `k`.
 
 # %%
 model = fit(train, "ppmtf", settings)
@@ -62,7 +106,7 @@ pass_rate_curves({"ppmtf": verdicts.pass_rates(np.arange(1, largest_k + 1))})
 # %% [markdown]
 # ## 3. How useful are the traces that pass? (Fig. 10)
 #
-# With a larger $k$, fewer traces pass, and those that pass resemble the traces of everybody. Lower is better;
+# With a larger `k`, fewer traces pass, and those that pass resemble the traces of everybody. Lower is better;
 # *Training* shows the value of real traces, *Uniform* the value of random places.
 
 # %%
@@ -71,7 +115,9 @@ for k in (10, 20):
     passed = verdicts.plausible_users >= k
     if passed.any():
         sets[f"k = {k}"] = synthetic.select_traces(passed)
-utility_bars(evaluate(sets, train, test, EvaluationSettings(attacks=False)))
+evaluation = evaluate(sets, train, test, EvaluationSettings(attacks=False))
+PUBLISHED = ["tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"]
+utility_bars(Evaluation([row for row in evaluation.rows if row.quantity.name in PUBLISHED]))
 
 # %% [markdown]
 # ## 4. Do people still have their places? (Fig. 11)
@@ -99,6 +145,6 @@ visit_fraction_panels({"test users": test, "ppmtf, k = 10": released, "bridge": 
 user_clusters(model.trace_model, released, train, n_clusters=2)
 
 # %% [markdown]
-# Traces pass if many users could have made them. So a test with a large $k$ first removes what is special about a
-# group: look at these maps with the $k$ that you want before you choose it. The notebook `which_traces` shows which
-# traces suit which purpose, and `which_synthesizer` compares utility with privacy (Fig. 7).
+# Traces pass if many users could have made them. So a test with a large `k` first removes what is special about a
+# group: look at these maps with the `k` that you want before you choose it. The notebook `which_synthesizer` shows
+# which traces suit which purpose, and compares utility with privacy (Fig. 7).

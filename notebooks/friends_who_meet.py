@@ -1,23 +1,57 @@
 # %% [markdown]
 # # Friends who meet
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+#
 # If synthetic traces are made one by one, they contain no friends: nobody waits for anybody, and two people who live
 # together are at home at unrelated times. `synthesize_colocations` makes people who are friends and meet, under
 # differential privacy, after Narita et al. 2022. This notebook shows where, when and how often friends meet, in real
 # traces and in synthetic ones, and what privacy costs.
 
 # %%
-# Only in Google Colab: install the library.
+# Installs ppmtf_jax unless it is there. SOURCE is "ppmtf_jax" (the index), "git+https://..." (a repository) or the name
+# of a wheel that you uploaded, such as "ppmtf_jax-0.1.0-py3-none-any.whl". A jax that is installed stays as it is.
+SOURCE = "ppmtf_jax"
+
+import importlib.metadata as packages
+import importlib.util
+import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+def pip(*words):
+    """Run pip; an error ends the cell with what pip said."""
+    done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+
+
+if importlib.util.find_spec("ppmtf_jax") is None:
+    found = {each.name.replace("_", "-"): each.version for each in packages.distributions()}
+    jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
+    constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
+    pip("install", "--no-deps", SOURCE)
+    needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
+    stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
+    try:
+        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+    except RuntimeError:
+        pip("uninstall", "--yes", "ppmtf_jax")
+        raise
+    print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
+    from packaging.requirements import Requirement
+
+    for each in map(Requirement, stays):
+        if not each.specifier.contains(jax_before[each.name], prereleases=True):
+            print(f"{each} is asked for; {jax_before[each.name]} was installed and stays, so results may be wrong.")
 
 # %%
 # %matplotlib inline
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # People who remember
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+#
 # Synthetic traces can have the right number of people everywhere, at each hour, and still not be traces of people. A
 # Markov chain chooses the next place by the present place alone. It does not know where it lives, where it was this
 # morning, or that it was here before. This notebook puts two kinds of synthetic traces beside real ones:
@@ -12,12 +14,45 @@
 # check-ins, which come with gaps.
 
 # %%
-# Only in Google Colab: install the library.
+# Installs ppmtf_jax unless it is there. SOURCE is "ppmtf_jax" (the index), "git+https://..." (a repository) or the name
+# of a wheel that you uploaded, such as "ppmtf_jax-0.1.0-py3-none-any.whl". A jax that is installed stays as it is.
+SOURCE = "ppmtf_jax"
+
+import importlib.metadata as packages
+import importlib.util
+import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+def pip(*words):
+    """Run pip; an error ends the cell with what pip said."""
+    done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+
+
+if importlib.util.find_spec("ppmtf_jax") is None:
+    found = {each.name.replace("_", "-"): each.version for each in packages.distributions()}
+    jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
+    constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
+    pip("install", "--no-deps", SOURCE)
+    needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
+    stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
+    try:
+        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+    except RuntimeError:
+        pip("uninstall", "--yes", "ppmtf_jax")
+        raise
+    print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
+    from packaging.requirements import Requirement
+
+    for each in map(Requirement, stays):
+        if not each.specifier.contains(jax_before[each.name], prereleases=True):
+            print(f"{each} is asked for; {jax_before[each.name]} was installed and stays, so results may be wrong.")
 
 # %%
 # %matplotlib inline
@@ -87,8 +122,9 @@ axes[-1].set_xlabel("day")
 plt.show()
 
 # %% [markdown]
-# People have a home, which is dark blue in every night, and a few other places. The weeks of the chains are mostly
-# grey: they go from place to place and seldom come back.
+# Real people have a home, which is dark blue in every night, and a few other places. Chains go from place to place and
+# seldom come back, so much of their weeks is grey. Synthetic people come back: few places fill their weeks. But they
+# do not always sleep at the same home, if `fit` chose the memory of places; `memory="anchors"` gives them one.
 #
 # ## 4. How often they come back
 #
@@ -116,9 +152,9 @@ pd.DataFrame(
 ).round(3)
 
 # %% [markdown]
-# The first rows are about persons, the last three about crowds. Where people are, from where to where they go, and what
-# groups do is about equally good in both. Only the first rows tell a chain from a person. Most published metrics are
-# like the last rows.
+# The first rows are about persons, the last three about crowds. In the rows about persons, people are nearer to the
+# real ones than chains. In those about crowds, chains are as near or nearer. Most published metrics are like the last
+# rows, and do not tell a chain from a person.
 
 # %%
 sets = {"test users": test, **made}

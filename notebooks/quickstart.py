@@ -1,20 +1,53 @@
 # %% [markdown]
 # # Synthetic location traces in ten minutes
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+#
 # Many people leave location traces: check-ins, GPS fixes. The companies and researchers that hold them often may not
 # share them. This notebook learns how a city moves, makes synthetic traces, tests them for privacy, measures their
-# utility, and ends with a folder that could be handed to anyone. The city is simulated, so there is nothing to
-# download.
+# utility, and ends with a folder that could be handed to anyone. You see every step of this way, and how two
+# synthesizers compare. The city is simulated, so there is nothing to download.
 
 # %%
-# Only in Google Colab: install the library.
+# Installs ppmtf_jax unless it is there. SOURCE is "ppmtf_jax" (the index), "git+https://..." (a repository) or the name
+# of a wheel that you uploaded, such as "ppmtf_jax-0.1.0-py3-none-any.whl". A jax that is installed stays as it is.
+SOURCE = "ppmtf_jax"
+
+import importlib.metadata as packages
+import importlib.util
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+def pip(*words):
+    """Run pip; an error ends the cell with what pip said."""
+    done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+
+
+if importlib.util.find_spec("ppmtf_jax") is None:
+    found = {each.name.replace("_", "-"): each.version for each in packages.distributions()}
+    jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
+    constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
+    pip("install", "--no-deps", SOURCE)
+    needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
+    stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
+    try:
+        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+    except RuntimeError:
+        pip("uninstall", "--yes", "ppmtf_jax")
+        raise
+    print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
+    from packaging.requirements import Requirement
+
+    for each in map(Requirement, stays):
+        if not each.specifier.contains(jax_before[each.name], prereleases=True):
+            print(f"{each} is asked for; {jax_before[each.name]} was installed and stays, so results may be wrong.")
 
 # %%
 # %matplotlib inline
@@ -35,7 +68,7 @@ from ppmtf_jax import (
     write_release,
 )
 from ppmtf_jax.evaluation import format_table
-from ppmtf_jax.evaluation.plots import population_maps, transition_matrices, utility_bars
+from ppmtf_jax.evaluation.plots import population_maps, transition_matrices
 
 # %% [markdown]
 # ## 1. A city
@@ -110,7 +143,7 @@ synthetic.to_frame().head(24)["place"].to_numpy()
 #
 # A synthetic trace may be so unusual that only one person could have made it. The test of *plausible deniability*
 # withholds such a trace. A trace passes if at least `k` users, the input user included, could have made it with
-# probabilities within a factor of $e^\eta$ of each other. A larger `k` and a smaller `eta` protect better.
+# probabilities within a factor of exp(eta) of each other. A larger `k` and a smaller `eta` protect better.
 
 # %%
 verdicts = plausible_deniability_test(model, synthetic, k=10, eta=1.0)
@@ -139,9 +172,6 @@ print(f"{published_verdicts.passed.sum()} of {len(published_verdicts.passed)} tr
 released = {"bridge": passed, "PPMTF": published_passed}
 evaluation = evaluate(released, train, test)
 rich.print(format_table(evaluation))
-
-# %%
-utility_bars(evaluation)
 
 # %% [markdown]
 # The attacker of the last rows knows all real traces. *Re-identification* asks: from which user was this synthetic
@@ -191,7 +221,7 @@ pd.DataFrame(
 # day. With PPMTF, only half as many people are at work, and a user visits many more places. But the traces of the
 # bridge, too, lose the habits that only one person has.
 #
-# The notebook `which_traces` continues from here: it shows which traces suit which purpose, and what they cost in
+# The notebook `which_synthesizer` continues from here: it shows which traces suit which purpose, and what they cost in
 # privacy.
 #
 # ## 7. Your own data

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # What do these traces give away?
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+#
 # Attack traces before you release them. This notebook attacks real traces without names, and then synthetic traces of
 # every system. It asks three questions:
 #
@@ -9,12 +11,45 @@
 # * **Is it a copy?** Unicity, copied runs and nearest traces: simple measures that need no model.
 
 # %%
-# Only in Google Colab: install the library.
+# Installs ppmtf_jax unless it is there. SOURCE is "ppmtf_jax" (the index), "git+https://..." (a repository) or the name
+# of a wheel that you uploaded, such as "ppmtf_jax-0.1.0-py3-none-any.whl". A jax that is installed stays as it is.
+SOURCE = "ppmtf_jax"
+
+import importlib.metadata as packages
+import importlib.util
+import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+def pip(*words):
+    """Run pip; an error ends the cell with what pip said."""
+    done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+
+
+if importlib.util.find_spec("ppmtf_jax") is None:
+    found = {each.name.replace("_", "-"): each.version for each in packages.distributions()}
+    jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
+    constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
+    pip("install", "--no-deps", SOURCE)
+    needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
+    stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
+    try:
+        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+    except RuntimeError:
+        pip("uninstall", "--yes", "ppmtf_jax")
+        raise
+    print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
+    from packaging.requirements import Requirement
+
+    for each in map(Requirement, stays):
+        if not each.specifier.contains(jax_before[each.name], prereleases=True):
+            print(f"{each} is asked for; {jax_before[each.name]} was installed and stays, so results may be wrong.")
 
 # %%
 # %matplotlib inline
@@ -68,7 +103,8 @@ def row(attack):
     """What there is to know of an attack."""
     low, high = attack.each.auc_interval
     found = {f"found at {rate:.1%}": share for rate, share in attack.each.true_positive_rate.items()}
-    return {"AUC": attack.each.auc, "95 %": f"{low:.2f} to {high:.2f}", **found, "right user": attack.each.accuracy}
+    numbers = {"AUC": attack.each.auc, **found, "right user": attack.each.accuracy}
+    return {name: round(number, 3) for name, number in numbers.items()} | {"AUC, 95 %": f"{low:.2f} to {high:.2f}"}
 
 
 pd.DataFrame({attack.estimator: row(attack) for attack in attacks}).T
@@ -89,7 +125,7 @@ roc_curves(curves, title="Is this day of traces hers?", logarithmic=True)
 # deletion is worst for the attacker. Only somebody who knows what the attacker knows can choose these places.
 
 # %%
-deleted = np.array([0, 4, 8, 16])
+deleted = np.array([0, 8, 16])
 lines = {}
 for how in ("random", "worst"):
     for estimator in ("ml floor=1e-3", "tf"):

@@ -1,18 +1,51 @@
 # %% [markdown]
 # # Your own data
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+#
 # Tables of check-ins and of GPS fixes come in many forms. This notebook turns two tables into traces, looks at the
 # result, and shows what happens when something in a table is wrong.
 
 # %%
-# Only in Google Colab: install the library.
+# Installs ppmtf_jax unless it is there. SOURCE is "ppmtf_jax" (the index), "git+https://..." (a repository) or the name
+# of a wheel that you uploaded, such as "ppmtf_jax-0.1.0-py3-none-any.whl". A jax that is installed stays as it is.
+SOURCE = "ppmtf_jax"
+
+import importlib.metadata as packages
+import importlib.util
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+def pip(*words):
+    """Run pip; an error ends the cell with what pip said."""
+    done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+
+
+if importlib.util.find_spec("ppmtf_jax") is None:
+    found = {each.name.replace("_", "-"): each.version for each in packages.distributions()}
+    jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
+    constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
+    pip("install", "--no-deps", SOURCE)
+    needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
+    stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
+    try:
+        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+    except RuntimeError:
+        pip("uninstall", "--yes", "ppmtf_jax")
+        raise
+    print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
+    from packaging.requirements import Requirement
+
+    for each in map(Requirement, stays):
+        if not each.specifier.contains(jax_before[each.name], prereleases=True):
+            print(f"{each} is asked for; {jax_before[each.name]} was installed and stays, so results may be wrong.")
 
 # %%
 # %matplotlib inline
@@ -58,7 +91,7 @@ print(file.read_text("latin-1")[:200])
 
 # %%
 traces, report = read_checkins(file, time_zone="Europe/Berlin")
-print(report)
+print(str(report).replace(f"{folder}/", ""))
 
 # %% [markdown]
 # On the command line, `ppmtf import checkins checkins.csv --time-zone Europe/Berlin --check` shows the same and writes
@@ -116,7 +149,8 @@ stays.to_frame()
 train, test = keep_shared_places(*traces.split_users(0.8, seed=0))
 synthetic = synthesize(fit(train), traces_per_user=1)
 evaluation = evaluate(synthetic, train, test)
-print(evaluation["tp_tv"], evaluation.value("tp_tv", "training"), evaluation.value("tp_tv", "uniform"))
+for column in evaluation.columns:
+    print(f"{column}: TP-TV {evaluation.value('tp_tv', column):.2f}")
 population_maps({"synthetic": synthetic}, train, test)
 
 # %% [markdown]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import stat
 import tomllib
@@ -181,7 +182,8 @@ def test_navigation_has_every_page():
     made = site()
     navigation = pages_of(yaml.safe_load(text_of(ROOT / "mkdocs.yml"))["nav"])
     written = [page.name for page in DOCS.glob("*.md")]
-    assert sorted(navigation) == sorted([*written, *made.PAGES.values(), "commands.md", "lists.md"])
+    by_hook = [f"notebooks/{path.stem}.md" for path in made.NOTEBOOKS]
+    assert sorted([*navigation, *by_hook]) == sorted([*written, *made.PAGES.values(), "commands.md", "lists.md"])
     assert [name for name in made.PAGES if not (ROOT / name).exists()] == []
 
 
@@ -202,13 +204,35 @@ def test_pages_are_made_of_the_program():
         ("docs/privacy.md", "README.md", "index.md", "privacy.md"),
         ("benchmarks/README.md", "README.md", "index.md", "benchmarks.md"),
         ("../CONTRIBUTING.md", "docs/start.md", "start.md", "contributing.md"),
-        ("../notebooks/quickstart.ipynb", "docs/start.md", "start.md", "notebooks/quickstart.ipynb"),
+        ("../notebooks/quickstart.ipynb", "docs/start.md", "start.md", "notebooks/quickstart.md"),
         ("reference/data.md", "docs/own-data.md", "own-data.md", "reference/data.md"),
         ("data.md", "docs/reference/index.md", "reference/index.md", "data.md"),
     ],
 )
 def test_links_of_the_repository_are_links_of_the_site(link, source, page, in_site):
     assert site().in_site(link, source, page) == in_site
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_worth_looking_at(path):
+    """Each has its pictures, can be opened in Colab, and is a page of the site."""
+    code = [cell for cell in json.loads(text_of(path))["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] for cell in code[-1:])
+    shown = [kind for cell in code for output in cell["outputs"] for kind in output.get("data", {})]
+    assert "image/png" in shown
+    assert not any(output.get("name") == "stderr" for cell in code for output in cell["outputs"])
+    assert path.stat().st_size < 700_000
+    first = "".join(code[0]["source"])
+    assert first.startswith("# Installs ppmtf_jax unless it is there.")
+    assert first == text_of(path.with_suffix(".py")).split("# %%\n")[1].strip()
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    _, found, repository = project.get("urls", {}).get("Repository", "").partition("github.com/")
+    leads_to = f"github/{repository}/blob/main/notebooks/{path.name}" if found else ""
+    assert f"colab-badge.svg)](https://colab.research.google.com/{leads_to})" in text_of(path)
+    page, pictures = site().notebook_page(path)
+    assert len(pictures) >= 1
+    assert all(f"({name})" in page and len(picture) < 150_000 for name, picture in pictures.items())
+    assert "colab" not in page.lower().replace("in colab", "")
 
 
 def test_pictures_are_small():

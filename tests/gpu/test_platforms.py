@@ -20,9 +20,12 @@ from ppmtf_jax.gibbs import run as gibbs_run
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Relative error of learned numbers: float32 has 6e-8, sums of some thousand terms and five sweeps of a sampler leave
-# 1e-4 of it; a factor of ten is left for another order of sums.
+# Relative error of learned numbers. Two ways to compile for the CPU differ by 5e-7 in factors after five sweeps, and by
+# 7e-5 in what the bridge calibrates; a factor of ten is left for another order of sums.
 LEARNED = 1e-3
+# `private` calibrates by people that it simulates from few users: a draw on the other side of a boundary moves what it
+# learns by up to .054 between two ways to compile for the CPU.
+LEARNED_OF = {"private": 0.1}
 # Share of events at other places: a draw falls to the other side of a boundary as often as probabilities differ, and
 # the rest of a trace of 24 events may differ with it: 24 x LEARNED.
 OTHER_EVENTS = 24 * LEARNED
@@ -86,8 +89,8 @@ def differences(system: str, one: dict[str, np.ndarray], other: dict[str, np.nda
             a, b = a.astype(float), b.astype(float)
             size = np.linalg.norm(np.nan_to_num(a, posinf=0, neginf=0)) or 1.0
             error = np.linalg.norm(np.where(a == b, 0, a - b)[~(np.isnan(a) & np.isnan(b))]) / size
-            found += [f"{what} by {error:.2g}"] if not error <= LEARNED else []
-        elif np.mean(a != b) > LEARNED:
+            found += [f"{what} by {error:.2g}"] if not error <= LEARNED_OF.get(system, LEARNED) else []
+        elif np.count_nonzero(a != b) > LEARNED * a.size:
             found.append(f"{np.mean(a != b):.1%} of {what}")
     return found
 
