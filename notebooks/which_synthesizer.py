@@ -138,6 +138,10 @@ names = [*systems, *found.columns[len(systems) :], "nearest"]
 pd.DataFrame(rows, columns=names, index=list(questions.values())).round(2)
 
 # %% [markdown]
+# In a city as small as this, one matrix for everybody says nearly all about the crowd, and two copied events put each
+# synthetic person into the right quarter: so SGD is near in the first rows. But whoever knows these two events knows
+# whose trace it is, and its people have no places of their own, as the rows about single persons show.
+#
 # The curves show the share of moves of each length; the axis is logarithmic. PPMTF knows which places a user visits and
 # which place follows another, but not that the next place is mostly a near one: on the people flow of Tokyo, its moves
 # are much too long. On the maps, the widest arrows are the largest flows.
@@ -223,7 +227,7 @@ pd.DataFrame(columns).rename_axis("cluster").sort_values("users").head(4).round(
 # %% [markdown]
 # ## 5. Which synthesizer, then?
 #
-# * **Population, flows, distances, stays, a person's day**: the bridge. All its traces pass the privacy test.
+# * **Crowds, groups and single persons at once**: the bridge. All its traces pass the privacy test.
 # * **A group whose existence is a secret**: the bridge with larger clusters, or no release.
 # * **A guarantee that holds whatever an attacker knows**: `private`, see the notebook `traces_with_a_proof`.
 # * **To compare with the literature**: `ppmtf`, `sgd` and `sglt`, as published.
