@@ -186,8 +186,8 @@ trade_offs(
 # %% [markdown]
 # Traces of the bridge, and of SGD without copied events, do not depend on one real trace more than on others: so nobody
 # can say from whom they were made. SGLT starts from a real trace, so its traces are re-identified until most true
-# places are removed. Other rows of the table show the weaknesses of SGD and PPMTF: SGD knows no groups of people
-# (*Group-TV*), and PPMTF refuses moves that people make.
+# places are removed. The table shows the weaknesses of SGD and PPMTF: SGD knows no neighbourhoods, and PPMTF refuses
+# moves that people make.
 #
 # ## 4. What a cluster gives away
 #
