@@ -240,7 +240,7 @@ def run_sweeps(
     same = coupling, replace(settings, noise_precision=1.0), mesh
     # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
     # chains run the same program, so the draws of a chain do not depend on the number of chains.
-    sweep = program_on(mesh)
+    sweep = program_on(mesh.devices.flat[0].platform)
     after = [
         sweep(chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, alpha, *same)
         for chain in range(len(chain_keys))
@@ -290,9 +290,9 @@ sweep_chain_on_cpu = jax.jit(
 )
 
 
-def program_on(mesh: Mesh) -> Callable[..., tuple[GibbsState, SweepInfo]]:
-    """`sweep_chain` for the platform of a mesh: options of the CPU must not reach the compiler of another platform."""
-    return sweep_chain_on_cpu if mesh.devices.flat[0].platform == "cpu" else sweep_chain
+def program_on(platform: str) -> Callable[..., tuple[GibbsState, SweepInfo]]:
+    """`sweep_chain` for a platform: options of the CPU must not reach the compiler of another one."""
+    return sweep_chain_on_cpu if platform == "cpu" else sweep_chain
 
 
 def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> Trace:

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -125,11 +124,8 @@ def test_what_differs_is_caught():
 
 
 def test_options_of_the_cpu_reach_no_other_platform():
-    def mesh(platform):
-        return SimpleNamespace(devices=np.array([SimpleNamespace(platform=platform)], object))
-
-    assert gibbs_run.program_on(mesh("cpu")) is gibbs_run.sweep_chain_on_cpu
-    assert gibbs_run.program_on(mesh("gpu")) is gibbs_run.program_on(mesh("tpu")) is gibbs_run.sweep_chain
+    assert gibbs_run.program_on("cpu") is gibbs_run.sweep_chain_on_cpu
+    assert gibbs_run.program_on("gpu") is gibbs_run.program_on("tpu") is gibbs_run.sweep_chain
     # Nobody else gives options to the compiler, and nobody writes them into the environment.
     given = [path.name for path in (ROOT / "ppmtf_jax").rglob("*.py") if "compiler_options=" in path.read_text()]
     assert given == ["run.py"]
