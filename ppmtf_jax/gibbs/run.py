@@ -286,7 +286,9 @@ def sweep_chain(
 
 
 sweep_chain_on_cpu = jax.jit(
-    sweep_chain.__wrapped__, static_argnames=("coupling", "settings", "mesh"), compiler_options=ONE_CORE_A_DEVICE
+    sweep_chain.__wrapped__,  # pyright: ignore[reportAttributeAccessIssue]
+    static_argnames=("coupling", "settings", "mesh"),
+    compiler_options=ONE_CORE_A_DEVICE,
 )
 
 
