@@ -54,14 +54,16 @@ KINDS = ("Park", "Bar", "Office", "University")
 
 def city(shared: Path, name: str) -> Any:
     """A city as in section 4.1: the 1,000 most visited venues, slots of two hours, 80 % of the users to train."""
-    from ppmtf_jax.datasets import Discretization, MostVisited, read_lbsn2vec, read_lbsn2vec_table
+    from common import new_york_2019
+
+    from ppmtf_jax.datasets import Discretization, MostVisited, read_lbsn2vec
 
     folder = shared / "data" / "foursquare-www2019-lbsn2vec"
-    how = {"discretization": Discretization(MostVisited(1000), slot_s=7200, min_users_per_place=1)}
-    how |= {"category_names_file": folder / "nyc_category_names.csv"}
+    how: dict[str, Any] = {"discretization": Discretization(MostVisited(1000), slot_s=7200, min_users_per_place=1)}
     if name == "New York":
-        traces = read_lbsn2vec_table(folder / "nyc_checkins.csv.gz", **how)[0]
+        traces = new_york_2019(shared, category_names=True, **how)
     else:
+        how["category_names_file"] = folder / "nyc_category_names.csv"
         traces = read_lbsn2vec(folder / f"dataset_connected_{CITIES[name]}.mat", **how)[0]
     return replace(traces, friendships=None).split_users(0.8, seed=0)
 
