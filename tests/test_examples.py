@@ -30,7 +30,7 @@ def small(system: str, folder: Path) -> Path:
 
 
 def test_every_system_has_a_job():
-    assert {path.stem for path in EXAMPLES.glob("*.toml")} == set(SYNTHESIZERS)
+    assert {path.stem for path in EXAMPLES.glob("*.toml")} >= set(SYNTHESIZERS)
 
 
 @pytest.mark.parametrize("system", SYNTHESIZERS)
