@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from ppmtf_jax.attacks.estimators.base import ESTIMATORS, TransitionMatrices, es
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
 from ppmtf_jax.attacks.scoring import FLOOR
-from ppmtf_jax.attacks.trace_scores import MAX_GAP, NOBODY, TraceScores, score_traces, verification
+from ppmtf_jax.attacks.trace_scores import MAX_GAP, NOBODY, OpenWorld, TraceScores, score_traces, verification
 from ppmtf_jax.data.comparable import index_of_ids, training_user_of
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
@@ -63,7 +64,8 @@ class Linkage:
     target users' traces whose user is guessed right; by chance it is 1 / n_targets. `found` is the share of the known
     target users who are named right where at most 1 % of the targets are named wrongly; its interval is that of
     `TraceScores.found_interval`. `n_exposed` target users have a trace that scores higher than chance explains, see
-    `bar_of_chance`. The strongest of `n_attacks` attacks counts.
+    `bar_of_chance`. The strongest of `n_attacks` attacks counts. `open_world` tells how well the rules do by which an
+    attacker decides, for each of `FALSE_POSITIVE_RATES`.
     """
 
     n_traces: int
@@ -79,6 +81,7 @@ class Linkage:
     n_exposed: int
     n_attacks: int
     roc: Roc = field(repr=False)
+    open_world: dict[float, OpenWorld] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, scores: TraceScores, *, seed: int, n_attacks: int = 1) -> Linkage:
@@ -93,7 +96,8 @@ class Linkage:
         counts = len(known), n_targets, n_known
         exposed = checked.n_exposed(n_attacks), n_attacks
         shares = float(right.mean()), scores.found(), scores.found_interval()
-        return cls(*counts, checked.against, roc.auc, interval, rates, *shares, *exposed, roc)
+        rules = {rate: scores.open_world(rate) for rate in FALSE_POSITIVE_RATES}
+        return cls(*counts, checked.against, roc.auc, interval, rates, *shares, *exposed, roc, rules)
 
     def judgements(self) -> list[Judgement]:
         """Judge the people found, the people exposed and the right persons named by `FINDING_LIMITS`.
@@ -110,7 +114,13 @@ class Linkage:
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curve."""
         found = {name: value for name, value in vars(self).items() if name != "roc"}
-        return found | {"true_positive_rate": {str(rate): each for rate, each in self.true_positive_rate.items()}}
+        # JSON has no NaN and no infinity.
+        rules = {
+            str(rate): {name: value if math.isfinite(value) else None for name, value in each._asdict().items()}
+            for rate, each in self.open_world.items()
+        }
+        rates = {str(rate): each for rate, each in self.true_positive_rate.items()}
+        return found | {"true_positive_rate": rates, "open_world": rules}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +132,7 @@ class Reidentified:
     each: Linkage
     combined: Linkage
     seconds: float
+    matrices: TransitionMatrices = field(repr=False)
 
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curves."""
@@ -201,7 +212,7 @@ def reidentification_attacks(
         n_attacks = 2 * len(parsed) + n_other_attacks
         each, combined = (Linkage.of(of, seed=seed, n_attacks=n_attacks) for of in (scores, scores.combined()))
         title = entry.title if given.floor == FLOOR else f"{entry.title}, floor {given.floor:g}"
-        found.append(Reidentified(name, title, each, combined, time.perf_counter() - began))
+        found.append(Reidentified(name, title, each, combined, time.perf_counter() - began, matrices))
     return sorted(found, key=lambda attack: -attack.each.auc)
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy import sparse
 from scipy.special import logsumexp
 
@@ -79,6 +79,28 @@ class Observed:
         return cls(-1 - distinct[:n_first], steps, sparse.csr_array(counts))
 
 
+class OpenWorld(NamedTuple):
+    """How well `n_targets` targets (N') are told apart by a threshold of the score, sections III-C and III-D.
+
+    `pair_true`, `pair_false`: share of the pairs of a trace and a target above the threshold (TPP_1, FPP_1).
+    `false_alarms` is the share of strangers' traces with candidates, NaN without strangers; `n_candidates` the mean
+    number of candidates of targets' traces; beside them, what (7) and (10) expect of independent scores. By (6), the
+    right person is a candidate at the rate `pair_true`; (9) is N' `pair_false`. `named_right` and `named_wrong`: shares
+    of targets' traces by the max-score rule, whose false alarms are the same.
+    """
+
+    n_targets: int
+    threshold: float
+    pair_true: float
+    pair_false: float
+    false_alarms: float
+    expected_false_alarms: float
+    n_candidates: float
+    expected_candidates: float
+    named_right: float
+    named_wrong: float
+
+
 @dataclass(frozen=True, eq=False)
 class TraceScores:
     """Log-probability of each attacked trace under each target user's chain, and under the others' chain.
@@ -122,6 +144,36 @@ class TraceScores:
             np.maximum.at(odds_of, named[those], odds[those])
         least = np.sort(of_wrong)[::-1][math.floor(wrong * len(of_wrong))]
         return float((of_right > least).sum() / len(np.unique(truth[truth >= 0])))
+
+    def candidates(self, threshold: float) -> Bool[np.ndarray, "trace target"]:
+        """Threshold rule (section III-C): all targets whose score, the log-ratio, is at least the threshold."""
+        return self.log_ratio >= threshold
+
+    def named(self, threshold: float) -> Int[np.ndarray, " trace"]:
+        """Max-score rule (section III-C): the target of the greatest score if it is high enough, -1 otherwise."""
+        greatest = self.log_ratio.argmax(axis=1)
+        return np.where(self.candidates(threshold).any(axis=1), greatest, NOBODY)
+
+    def of_targets(self, targets: Int[np.ndarray, " target"]) -> TraceScores:
+        """The scores for some targets (N'), given by index; all others are strangers to the attacker."""
+        return replace(
+            self, own=self.own[:, targets], others=self.others[:, targets], target_ids=self.target_ids[targets]
+        )
+
+    def open_world(self, pair_false: float) -> OpenWorld:
+        """Both rules at the lowest threshold at which at most a share `pair_false` of others' pairs is above it."""
+        roc, n, truth = verification(self).roc(), len(self.target_ids), self.truth
+        at = int(np.flatnonzero(roc.false_positive_rate <= pair_false * (1 + 1e-12))[-1])
+        threshold, true, false = (
+            float(each[at]) for each in (roc.threshold, roc.true_positive_rate, roc.false_positive_rate)
+        )
+        candidates, named, known = self.candidates(threshold), self.named(threshold), truth != NOBODY
+        alarms = float(candidates[~known].any(axis=1).mean()) if not known.all() else math.nan
+        right = float((named == truth)[known].mean())
+        wrong = float((named != NOBODY)[known].mean()) - right
+        counted = float(candidates[known].sum(axis=1).mean())
+        expected = 1 - (1 - false) ** n, true + (n - 1) * false
+        return OpenWorld(n, threshold, true, false, alarms, expected[0], counted, expected[1], right, wrong)
 
     def combined(self) -> TraceScores:
         """Sum the scores of all traces of a user: all have the same pseudonym."""

@@ -23,6 +23,7 @@ from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
+from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -75,6 +76,9 @@ def reidentify(
     ] = None,
     json_file: Json = None,
     plot: Plot = None,
+    group_map: Annotated[
+        Path | None, option("--group-map FILE", "Draw the users of groups of places on maps (gstf). Keep it private.")
+    ] = None,
     seed: AttackSeed = 0,
     overwrite: Replace = False,
     quiet: Quiet = False,
@@ -89,6 +93,9 @@ def reidentify(
     if released is None and key is not None:
         raise InputError("key", [Problem("a release beside its key", "none")])
     _check_outputs(json_file, plot, overwrite)
+    check_picture(group_map, overwrite=overwrite)
+    if group_map is not None and estimator and not any(each.split()[:1] == ["gstf"] for each in estimator):
+        raise InputError("map of groups", [Problem("the estimator gstf, which has groups", ", ".join(estimator))])
     loaded, sampled = _load({TRAINING: traces}, released, key, not quiet, key_needed=KEY_NEEDED)
     if released is None:
         sets = rehearse(loaded[TRAINING], rehearsal, seed=seed)
@@ -103,6 +110,12 @@ def reidentify(
     tell(f"{sets.known.n_users} target users, {n_strangers} strangers. {STRONGEST}: {strongest}.")
     if sets.n_left_out:
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
+    rules = attacks[0].each.open_world[0.01]
+    tell(
+        "If 1 % of the pairs of a trace and another person are above the threshold, a trace has "
+        f"{rules.n_candidates:.1f} candidates ({rules.expected_candidates:.1f} expected), and the best one is right "
+        f"for {percent(rules.named_right, 1)} and wrong for {percent(rules.named_wrong, 1)} of the targets' traces."
+    )
     _tell_worst([each for attack in attacks for of in (attack.each, attack.combined) for each in of.judgements()])
     content = {"n_targets": sets.known.n_users, "n_strangers": n_strangers, "n_left_out": sets.n_left_out}
     content |= {"settings": asdict(settings) | asdict(rehearsal) | {"seed": seed}, **sampled, "made_by": REPORT}
@@ -112,6 +125,13 @@ def reidentify(
         name, *given = each.estimator.split()
         name = " ".join([name.upper(), *given])
         curves |= {name: each.each.roc, f"{name}*": each.combined.roc}
+    grouped = [each.matrices.counts for each in attacks if getattr(each.matrices.counts, "group", None) is not None]
+    if group_map is not None and not grouped:
+        tell("There is no map of groups, because gstf was left out.")
+    elif group_map is not None:
+        from ppmtf_jax.evaluation.plots import group_maps, save_figure
+
+        save_figure(group_maps(sets.known, grouped[0]), group_map)
     _draw(curves, "Re-identification (*: all traces of a user together)", plot)
 
 

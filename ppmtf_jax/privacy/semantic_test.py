@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import scipy  # loads `scipy.optimize`, which takes half a second, when it is first used
+from annotated_types import Ge, Lt
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.privacy.verdicts import NO_MEMBERSHIP, USED, InWords, PrivacyTest, Verdicts, facts_of_model
 from ppmtf_jax.semantics.places import SeedTraces
 from ppmtf_jax.settings import Count, Probability, chosen_settings
@@ -45,6 +47,11 @@ class SemanticTestSettings(PrivacyTest, subject="semantic test"):
         (delta_s), 0 to 1.
     max_intersection : float
         For sglt: largest share of instants at which the input user is at the same place (delta_i).
+    n_time_periods : int
+        For sglt: number of parts of the day in which meaning, and moves, are compared apart (tau).
+    apart_km : float, optional
+        For sglt: for max_geographic_similarity, compare moves (7) in place of time at the same places. From this
+        distance on two places are entirely different; nearer ones are the same in part (earth mover's distance).
     """
 
     test = "semantic"
@@ -52,6 +59,8 @@ class SemanticTestSettings(PrivacyTest, subject="semantic test"):
     max_semantic_difference: Probability = 0.1
     max_geographic_similarity: Probability = 0.5
     max_intersection: Probability = 0.25
+    n_time_periods: Count = 1
+    apart_km: Annotated[float, Ge(0), Lt(np.inf)] | None = None
 
     def may_pass(self, table: pd.DataFrame) -> Bool[np.ndarray, " trace"]:
         """Whether each trace differs enough from its input user's traces."""
@@ -62,16 +71,18 @@ class SemanticTestSettings(PrivacyTest, subject="semantic test"):
         """See `PrivacyTest`."""
         at_once, in_all = percent(self.max_intersection), percent(self.max_geographic_similarity)
         k, difference = self.k, f"{self.max_semantic_difference:g}"
+        overlap = "time at most is time that this {} spends at the same places, maybe at another time of the day"
+        if self.apart_km is not None:
+            overlap = f"moves at most are moves of this {{}}, in part if they end less than {self.apart_km:g} km away"
+        overlap = f"{in_all} of its {overlap}"
         return InWords(
             "The test of Bindschaedler and Shokri (IEEE S&P 2016, Fig. 2): a trace is released only if (1) the user it "
-            f"was made from (its input user) is at the same place at {at_once} of the instants at most, (2) {in_all} "
-            "of its time at most is time that this user spends at the same places, maybe at another time of the day, "
-            f"and (3) its similarity in meaning to at least k = {k} users, the input user included, differs by "
-            f"{difference} or less from that to the input user.",
+            f"was made from (its input user) is at the same place at {at_once} of the instants at most, (2) "
+            f"{overlap.format('user')}, and (3) its similarity in meaning to at least k = {k} users, the input "
+            f"user included, differs by {difference} or less from that to the input user.",
             [
                 "That no trace is a copy of a person's trace: the person it was made from is at the same place at "
-                f"{at_once} of its instants at most, and {in_all} of its time at most is time that this person spends "
-                "at the same places, maybe at another time of the day.",
+                f"{at_once} of its instants at most, and {overlap.format('person')}.",
                 f"That a trace does not resemble one person alone: in meaning, it resembles at least {k} users about "
                 "as much, the person it was made from included. Meaning is how a trace's time is divided among places, "
                 "whatever the places are.",
@@ -96,7 +107,8 @@ def semantic_privacy_test(
     A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi overlaps
     little with theirs: the overlap is the sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to
     them is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
-    renamings of places; see `semantics.places.VisitProfiles.similarity`, but without smoothing.
+    renamings of places; see `semantics.places.VisitProfiles.similarity`, but without smoothing. With `apart_km`, (2) is
+    `geographic_similarity`.
 
     If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses all periods.
 
@@ -112,7 +124,7 @@ def semantic_privacy_test(
     Raises
     ------
     InputError
-        The model is not of SGLT, or did not make the traces.
+        The model is not of SGLT, or did not make the traces; or settings do not suit its places or seed traces.
 
     Examples
     --------
@@ -130,8 +142,14 @@ def semantic_privacy_test(
     facts, traces = facts_of_model(model, synthetic), synthetic.in_memory()
     users, places = complete_places(model, traces)
     seeds = model.trace_model.seed_traces()
-    intersection, geographic = _likeness_to_own(seeds, users, places)
-    semantic, plausible = _likeness_to_all(seeds, users, places, chosen.max_semantic_difference)
+    position, problems = model.places.position_km(), []
+    if chosen.n_time_periods > places.shape[1]:
+        problems.append(Problem(f"n_time_periods up to {places.shape[1]}", str(chosen.n_time_periods)))
+    if chosen.apart_km and not (np.isfinite(position).all() and np.ptp(position, axis=0).any()):
+        problems.append(Problem("coordinates of all places", "missing ones", way_out="Leave apart_km out"))
+    raise_any("semantic test", problems)
+    intersection, geographic = _likeness_to_own(seeds, users, places, position, chosen)
+    semantic, plausible = _likeness_to_all(seeds, users, places, chosen)
     index, trace = traces.trace_table()
     columns = {"user": traces.user_ids[index], "trace": trace, "semantic_similarity": semantic}
     columns |= {"geographic_similarity": geographic, "intersection": intersection, "plausible_users": plausible}
@@ -141,7 +159,11 @@ def semantic_privacy_test(
 
 
 def _likeness_to_own(
-    seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"]
+    seeds: SeedTraces,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    position: Float[np.ndarray, "place 2"],
+    settings: SemanticTestSettings,
 ) -> tuple[Float[np.ndarray, " trace"], Float[np.ndarray, " trace"]]:
     """Greatest share of equal events, and of time at the same places, over the periods of the input user."""
     n_seeds = seeds.seeds_per_user[users]
@@ -151,24 +173,76 @@ def _likeness_to_own(
     same_time = (places[trace] == seeds.place[seed]).mean(axis=1)
     same_place = np.empty(len(trace))
     for rows in _in_blocks(len(trace), seeds.n_places):
-        both = (_shares(each, seeds.n_places) for each in (places[trace[rows]], seeds.place[seed[rows]]))
-        same_place[rows] = np.minimum(*both).sum(axis=1)
+        of_both = places[trace[rows]], seeds.place[seed[rows]]
+        if settings.apart_km is None:
+            same_place[rows] = np.minimum(*(_shares(each, seeds.n_places) for each in of_both)).sum(axis=1)
+        else:
+            how = position, settings.apart_km, settings.n_time_periods
+            same_place[rows] = [geographic_similarity(*pair, *how) for pair in zip(*of_both, strict=True)]
     return np.maximum.reduceat(same_time, first_pair), np.maximum.reduceat(same_place, first_pair)
 
 
+def geographic_similarity(
+    made: Int[np.ndarray, " instant"],
+    own: Int[np.ndarray, " instant"],
+    position: Float[np.ndarray, "place 2"],
+    apart_km: float,
+    n_time_periods: int = 1,
+) -> float:
+    """Geographic similarity (7) of a trace to a seed trace: the mean over its steps of that of the next places.
+
+    Two distributions of next places have the similarity 1 minus their earth mover's distance, with costs
+    min(1, km / apart_km). From a place that the seed never leaves in a time period, it is taken to go where it goes in
+    this time period, wherever from. The last instant is followed by the first.
+    """
+    total, following, own_following = 0.0, np.roll(made, -1), np.roll(own, -1)
+    for at in np.array_split(np.arange(len(made)), n_time_periods):
+        for place, n_steps in zip(*np.unique(made[at], return_counts=True), strict=True):
+            leaves = own[at] == place
+            others = own_following[at][leaves] if leaves.any() else own_following[at]
+            total += n_steps * _overlap(following[at][made[at] == place], others, position, apart_km)
+    return total / len(made)
+
+
+def _overlap(made: np.ndarray, own: np.ndarray, position: np.ndarray, apart_km: float) -> float:
+    """1 minus the earth mover's distance of two lists of places.
+
+    The costs are a metric, so what both have at a place stays there. Only the rest is moved, by a small linear program.
+    """
+    place, index = np.unique(np.concatenate([made, own]), return_inverse=True)
+    parts = np.split(index.ravel(), [len(made)])
+    share, of_own = (np.bincount(each, minlength=len(place)) / len(each) for each in parts)
+    common, left = float(np.minimum(share, of_own).sum()), share - of_own
+    source, target = np.flatnonzero(left > 0), np.flatnonzero(left < 0)
+    apart = np.linalg.norm(position[place[source], None] - position[place[target]], axis=2)
+    gain = np.maximum(0, 1 - apart / apart_km) if apart_km else np.zeros_like(apart)
+    if not gain.any():
+        return common
+    # Sums over targets and over sources are at most what is left there.
+    sums = np.kron(np.eye(len(source)), np.ones(len(target))), np.kron(np.ones(len(source)), np.eye(len(target)))
+    moved = scipy.optimize.linprog(-gain.ravel(), np.concatenate(sums), np.append(left[source], -left[target]))
+    return common - float(moved.fun)
+
+
 def _likeness_to_all(
-    seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"], max_difference: float
+    seeds: SeedTraces,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    settings: SemanticTestSettings,
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
     """Semantic similarity of each trace to its input user, and number of users with about the same similarity."""
-    visits = _falling(seeds.visits() / places.shape[1])
-    visits = visits[:, visits.any(axis=0)]
+    parts, weights = seeds.in_time_periods(settings.n_time_periods), seeds.time_shares(settings.n_time_periods)
+    visits = [_falling(part.visits() / part.place.shape[1]) for part in parts]
+    visits = [each[:, each.any(axis=0)] for each in visits]
     own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)
-    for rows in _in_blocks(len(users), max(visits.size, seeds.n_places)):
-        of_trace = _falling(_shares(places[rows], seeds.n_places))[:, None, : visits.shape[1]]
-        similarity = np.minimum(of_trace, visits).sum(axis=2)
+    for rows in _in_blocks(len(users), max(*(each.size for each in visits), seeds.n_places)):
+        similarity = np.zeros((len(places[rows]), seeds.n_users))
+        for weight, each, at in zip(weights, visits, np.array_split(places[rows], len(parts), axis=1), strict=True):
+            of_trace = _falling(_shares(at, seeds.n_places))[:, None, : each.shape[1]]
+            similarity += weight * np.minimum(of_trace, each).sum(axis=2)
         own[rows] = np.take_along_axis(similarity, users[rows, None], axis=1)[:, 0]
         # Equal sums of shares may be rounded differently.
-        plausible[rows] = (np.abs(similarity - own[rows, None]) <= max_difference + 1e-9).sum(axis=1)
+        plausible[rows] = (np.abs(similarity - own[rows, None]) <= settings.max_semantic_difference + 1e-9).sum(axis=1)
     return own, plausible
 
 

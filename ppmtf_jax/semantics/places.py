@@ -57,6 +57,14 @@ class SeedTraces(NamedTuple):
         raise_any("seed traces", problems)
         return cls(user, train.place[whole].reshape(-1, length), train.n_users, train.n_places)
 
+    def in_time_periods(self, n_time_periods: int) -> list[SeedTraces]:
+        """The parts of all seeds in each time period; time periods have about equal length."""
+        return [self._replace(place=part) for part in np.array_split(self.place, n_time_periods, axis=1)]
+
+    def time_shares(self, n_time_periods: int) -> Float[np.ndarray, " time"]:
+        """Share of the instants in each time period."""
+        return np.array([part.place.shape[1] for part in self.in_time_periods(n_time_periods)]) / self.place.shape[1]
+
     @property
     def seeds_per_user(self) -> Int[np.ndarray, " user"]:
         return np.bincount(self.user, minlength=self.n_users)
@@ -92,6 +100,7 @@ class VisitProfiles(NamedTuple):
     rank: Int[np.ndarray, "user place"]
     n_visited: Int[np.ndarray, " user"]
     background: float  # share of a place without visits
+    n_instants: int  # of the time period that the shares are of
 
     @classmethod
     def of(cls, seeds: SeedTraces) -> VisitProfiles:
@@ -104,14 +113,14 @@ class VisitProfiles(NamedTuple):
         n_visited = np.count_nonzero(visits, axis=1)
         place = order[:, : n_visited.max()]
         share = (np.take_along_axis(visits, place, axis=1) + SMOOTHING) / mass
-        return cls(place, share, rank, n_visited, SMOOTHING / mass)
+        return cls(place, share, rank, n_visited, SMOOTHING / mass, seeds.place.shape[1])
 
     @property
     def n_places(self) -> int:
         return self.rank.shape[1]
 
     def similarity(self, users: Int[np.ndarray, " user"]) -> Float[np.ndarray, "user other"]:
-        """Semantic similarity (10) of some users to all users, from 0 to 1.
+        """Semantic similarity (10) of some users to all users in one time period, from 0 to 1.
 
         It is the greatest sum over places r of min(pi_r(u), pi_sigma(r)(v)) over all permutations sigma of the places.
         The published program solves an assignment problem for each pair of users, in O(places^3). But the best sigma
@@ -125,8 +134,11 @@ class VisitProfiles(NamedTuple):
         return least.sum(axis=2) + self.background * (self.n_places - self.share.shape[1])
 
 
-def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
+def place_similarity(*profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
     """Semantic similarity of places: the graph G of the paper, from the best mappings between all pairs of users.
+
+    `profiles`: of each time period, which weighs as much as it is long. As in (10), each has its own mappings, and the
+    similarity of two users is the weighted sum over all time periods.
 
     For each pair of users, and each user with themselves, each mapped pair of places gets the smaller of the two shares
     times the users' similarity, in both directions. Many mappings are optimal, since both users visit few places. The
@@ -136,26 +148,29 @@ def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"
 
     The matrix is symmetric, and every entry is at least 1e-8.
     """
-    n_users, n_places = len(profiles.place), profiles.n_places
+    n_users, n_places = len(profiles[0].place), profiles[0].n_places
+    weights = np.array([each.n_instants for each in profiles]) / sum(each.n_instants for each in profiles)
     total = np.zeros(n_places**2)
-    block = max(1, CELLS_AT_A_TIME // (n_users * profiles.place.shape[1]))
+    block = max(1, CELLS_AT_A_TIME // (n_users * max(each.place.shape[1] for each in profiles)))
     for first in range(0, n_users, block):
         users = np.arange(first, min(first + block, n_users))
-        for place, other, weight in _mapped_pairs(profiles, users):
-            total += np.bincount(place * n_places + other, weight, minlength=len(total))
+        of_users = sum(weight * each.similarity(users) for weight, each in zip(weights, profiles, strict=True))
+        similarity = np.where(np.arange(n_users) >= users[:, None], of_users, 0)
+        for in_time, each in zip(weights, profiles, strict=True):
+            for place, other, weight in _mapped_pairs(each, users, in_time * similarity):
+                total += np.bincount(place * n_places + other, weight, minlength=len(total))
     graph = total.reshape(n_places, n_places)
     return np.maximum(graph + graph.T, FLOOR)
 
 
 def _mapped_pairs(
-    profiles: VisitProfiles, users: Int[np.ndarray, " user"]
+    profiles: VisitProfiles, users: Int[np.ndarray, " user"], similarity: Float[np.ndarray, "user other"]
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Weighted pairs of places, from the mappings between some users and all users with the same or a later index.
+    """Pairs of places from the mappings between some users and all users, weighted by the similarity of the users.
 
     There are too many pairs of unvisited places to list. So first all places are mapped to themselves, and then the
     weights of places with another partner are subtracted.
     """
-    similarity = np.where(np.arange(len(profiles.place)) >= users[:, None], profiles.similarity(users), 0)
     similarity = similarity[..., None]
     n_by_rank = np.minimum(profiles.n_visited[users, None], profiles.n_visited)[..., None]
     by_rank = np.arange(profiles.place.shape[1]) < n_by_rank
@@ -186,6 +201,25 @@ def _selected_first(
 ) -> Int[np.ndarray, "user other rank"]:
     """The selected places in their original order, then the other places."""
     return np.take_along_axis(place, np.argsort(~selected, axis=2, kind="stable"), axis=2)
+
+
+def most_modular_clusters(similarity: Float[np.ndarray, "place other"], key: Key[Array, ""]) -> np.ndarray:
+    """Clusters of `cluster_places`, as many as give the greatest modularity.
+
+    The criterion of `cluster_places` cannot choose: it falls with every further cluster. Numbers from 1 to half of the
+    places are tried, each about 1.5 times the number before.
+    """
+    most = max(1, len(similarity) // 2)
+    tried = np.unique(np.geomspace(1, most, 2 + round(np.log(most) / np.log(1.5))).round().astype(int))
+    found = [cluster_places(similarity, n, key) for n in tried.tolist()]
+    return max(found, key=lambda cluster: modularity(similarity, cluster))
+
+
+def modularity(similarity: Float[np.ndarray, "place other"], cluster: Int[np.ndarray, " place"]) -> float:
+    """Share of the similarity of different places that is inside clusters, minus what chance gives (Newman 2004)."""
+    pairs = similarity - np.diag(similarity.diagonal())
+    total, of_cluster = max(pairs.sum(), FLOOR), np.bincount(cluster, pairs.sum(axis=1))
+    return float(pairs[cluster[:, None] == cluster].sum() / total - ((of_cluster / total) ** 2).sum())
 
 
 N_STARTS = 10

@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
+from ppmtf_jax.attacks.estimators.group_norms import group_minimizer, norm_minimizer
 from ppmtf_jax.attacks.estimators.tensor import (
     UPDATES,
     FactorizedCounts,
@@ -18,7 +19,6 @@ from ppmtf_jax.attacks.estimators.tensor import (
     Penalty,
     SparseTransitions,
     fit_factors,
-    group_minimizer,
     objective,
     start_factors,
 )
@@ -30,6 +30,7 @@ from tests.support import minutes, places_in_line, to_traces
 N_USERS, N_PLACES, RANK = 5, 7, 3
 GROUP = jnp.array([0, 0, 0, 1, 1, 2, 2])
 PENALTIES = {"ridge": Penalty(0.3, 0.2), "group norm": Penalty(0.3, 0.0, 0.8, GROUP)}
+PENALTIES["any norm"] = PENALTIES["group norm"]._replace(q=3.0)
 N_SWEEPS = 2  # of most fits, so that they share a program
 minimize_groups = jax.jit(group_minimizer, static_argnames="n_steps")
 STEP = [jax.jit(update) for update in UPDATES]
@@ -68,7 +69,8 @@ def dense_objective(factors: Factors, steps: Transitions, penalty: Penalty) -> f
     for matrix in (place_a, next_a, next_b, place_c):
         total += penalty.place_ridge * (matrix**2).sum()
         for group in range(3 if penalty.group is not None else 0):
-            total += penalty.group_norm * np.linalg.norm(matrix[np.asarray(GROUP) == group], axis=0).sum()
+            q = 2 if penalty.q is None else float(penalty.q)
+            total += penalty.group_norm * np.linalg.norm(matrix[np.asarray(GROUP) == group], q, axis=0).sum()
     return float(total)
 
 
@@ -78,6 +80,46 @@ def test_the_objective_is_that_of_the_whole_tensor(penalty: Penalty) -> None:
     assert float(VALUE(factors, transitions_of(), penalty)) == pytest.approx(
         dense_objective(factors, STEPS, penalty), rel=1e-12
     )
+
+
+minimize_norm = jax.jit(norm_minimizer)
+
+
+@pytest.mark.parametrize("q", [1.3, 2.0, 3.0, np.inf])
+def test_the_minimum_with_any_norm_is_that_of_a_general_method(q: float) -> None:
+    rng = np.random.default_rng(0)
+    gradient, curvature = rng.normal(0.5, 1, size=(20, N_PLACES)), rng.uniform(0.1, 3, size=(20, N_PLACES))
+    curvature[:10, 3], gradient[:10, 3] = 0, -0.1
+    n_zero = 0
+    for g, c in zip(gradient, curvature, strict=True):
+        found = np.asarray(minimize_norm(g, c, 1.2, GROUP, jnp.asarray(q)))
+        if q == 2:
+            np.testing.assert_allclose(found, minimize_groups(g, c, 1.2, GROUP), atol=1e-7)
+        for group in range(3):
+            at = np.asarray(GROUP) == group
+
+            def value(v: np.ndarray, c: np.ndarray = c[at], g: np.ndarray = g[at]) -> float:
+                return float(c @ v**2 - 2 * g @ v + 1.2 * np.linalg.norm(v, q))
+
+            # The dual: the minimum is - sum (g - u)+^2 / c, at the best u of a dual norm of at most 0.6. Here, moves
+            # along and between the axes do not improve what was found, from small to large.
+            n_zero += not found[at].any()
+            best = value(found[at])
+            for size in (1e-3, 1e-2, 0.1, 1.0):
+                moved = np.maximum(0, found[at] + size * rng.normal(size=(200, at.sum())))
+                assert best <= min(map(value, moved)) + 1e-12
+            starts = (np.full(at.sum(), 0.3), found[at] + 0.01)
+            ends = [minimize(value, s, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}) for s in starts]
+            assert best <= min(value(np.maximum(0, end.x)) for end in ends) + 1e-9
+    assert 3 < n_zero < 50
+
+
+def test_a_norm_of_tiny_or_large_weight_neither_overflows_nor_moves_the_minimum() -> None:
+    gradient, curvature = np.full(N_PLACES, 2.0), np.ones(N_PLACES)
+    for q in (1.01, 2.5, np.inf):
+        small = minimize_norm(gradient, curvature, 1e-9, GROUP, jnp.asarray(q))
+        np.testing.assert_allclose(small, 2.0, rtol=1e-6)
+        assert not np.asarray(minimize_norm(gradient, curvature, 1e9, GROUP, jnp.asarray(q))).any()
 
 
 def minimized(factors: Factors, block: int, steps: Transitions, penalty: Penalty) -> float:

@@ -155,6 +155,41 @@ def test_impostors_are_strangers_or_else_other_targets() -> None:
     assert checked.roc().auc == pytest.approx(2 / 3)
 
 
+def test_rules_are_those_of_counting_and_independent_scores_do_as_expected() -> None:
+    """Section III-C and III-D: 6 targets, 4,000 traces of theirs and 4,000 of strangers."""
+    rng = np.random.default_rng(0)
+    n, targets = 6, [f"t{number}" for number in range(6)]
+    users = [*(targets * 4000)[:4000], *["stranger"] * 4000]
+    ratio = rng.normal(size=(8000, n))
+    own = np.arange(4000) % n
+    ratio[np.arange(4000), own] += 1.5
+    scores = scores_of(ratio, users, targets)
+    for few in (scores, scores.of_targets(np.array([0, 4]))):
+        rules = few.open_world(0.05)
+        here = few.log_ratio >= rules.threshold
+        is_target = few.truth >= 0
+        best = few.log_ratio.argmax(axis=1)
+        named = np.where(here.any(axis=1), best, -1)
+        np.testing.assert_array_equal(few.candidates(rules.threshold), here)
+        np.testing.assert_array_equal(few.named(rules.threshold), named)
+        assert rules.pair_false <= 0.05 < (few.log_ratio[~is_target] >= rules.threshold - 1e-3).mean()
+        assert rules.n_targets == here.shape[1]
+        assert rules.named_right == np.mean(named[is_target] == few.truth[is_target])
+        assert rules.named_wrong == pytest.approx(np.mean((named != few.truth)[is_target & (named >= 0)]) *
+                                                  np.mean(named[is_target] >= 0))  # fmt: skip
+        assert rules.pair_true == pytest.approx(here[is_target, few.truth[is_target]].mean())
+        # (7) and (10), within five standard deviations of shares of a thousand traces and more.
+        n_strangers = (~is_target).sum()
+        assert abs(rules.false_alarms - rules.expected_false_alarms) < 5 * (0.25 / n_strangers) ** 0.5
+        assert abs(rules.n_candidates - rules.expected_candidates) < 5 * (n / 4 / is_target.sum()) ** 0.5
+        assert rules.false_alarms > 1.5 * rules.pair_false
+    assert np.isnan(scores_of(ratio[:4000], users[:4000], targets).open_world(0.05).false_alarms)
+    # Scores of pairs that depend on each other give fewer alarms than (7) expects: a planted violation is seen.
+    alike = scores_of(np.concatenate([ratio[:4000], ratio[4000:, :1].repeat(n, axis=1)]), users, targets)
+    rules = alike.open_world(0.05)
+    assert rules.false_alarms < rules.expected_false_alarms - 5 * (0.25 / 4000) ** 0.5
+
+
 def test_weights_count_users_not_traces() -> None:
     # Ann's 5 and 4 and Bob's 3 against -1 and 0 of Dan: all higher.
     assert verification(HAND).auc_by_users()(np.array([2.0, 3.0, 5.0])) == 1

@@ -43,6 +43,11 @@ def test_reidentification_of_real_traces(city, tmp_path):
     found, picture = tmp_path / "found.json", tmp_path / "curves.svg"
     words = ("reidentify", city, "--estimator", "ml", "--estimator", "ml floor=1e-3", "--known-share", "0.4")
     result = attack(*words, "--json", found, "--plot", picture)
+    rules = {
+        float(rate): each for rate, each in json.loads(found.read_text())["attacks"][0]["each"]["open_world"].items()
+    }
+    assert set(rules) == {0.001, 0.01, 0.1}
+    assert f"a trace has {rules[0.01]['n_candidates']:.1f} candidates" in result
     assert "12 target users, 12 strangers" in result
     assert "names the right one of 12 (a guess: 8.33 %)" in " ".join(result.split())
     content = json.loads(found.read_text())
@@ -68,10 +73,20 @@ def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
         (("--estimator", "magic"), "one of ml"),
         (("--known-share", "1"), "known_share as a number above 0 and below 1"),
         (("--plot", "curve.txt"), "a name that ends in"),
+        (("--group-map", "map.txt"), "a name that ends in"),
+        (("--group-map", "map.png", "--estimator", "ml"), "the estimator gstf, which has groups; found ml"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused(city, words, message):
     assert message in attack_refused("reidentify", city, *(str(city) if word == "CITY" else word for word in words))
+
+
+def test_users_of_groups_are_drawn_for_the_owner_alone(city, tmp_path):
+    picture = tmp_path / "groups.svg"
+    result = attack("reidentify", city, "--estimator", "gstf beta=0.1 rank=2 n_sweeps=2 q=inf", "--group-map", picture)
+    assert "candidates" in result
+    assert "% of events" in picture.read_text()
+    assert stat.S_IMODE(picture.stat().st_mode) == 0o600
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, Factors
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation.plots import person_maps, person_timelines
+from ppmtf_jax.evaluation.plots import group_maps, person_maps, person_timelines
 from ppmtf_jax.evaluation.plots.persons import APART, OTHER_COLOUR, RANK_COLOURS
 from tests.support import minutes, places_in_line, to_traces
 
@@ -102,3 +103,23 @@ def test_what_cannot_be_drawn_is_refused():
     nowhere = PlaceTable(np.arange(2), np.full(2, np.nan), np.full(2, np.nan))
     with pytest.raises(InputError, match="places with coordinates"):
         person_maps({"a": windows([(0, 0, 0, 1)], nowhere)})
+
+
+def test_users_of_a_group_are_those_who_are_predicted_to_go_there():
+    """Users 0 and 1 walk among places 0 to 4, users 2 and 3 among 5 to 8; user 3 is predicted to go there most."""
+    rows = [(user, 0, hour, hour % 5 if user < 2 else 5 + hour % 4) for user in range(4) for hour in range(8 + user)]
+    train = to_traces(rows, places_in_line(9), HOURS)
+    group = np.repeat([0, 1], [5, 4])
+    user_b, next_b = np.array([[1.0, 0], [2, 0], [0, 1], [0, 3]]), np.eye(2)[group]
+    nothing = np.zeros((9, 2))
+    counts = FactorizedCounts(Factors(nothing, nothing, user_b, next_b, user_b * 0, nothing), np.zeros(1), group)
+    figure = group_maps(train, counts, n_groups=2, n_users=1)
+    assert [ax.get_title() for ax in figure.axes] == [
+        "4 places, 100 % of events", "5 places, 100 % of events"
+    ]  # fmt: skip
+    drawn = [line.get_xdata() for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
+    np.testing.assert_allclose(drawn[0], train.places.unbroken_longitude()[train.place[train.user == 3]])
+    with pytest.raises(InputError, match="matrices of gstf that were learned from these traces"):
+        group_maps(train, replace(counts, group=None))
+    with pytest.raises(InputError, match="matrices of gstf"):
+        group_maps(train.select_users(np.arange(3)), counts)

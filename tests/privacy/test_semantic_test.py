@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -62,6 +63,54 @@ def test_all_numbers_are_those_of_loops(train, model, synthetic, monkeypatch):
         assert row["plausible_users"] == plausible
         assert row["passed"] == (intersection <= 0.5 and geographic <= 0.75 and plausible >= 5)
     assert 0 < verdicts.passed.mean() < 1
+
+
+def emd_similarity(made: list[int], own: list[int], apart_km: float, km: np.ndarray) -> float:
+    """1 minus the least cost of all plans between the two distributions over all places."""
+    cost = np.minimum(1, km / apart_km) if apart_km else 1.0 - np.eye(PLACES)
+    sums = np.concatenate([np.kron(np.eye(PLACES), np.ones(PLACES)), np.kron(np.ones(PLACES), np.eye(PLACES))])
+    shares = [Counter(each)[place] / len(each) for each in (made, own) for place in range(PLACES)]
+    return 1 - linprog(cost.ravel(), A_eq=sums, b_eq=shares).fun
+
+
+@pytest.mark.parametrize("chosen", [{"apart_km": 70.0}, {"apart_km": 0}, {"apart_km": 70.0, "n_time_periods": 2}])
+def test_geographic_similarity_is_that_of_all_plans(train, model, synthetic, chosen):
+    settings = SemanticTestSettings(k=5, **chosen)
+    table = semantic_privacy_test(model, synthetic, settings).table
+    position = train.places.position_km()
+    km = np.linalg.norm(position[:, None] - position, axis=2)
+    assert 0 < km[0, 1] < 70 < km[0, -1]
+    seeds = train.place.reshape(USERS, 2, PERIOD).tolist()
+    halves = [range(2), range(2, 4)] if settings.n_time_periods == 2 else [range(PERIOD)]
+    for number, trace in enumerate(synthetic.place.reshape(-1, PERIOD).tolist()):
+        values = []
+        for seed in seeds[number // TRACES]:
+            value = 0.0
+            for half, t in ((each, t) for each in halves for t in each):
+                after = [trace[(s + 1) % PERIOD] for s in half if trace[s] == trace[t]]
+                others = [seed[(s + 1) % PERIOD] for s in half if seed[s] == trace[t]]
+                others = others or [seed[(s + 1) % PERIOD] for s in half]
+                value += emd_similarity(after, others, settings.apart_km, km) / PERIOD
+            values.append(value)
+        assert table["geographic_similarity"][number] == pytest.approx(max(values), abs=1e-7)
+
+
+def test_each_time_period_has_its_own_renaming(train, model, synthetic):
+    seeds = train.place.reshape(USERS, 2, PERIOD).tolist()
+    table = semantic_privacy_test(model, synthetic, k=2, n_time_periods=2).table
+    for number, trace in enumerate(synthetic.place.reshape(-1, PERIOD).tolist()):
+        value = 0.0
+        for half in (slice(2), slice(2, 4)):
+            both = seeds[number // TRACES]
+            of_user = falling(Counter(both[0][half] + both[1][half]), 4)
+            value += sum(map(min, falling(Counter(trace[half]), 2), of_user)) / 2
+        assert table["semantic_similarity"][number] == pytest.approx(value)
+
+
+def test_settings_that_do_not_suit_the_traces_are_refused(model, synthetic):
+    with pytest.raises(InputError, match="n_time_periods up to 4; found 5"):
+        semantic_privacy_test(model, synthetic, n_time_periods=5)
+    assert "less than 2 km away" in SemanticTestSettings(apart_km=2.0).in_words(False).mechanism
 
 
 def test_a_copied_trace_fails_and_is_most_similar(train, model):

@@ -18,6 +18,8 @@ from ppmtf_jax.semantics.places import (
     VisitProfiles,
     cluster_places,
     criterion,
+    modularity,
+    most_modular_clusters,
     place_similarity,
 )
 from tests.support import places_in_line, to_traces
@@ -151,6 +153,27 @@ def test_similarity_of_places_is_that_of_a_loop_over_pairs_of_users(cells_at_a_t
     assert (expected[-1, :-1] == 0).any()
 
 
+def test_each_time_period_has_its_own_mappings_and_weighs_as_it_is_long():
+    """The graph of two time periods is that of each, but for the similarity of users, which is over both."""
+    seeds = random_seeds()
+    parts = seeds.in_time_periods(2)
+    assert [part.place.shape[1] for part in parts] == [4, 3]
+    np.testing.assert_array_equal(np.concatenate([part.place for part in parts], axis=1), seeds.place)
+    profiles = [VisitProfiles.of(part) for part in parts]
+    everybody = np.arange(USERS)
+    of_users = (4 * profiles[0].similarity(everybody) + 3 * profiles[1].similarity(everybody)) / 7
+    expected = np.zeros((PLACES, PLACES))
+    for weight, each in zip((4 / 7, 3 / 7), profiles, strict=True):
+        share = np.take_along_axis(np.pad(each.share, [(0, 0), (0, PLACES)], constant_values=each.background),
+                                   each.rank, axis=1)  # fmt: skip
+        for user in range(USERS):
+            for other in range(user, USERS):
+                mapping = best_mapping(each, user, other)
+                both = np.minimum(share[user], share[other, mapping]) * weight * of_users[user, other]
+                np.add.at(expected, (np.arange(PLACES), mapping), both)
+    np.testing.assert_allclose(place_similarity(*profiles), np.maximum(expected + expected.T, FLOOR), rtol=1e-9)
+
+
 def test_one_user_makes_places_like_themselves_alone():
     seeds = random_seeds(n_users=1)
     found = place_similarity(VisitProfiles.of(seeds))
@@ -201,6 +224,24 @@ def test_no_single_move_is_better():
         for other in range(n_clusters):
             moved = np.where(np.arange(n_places) == place, other, found)
             assert len(np.unique(moved)) < n_clusters or by_loop(similarity, moved) > value * (1 - 2e-6)
+
+
+def test_modularity_is_that_of_a_loop():
+    similarity, cluster = planted(0)
+    value, pairs = 0.0, similarity - np.diag(similarity.diagonal())
+    for place, other in np.ndindex(pairs.shape):
+        if cluster[place] == cluster[other]:
+            by_chance = pairs[place].sum() * pairs[other].sum() / pairs.sum()
+            value += (pairs[place, other] - by_chance) / pairs.sum()
+    assert modularity(similarity, cluster) == pytest.approx(value)
+
+
+@pytest.mark.slow
+def test_modularity_finds_the_planted_number_of_clusters():
+    """1, 2, 3, 4, 6, 8 and 12 are tried, and six clusters are planted."""
+    similarity, cluster = planted(0)
+    found = most_modular_clusters(similarity, jax.random.key(0))
+    np.testing.assert_array_equal(found[:, None] == found, cluster[:, None] == cluster)
 
 
 @pytest.mark.parametrize("n_clusters", [1, 24])

@@ -55,6 +55,11 @@ def test_more_clusters_than_places_are_refused(train):
         fit(train, "sglt", n_clusters=21)
 
 
+def test_more_time_periods_than_instants_are_refused(train):
+    with pytest.raises(InputError, match="n_time_periods up to 6, the instants of a seed; found 7"):
+        fit(train, "sglt", n_time_periods=7)
+
+
 def test_one_user_is_refused(train):
     with pytest.raises(InputError, match="at least two users; found 1"):
         fit(train.select_users(np.array([0])), "sglt")
@@ -135,6 +140,24 @@ def test_traces_are_among_the_allowed_places_and_not_the_true_ones(train, fitted
     model: SGLT = fitted.trace_model
     allowed = jax.eval_shape(jax.vmap(model.allowed_places, (None, 0)), jax.random.key(0), own[:, 0])
     assert allowed.shape == (USERS, INSTANTS, PLACES)
+
+
+def test_similarity_and_number_of_clusters_can_be_chosen(train, fitted):
+    few = train.select_users(np.arange(8))
+    clusters = [
+        np.asarray(fit(few, "sglt", n_clusters=5, seed=0, **chosen).trace_model.cluster)
+        for chosen in ({}, {"n_time_periods": 2}, {"similarity": "transitions", "n_time_periods": 2})
+    ]
+    assert all(len(np.unique(cluster)) == 5 for cluster in clusters)
+    assert len(np.unique(clusters, axis=0)) == 3
+
+
+@pytest.mark.slow
+def test_the_number_of_clusters_is_told_if_modularity_chooses_it(train):
+    model = fit(train, "sglt", n_clusters="modularity", seed=0)
+    n_clusters = len(np.unique(model.trace_model.cluster))
+    assert 1 <= n_clusters <= PLACES // 2
+    assert model.claims().settings["n_clusters"] == str(n_clusters)
 
 
 def test_more_of_a_trace_is_true_the_less_is_removed(train):

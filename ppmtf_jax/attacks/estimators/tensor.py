@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.attacks.estimators.base import EstimatorSettings, estimator
+from ppmtf_jax.attacks.estimators.group_norms import NEWTON_STEPS, group_minimizer, norm_minimizer, norms_of_groups
 from ppmtf_jax.data.runs import Transitions
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.memory import require_memory
@@ -26,8 +27,6 @@ from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
-NEWTON_STEPS = 12
-"""Newton steps for the norm of a group whose places have different curvatures; they converge quadratically."""
 MIN_PADDED = 64
 # For each row and count, a fit holds products with a factor, gathered and summed, and indices.
 ARRAYS_OF_A_ROW = 6
@@ -78,14 +77,15 @@ class Penalty(NamedTuple):
     """Penalty beside the squared error: ridges, or norms of groups of places.
 
     `user_ridge` is alpha for the matrices of users (b, c), `place_ridge` is alpha for the four matrices of places.
-    `group_norm` is beta, above 0, the weight of the L1,2 norms (16) of the matrices of places; `place_ridge` is then 0.
-    `group` is the group of each place.
+    `group_norm` is beta, above 0, the weight of the L1,q norms (16) of the matrices of places; `place_ridge` is then 0.
+    `group` is the group of each place. `q` is above 1, and may be infinite; None is 2, which is faster.
     """
 
     user_ridge: float | Array
     place_ridge: float | Array = 0.0
     group_norm: float | Array = 0.0
     group: Int[Array, " place"] | None = None
+    q: float | Array | None = None
 
 
 def fit_factors(
@@ -170,55 +170,11 @@ def objective(factors: Factors, transitions: SparseTransitions, penalty: Penalty
     if penalty.group is None:
         return error + ridge
     of_places = jnp.stack([factors.place_a, factors.next_place_a, factors.next_place_b, factors.place_c], axis=1)
-    norms = jnp.sqrt(jax.ops.segment_sum(of_places**2, penalty.group, len(at_next)))
+    if penalty.q is not None:
+        norms = norms_of_groups(of_places, penalty.group, penalty.q)
+    else:
+        norms = jnp.sqrt(jax.ops.segment_sum(of_places**2, penalty.group, len(at_next)))
     return error + ridge + penalty.group_norm * norms.sum()
-
-
-def group_minimizer(
-    gradient: Float[Array, " place"],
-    curvature: Float[Array, " place"],
-    group_norm: float | Array,
-    group: Int[Array, " place"],
-    n_steps: int = NEWTON_STEPS,
-) -> Float[Array, " place"]:
-    r"""The v >= 0 that minimizes, in each group, sum c_i v_i^2 - 2 g_i v_i + beta ||v||.
-
-    gradient (g) and curvature (c >= 0) have an entry for each place; g is at most 0 where c is 0. Newton's method needs
-    no steps if all curvatures of a group are equal.
-
-    Notes
-    -----
-    Let g+ = max(g, 0) and b = beta / 2. The slope at v = 0 in a direction d >= 0, ||d|| = 1, is 2 (b - g.d); its least
-    value is 2 (b - ||g+||). So v = 0 if ||g+|| <= b. Otherwise v_i is 0 where g_i <= 0, and elsewhere
-    c_i v_i - g_i + b v_i / t = 0 with t = ||v||. Then v_i = t g_i / (c_i t + b), where t solves f(t) = 1 with
-
-        f(t) = sum (g_i / (c_i t + b))^2.
-
-    The problem is convex, so the one solution of these conditions is the minimum; it is what the Fenchel dual gives.
-
-    f falls from (||g+|| / b)^2 > 1 to 0, so t is unique. h = 1 / sqrt(f) rises, and it is concave: h'' has the sign of
-    3 f'^2 - 2 f f'', which Cauchy-Schwarz makes not positive, since with q_i = c_i t + b and p_i = g_i / q_i
-    f' = -2 sum c_i p_i^2 / q_i and f'' = 6 sum c_i^2 p_i^2 / q_i^2. So Newton's method for h(t) = 1 rises to the
-    solution from any t below it, such as 0 or max(0, ||g+/c|| - b / min c), the solution if all c_i are equal.
-    """
-    half = group_norm / 2
-    of_group = partial(jax.ops.segment_sum, segment_ids=group, num_segments=len(group))
-    # The square of a tiny partner underflows to 0, but its product with the counts does not.
-    gain = jnp.where(curvature > jnp.sqrt(jnp.finfo(curvature.dtype).tiny), jnp.maximum(gradient, 0), 0)
-    gain = jnp.where(of_group(gain**2)[group] > half**2, gain, 0)
-    alone = jnp.where(gain > 0, gain / jnp.where(gain > 0, curvature, 1), 0)
-    least = jax.ops.segment_min(jnp.where(gain > 0, curvature, jnp.inf), group, len(group))
-    start = jnp.maximum(0, jnp.sqrt(of_group(alone**2)) - half / least)
-
-    def newton(_: int | Array, norm: Array) -> Array:
-        slope = curvature * norm[group] + half
-        squares = (gain / slope) ** 2
-        total, change = of_group(squares), of_group(curvature * squares / slope)
-        step = total * (jnp.sqrt(total) - 1) / jnp.where(change > 0, change, 1)
-        return jnp.maximum(0, norm + step)
-
-    norm = jax.lax.fori_loop(0, n_steps, newton, start)[group]
-    return norm * gain / (curvature * norm + half)
 
 
 def _ridge_minimizer(gradient: Array, curvature: Array, ridge: float | Array) -> Array:
@@ -232,6 +188,8 @@ def _minimizer(name: str, penalty: Penalty, n_steps: int = NEWTON_STEPS) -> Call
         return partial(_ridge_minimizer, ridge=penalty.user_ridge)
     if penalty.group is None:
         return partial(_ridge_minimizer, ridge=penalty.place_ridge)
+    if penalty.q is not None:
+        return partial(norm_minimizer, group_norm=penalty.group_norm, group=penalty.group, q=penalty.q)
     return partial(group_minimizer, group_norm=penalty.group_norm, group=penalty.group, n_steps=n_steps)
 
 

@@ -21,7 +21,7 @@ from ppmtf_jax.evaluation.plots.curves import (
 from ppmtf_jax.evaluation.plots.maps import Factors, flow_maps, population_maps, user_clusters
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.numbers import privacy_bars, roc_curves, trade_offs, utility_bars
-from ppmtf_jax.evaluation.plots.persons import person_maps, person_timelines
+from ppmtf_jax.evaluation.plots.persons import group_maps, person_maps, person_timelines
 from ppmtf_jax.evaluation.plots.style import check_picture_name, is_own_picture, save_figure
 from ppmtf_jax.evaluation.results import Evaluation
 
@@ -30,6 +30,7 @@ __all__ = [
     "check_picture_name",
     "flow_maps",
     "friend_panels",
+    "group_maps",
     "is_own_picture",
     "jump_length_curves",
     "pass_rate_curves",

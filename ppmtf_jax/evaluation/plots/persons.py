@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,9 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.plots.maps import draw_scale_bar, map_frame
@@ -99,6 +102,46 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
         room=(0.0, 0.4),
         legend=LOWER | {"handles": handles, "ncols": len(handles)},
     )
+
+
+def group_maps(train: Traces, counts: FactorizedCounts, *, n_groups: int = 4, n_users: int = 5) -> Figure:
+    """Draw the traces of the users who go most to a group of places: Fig. 13 of Murakami et al. (TIFS 2017).
+
+    A panel for each of the groups with the most events. Black dots are the places of the group, and each colour is one
+    of the `n_users` users with the greatest mean of U^(b) V^(b)T over the group. This shows real people: keep it
+    private. `counts` are of `gstf`, learned from `train`. Raises `InputError`: they have no groups, or other users.
+
+    Examples
+    --------
+    >>> from ppmtf_jax import toy_city
+    >>> from ppmtf_jax.attacks import estimate_transitions
+    >>> train = toy_city(n_users=12, n_places=20, seed=0).traces
+    >>> counts = estimate_transitions(train, "gstf", beta=0.1, rank=4).counts
+    >>> len(group_maps(train, counts, n_groups=1).axes)
+    1
+    """
+    affinity = np.asarray(counts.factors.user_b @ counts.factors.next_place_b.T)
+    if counts.group is None or affinity.shape != (train.n_users, train.n_places):
+        expected = "matrices of gstf that were learned from these traces"
+        raise InputError("maps of groups", [Problem(expected, "others, or matrices without groups")])
+    group, x, y = counts.group, train.places.unbroken_longitude(), train.places.latitude
+    trace = train.trace_of_event()
+
+    def draw(ax: Axes, which: int) -> None:
+        inside = group == which
+        map_frame(ax, train.places)
+        ax.scatter(x, y, s=2 + 7 * inside, color=np.where(inside, "black", OTHER_COLOUR), linewidths=0)
+        top = np.argsort(-affinity[:, inside].mean(axis=1), kind="stable")[:n_users]
+        for user, colour in zip(top.tolist(), cycle(RANK_COLOURS), strict=False):
+            way, begins = train.place[train.user == user], run_begins(trace[train.user == user])
+            for stops in np.split(way, np.flatnonzero(begins)[1:]):
+                ax.plot(x[stops], y[stops], ".-", color=colour, lw=0.7, ms=3, alpha=0.7)
+        share = 100 * inside[train.place[np.isin(train.user, top)]].mean()
+        ax.set_title(f"{inside.sum()} places, {share:.0f} % of events", fontsize=8)
+
+    largest = np.argsort(-np.bincount(group[train.place]), kind="stable")[:n_groups]
+    draws = [partial(draw, which=which) for which in largest.tolist()]
+    return panels(draws, size=(3.2, 3.2), title="Users who go most to a group of places")
 
 
 def _grid_of(people: Mapping[str, Windows]) -> TimeGrid:

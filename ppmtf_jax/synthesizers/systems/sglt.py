@@ -23,7 +23,14 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
-from ppmtf_jax.semantics.places import SeedTraces, VisitProfiles, cluster_places, place_similarity
+from ppmtf_jax.semantics.movements import place_similarity_by_moves
+from ppmtf_jax.semantics.places import (
+    SeedTraces,
+    VisitProfiles,
+    cluster_places,
+    most_modular_clusters,
+    place_similarity,
+)
 from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
@@ -44,9 +51,9 @@ class SGLTSettings(Settings):
 
     Parameters
     ----------
-    n_clusters : int, optional
+    n_clusters : int or "modularity", optional
         Number of clusters of places with a similar meaning (c); by default a quarter of the places. Fewer clusters
-        protect better.
+        protect better. "modularity" chooses the number for which the similarity of places is most inside the clusters.
     remove_place_prob : float
         Share of a cluster's places that a synthetic trace cannot visit (par_c), if at least 3 places remain.
     merge_prob : float
@@ -57,17 +64,24 @@ class SGLTSettings(Settings):
         probability means that a trace copies more places of its input user.
     randomization : float
         Upper limit of the random factor of a step's probability, at least 1; 1 gives the most likely trace (par_v).
+    similarity : "visits" or "transitions"
+        What makes two users similar, up to the names of places: how their time is divided among places (10), or also
+        how they move between places (11). "transitions" takes a time that grows with the square of the users.
+    n_time_periods : int
+        Number of parts of about equal length, such as morning and evening, in which users are compared apart (tau).
     joining : "random" or "published"
         Which additional places are allowed, and when. "random": random places of both clusters, around each change of
         cluster. "published": as in the published program, the places with the lowest numbers, and only if the next
         change of place is also a change of cluster.
     """
 
-    n_clusters: Count | None = None
+    n_clusters: Count | Literal["modularity"] | None = None
     remove_place_prob: Probability = 0.25
     merge_prob: Probability = 0.75
     remove_true_prob: Probability = 1.0
     randomization: Annotated[float, Ge(1), Lt(np.inf)] = 4.0
+    similarity: Literal["visits", "transitions"] = "visits"
+    n_time_periods: Count = 1
     joining: Literal["random", "published"] = "random"
 
 
@@ -139,19 +153,28 @@ def fit_trace_model(train: Traces, settings: SGLTSettings, seed: int, *_: object
     """
     seeds = SeedTraces.of(train)
     n_clusters = settings.n_clusters or max(1, train.n_places // PLACES_IN_CLUSTER)
+    length = train.time_grid.period
     problems: list[Problem | str] = []
     if train.n_users < 2:
         way_out = "Which places have a similar meaning is learned from how users differ"
         problems.append(Problem("at least two users", f"{train.n_users}", way_out=way_out))
-    if n_clusters > train.n_places:
+    if n_clusters != "modularity" and n_clusters > train.n_places:
         problems.append(Problem(f"n_clusters up to {train.n_places}, the number of places", f"{n_clusters}"))
+    if settings.n_time_periods > length:
+        problems.append(Problem(f"n_time_periods up to {length}, the instants of a seed", f"{settings.n_time_periods}"))
     raise_any("sglt", problems)
     per_place = USER_PLACE_BYTES * train.n_users
     room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + per_place / train.n_places)) ** 0.5)
     needed = PLACE_PAIR_BYTES * train.n_places**2 + per_place * train.n_places
     require_memory("fit", needed, f"Take fewer places, about {room}")
-    similarity = place_similarity(VisitProfiles.of(seeds))
-    cluster = cluster_places(similarity, n_clusters, jax_stream(seed, Stage.FIT))
+    key = jax_stream(seed, Stage.FIT)
+    if settings.similarity == "transitions":
+        similarity = place_similarity_by_moves(seeds, settings.n_time_periods, key)
+    else:
+        similarity = place_similarity(*map(VisitProfiles.of, seeds.in_time_periods(settings.n_time_periods)))
+    if n_clusters == "modularity":
+        return fit_to_clusters(train, most_modular_clusters(similarity, key), settings)
+    cluster = cluster_places(similarity, n_clusters, key)
     return fit_to_clusters(train, cluster, settings)
 
 
