@@ -112,7 +112,7 @@ def reidentify(
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     rules = attacks[0].each.open_world[0.01]
     tell(
-        "If 1 % of the pairs of a trace and another person are above the threshold, a trace has "
+        "If 1 % of the pairs of a trace and another person are above the threshold, a target's trace has "
         f"{rules.n_candidates:.1f} candidates ({rules.expected_candidates:.1f} expected), and the best one is right "
         f"for {percent(rules.named_right, 1)} and wrong for {percent(rules.named_wrong, 1)} of the targets' traces."
     )

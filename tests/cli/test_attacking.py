@@ -47,7 +47,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
         float(rate): each for rate, each in json.loads(found.read_text())["attacks"][0]["each"]["open_world"].items()
     }
     assert set(rules) == {0.001, 0.01, 0.1}
-    assert f"a trace has {rules[0.01]['n_candidates']:.1f} candidates" in result
+    assert f"a target's trace has {rules[0.01]['n_candidates']:.1f} candidates" in result
     assert "12 target users, 12 strangers" in result
     assert "names the right one of 12 (a guess: 8.33 %)" in " ".join(result.split())
     content = json.loads(found.read_text())
