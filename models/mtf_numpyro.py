@@ -24,8 +24,8 @@ For each factor z (user, place, next_place, slot) with rows x_1, x_2, ..., and e
     x_k        ~ Normal(mu_z, Lambda_z^-1)
     r_nij      ~ Normal(sum_k user_nk place_ik other_jk, 1 / noise_precision) ^ weight_nij          eqs. (2), (3)
 
-The sampler of the package does not need this module. It is there to be read, to check the sampler against, and to be
-used with any inference of NumPyro. Nothing in it is fast: NUTS takes small problems, SVI those of some million cells.
+The Gibbs sampler of the package does not need this module. It is there to be read, to check the sampler against, and to
+be used with any inference of NumPyro. `models.inference` runs it by SVI and by NUTS.
 """
 
 from __future__ import annotations
@@ -54,12 +54,15 @@ class Cells(NamedTuple):
     value : float array, shape (cells,), or None
         The count of each cell; None leaves them unobserved, so that `Predictive` draws them.
     weight : positive float array, shape (cells,), or None
-        Power to which each cell's likelihood is raised; None is 1 everywhere.
+        Power to which each cell's likelihood is raised, or number of cells that it stands for; None is 1 everywhere.
+    zero_weight : float array, shape (users,), or None
+        Weight with which every cell that is not listed is observed as a zero, for each user; None observes no others.
     """
 
     index: np.ndarray | jax.Array
     value: np.ndarray | jax.Array | None = None
     weight: np.ndarray | jax.Array | None = None
+    zero_weight: np.ndarray | jax.Array | None = None
 
 
 def mtf(
@@ -104,28 +107,20 @@ def mtf(
     >>> prior["user"].shape, prior["transitions"].shape, prior["visits"].shape
     ((100, 3, 2), (100, 12), (100, 6))
 
-    Their posterior by NUTS, and the cells that it expects::
-
-        data = {name: every_cell[name]._replace(value=prior[name][0]) for name in every_cell}
-        mcmc = MCMC(NUTS(mtf), num_warmup=1000, num_samples=1000)
-        mcmc.run(jax.random.key(1), data, n_rows, SHARED, settings)
-        expected_cells(mcmc.get_samples(), ("user", "place", "slot"), data["visits"].index)
-
-    The same by variational inference::
-
-        svi = SVI(mtf, AutoNormal(mtf), optax.adam(0.01), Trace_ELBO())
-        svi.run(jax.random.key(1), 10_000, data, n_rows, SHARED, settings)
+    Their posterior by NUTS, and by variational inference: `models.inference`.
     """
     factors = {name: _factor(name, n_rows[name], settings) for name in coupling.factors}
     for tensor, modes in coupling.tensors:
-        index, value, weight = cells[tensor]
+        index, value, weight, zero_weight = cells[tensor]
         expected = expected_cells(factors, modes, index)
         noise = dist.Normal(expected, settings.noise_precision**-0.5)
-        with (
-            numpyro.plate(f"{tensor}_cells", len(index)),
-            numpyro.handlers.scale(scale=1.0 if weight is None else weight),
-        ):
-            numpyro.sample(tensor, noise, obs=value)
+        weight = 1.0 if weight is None else weight
+        if len(index):  # NumPyro has no empty plates
+            with numpyro.plate(f"{tensor}_cells", len(index)), numpyro.handlers.scale(scale=weight):
+                numpyro.sample(tensor, noise, obs=value)
+        if zero_weight is not None:
+            every = zero_weight @ log_density_of_zeros(factors, modes, settings.noise_precision)
+            numpyro.factor(f"{tensor}_zeros", every - (weight * zero_weight[index[:, 0]] * noise.log_prob(0.0)).sum())
 
 
 def expected_cells(
@@ -153,12 +148,30 @@ def expected_cells(
     return (first * second * third).sum(axis=-1)
 
 
+def log_density_of_zeros(
+    factors: Mapping[str, jax.Array], modes: tuple[str, str, str], noise_precision: float
+) -> jax.Array:
+    """Log density of each user's cells, all of them as zeros, shape (users,); no cell is listed.
+
+    The sum over places i and others j of (sum_k u_k p_ik o_jk)^2 is u^T (P^T P * O^T O) u, with * entry by entry.
+    """
+    user, place, other = (factors[name] for name in modes)
+    gram = (place.T @ place) * (other.T @ other)
+    n_cells = len(place) * len(other)
+    return 0.5 * (n_cells * jnp.log(noise_precision / (2 * jnp.pi)) - noise_precision * ((user @ gram) * user).sum(-1))
+
+
 def list_cells(
-    counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, *, seed: int
+    counts: CountTensors,
+    zeros: Literal["sampled", "weighted"],
+    n_zeros: int,
+    *,
+    seed: int,
+    hidden: dict[str, np.ndarray] | None = None,
 ) -> dict[str, Cells]:
     """The cells that the sampler sees after `gibbs.cells.observe` with the same arguments, as plain lists.
 
-    With weighted zeros these are all cells of both tensors, so that only small tensors fit.
+    Positive cells come first. With weighted zeros only these are listed, and the others have their `zero_weight`.
 
     Examples
     --------
@@ -171,15 +184,12 @@ def list_cells(
     """
     cells = {}
     for name, tensor in counts._asdict().items():
-        if zeros == "sampled":
-            unseen = sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name])
-            value = np.concatenate([tensor.count, np.zeros(len(unseen))]).astype(np.float32)
-            cells[name] = Cells(np.concatenate([tensor.cell_index, unseen]), value)
+        index, value = tensor.cell_index, tensor.count.astype(np.float32)
+        if zeros == "weighted":
+            cells[name] = Cells(index, value, None, zero_weights(tensor, n_zeros).astype(np.float32))
             continue
-        value = np.zeros(tensor.shape, np.float32)
-        value[tensor.user, tensor.place, tensor.other] = tensor.count
-        weight = np.where(value > 0, 1, zero_weights(tensor, n_zeros)[:, None, None]).astype(np.float32)
-        cells[name] = Cells(np.argwhere(np.ones(tensor.shape)), value.ravel(), weight.ravel())
+        unseen = sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name], hidden=(hidden or {}).get(name))
+        cells[name] = Cells(np.concatenate([index, unseen]), np.pad(value, (0, len(unseen))))
     return cells
 
 

@@ -36,7 +36,8 @@ def package() -> list[griffe.Object]:
 
 @pytest.fixture(scope="module")
 def models() -> list[griffe.Object]:
-    return list(objects(griffe.load("mtf_numpyro", search_paths=[ROOT / "models"])))
+    names = [path.stem for path in (ROOT / "models").glob("*.py")]
+    return [each for name in names for each in objects(griffe.load(name, search_paths=[ROOT / "models"]))]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def everything(package, models) -> list[griffe.Object]:
 
 def test_all_is_looked_at(everything):
     paths = {thing.path for thing in everything}
-    assert {"ppmtf_jax.data.traces.Traces.select_traces", "ppmtf_jax.cli.app.main", "mtf_numpyro"} <= paths
+    assert {"ppmtf_jax.data.traces.Traces.select_traces", "ppmtf_jax.cli.app.main", "mtf_numpyro", "inference"} <= paths
 
 
 def test_a_generator_reads_them_without_warnings(everything, caplog):

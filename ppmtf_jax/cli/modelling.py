@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,7 @@ from ppmtf_jax.privacy.statements import STATEMENT_TEXT, statement_files
 from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
+from ppmtf_jax.runtime.progress import in_words
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
 from ppmtf_jax.streams import draw_seed
 from ppmtf_jax.synthesizers.convergence import diagnose_model
@@ -85,10 +87,12 @@ def fit(
 ) -> None:
     """Learn a generative model of traces."""
     chosen = build_settings(SYNTHESIZERS[system].settings, parse_assignments(settings or [], "--set"), "--set")
+    begin = time.perf_counter()
     with use_engine(engine):
         model = fit_model(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=not quiet)
-    for sentence in model.summary():
-        tell(f"- {sentence}")
+    if said := model.summary():
+        for sentence in [*said, f"The fit took {in_words(time.perf_counter() - begin)}"]:
+            tell(f"- {sentence}")
     tell(f"{system} model of {'nobody' if model.of_nobody else f'{model.n_users} users'} in {out}")
 
 

@@ -42,8 +42,10 @@ class HeldOut(NamedTuple):
     value: Float[np.ndarray, " cell"]
 
 
-def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTensors, dict[str, HeldOut]]:
-    """Hold out a random share of the positive cells of each tensor, and as many zero cells of each user.
+def hold_out(
+    counts: CountTensors, share: float, *, seed: int, n_zeros: int | None = None
+) -> tuple[CountTensors, dict[str, HeldOut]]:
+    """Hold out a random share of the positive cells of each tensor, and `n_zeros` or as many zero cells of each user.
 
     At least one positive cell of each tensor is held out. If a user has too few zero cells, all of them are held out.
     Returns the counts without the held-out positive cells, and the held-out cells of each tensor, positive ones first;
@@ -56,8 +58,8 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
         rng = numpy_stream(seed, Stage.HELD_OUT, order)
         hide = rng.random(len(tensor.user)) < share
         hide[rng.integers(len(hide))] = True
-        n_zeros = counts_per_user(tensor.user[hide], tensor.shape[0])
-        zeros = sample_zeros(tensor, n_zeros, seed=seed, stage=HELD_OUT_ZERO_STAGES[name])
+        wanted = counts_per_user(tensor.user[hide], tensor.shape[0]) if n_zeros is None else n_zeros
+        zeros = sample_zeros(tensor, wanted, seed=seed, stage=HELD_OUT_ZERO_STAGES[name])
         shown[name] = tensor.select(~hide)
         value = np.concatenate([tensor.count[hide], np.zeros(len(zeros))])
         hidden[name] = HeldOut(np.concatenate([tensor.cell_index[hide], zeros]), value)

@@ -39,8 +39,10 @@ def diagnose_model(
             f"You need not do anything: {model.system} is not fitted by Gibbs sampling, so it has no sweeps to judge"
         )
         raise InputError("model", [Problem(f"a model of {' or '.join(COUPLINGS)}", model.system, way_out=way_out)])
+    if (inference := model.settings.get("inference", "gibbs")) != "gibbs":
+        raise InputError("model", [Problem("a model of inference=gibbs, whose chains can be repeated", inference)])
     _check_trained_on(model, train)
-    settings = build_settings(PPMTFSettings, model.settings, "settings of the model")
+    settings = build_settings(PPMTFSettings, model.settings_found(), "settings of the model")
     return diagnose(
         count_tensors(train, settings.trimming(), seed=model.seed),
         COUPLINGS[model.system],

@@ -53,7 +53,8 @@ class Synthesizer:
     in_blocks : bool
         Whether `fit` takes any `Traces`, also traces that do not fit into memory; otherwise it takes traces in memory.
     settings_found : function of a trace model that returns a dict
-        Settings by name that `fit` chose itself, so that fits to other users can make the same choice.
+        Settings by name that `fit` chose itself, so that fits to other users can make the same choice; by default those
+        that the model says.
     on_all_devices : bool
         Whether `fit` runs programs that all devices share. Then two fits must not run in two threads: their programs
         could wait for each other for ever.
@@ -67,7 +68,7 @@ class Synthesizer:
     claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
     other_models: tuple[type[TraceModel], ...] = ()
     in_blocks: bool = False
-    settings_found: Callable[[Any], dict[str, Any]] = lambda model: {}
+    settings_found: Callable[[Any], dict[str, Any]] = lambda model: model.settings_found
     on_all_devices: bool = False
 
     @property

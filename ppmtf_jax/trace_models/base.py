@@ -115,6 +115,11 @@ class TraceModel(abc.ABC):
         """Sentences about the model for people, such as what was chosen and why."""
         return []
 
+    @property
+    def settings_found(self) -> dict[str, Any]:
+        """Settings that `fit` chose itself, by name."""
+        return {}
+
     def ledger(self) -> dict[str, Any] | None:
         """What differential privacy cost, as `noise.accountant.Ledger.ledger` states it; None for a model without."""
         return None

@@ -32,6 +32,9 @@ PARTS = 4
 STAYS_AT_A_TIME = 16
 FACTORS = ("user", "place", "next_place", "visit_user", "visit_place", "slot")
 # Factors of the visits that may be those of the transitions, which are then stored once.
+# Settings that a fit may choose by held-out cells, and the guides of variational inference that it may compare.
+CHOSEN = {"rank": int, "noise_precision": float, "n_zeros": int}
+GUIDES = ("delta", "normal")
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
 
 
@@ -91,6 +94,13 @@ class MetropolisHastings(ScoredTraceModel):
     prior_precision: Float[Array, "6 rank rank"] | None = stored(
         lambda _: StoredArray((len(FACTORS), "rank", "rank"), optional=True), default=None
     )
+
+    # How the factors were found; no trace depends on it. The values of CHOSEN that held-out cells chose, else 0, and
+    # their gain in log density of a cell over the published ones; and the log density for each of GUIDES, if compared.
+    chosen: Float[Array, "4"] | None = stored(lambda _: StoredArray((4,), optional=True), default=None)
+    guide_score: Float[Array, "2"] | None = stored(lambda _: StoredArray((2,), optional=True), default=None)
+    # Of NUTS: R-hat, and the number of divergent draws.
+    chains: Float[Array, "2"] | None = stored(lambda _: StoredArray((2,), low=0, optional=True), default=None)
 
     def sample_first(self, key: OneKey, user: Index) -> Index:
         return sample_index(jax.random.uniform(key, dtype=self.user.dtype), self._visits(user, self.slot_of_instant[0]))
@@ -269,6 +279,30 @@ class MetropolisHastings(ScoredTraceModel):
             return jax.lax.fori_loop(0, n_distinct, of_place, refused)
 
         return jax.lax.fori_loop(0, n_blocks, of_block, refused)
+
+    @property
+    def settings_found(self) -> dict[str, Any]:
+        """The settings that the fit chose by held-out cells."""
+        found: dict[str, Any] = {} if self.guide_score is None else {"guide": GUIDES[int(np.argmax(self.guide_score))]}
+        if self.chosen is not None:
+            values = zip(CHOSEN.items(), np.asarray(self.chosen).tolist(), strict=False)
+            found |= {name: kind(value) for (name, kind), value in values if value}
+        return found
+
+    def summary(self) -> list[str]:
+        said, found = [], self.settings_found
+        if self.chosen is not None:
+            chosen = ", ".join(f"{name} {found[name]:g}" for name in CHOSEN if name in found)
+            said.append(
+                f"Held-out cells chose {chosen}; {self.chosen[-1]:+.3g} nats a cell over the published settings"
+            )
+        if self.guide_score is not None:
+            scores = ", ".join(f"{guide} {score:.4g}" for guide, score in zip(GUIDES, self.guide_score, strict=True))
+            said.append(f"The {found['guide']} guide predicts held-out cells best (nats a cell: {scores})")
+        if self.chains is not None:
+            r_hat, n_divergent = self.chains
+            said.append(f"NUTS: R-hat {r_hat:.2f} (1.01 if the chains have met), {n_divergent:.0f} divergent draws")
+        return said
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All factors; factors of the visits that equal those of the transitions are left out."""

@@ -172,7 +172,7 @@ def random_cells(seed: int) -> dict[str, Cells]:
     """Cells of both tensors in no order, the zeros at weights other than 1; a user and a place without any."""
     rng = np.random.default_rng(seed)
     cells = {}
-    for name, (index, _, _) in EVERY_CELL.items():
+    for name, (index, *_) in EVERY_CELL.items():
         index = rng.permutation(index[(index[:, 0] > 0) & (index[:, 1] < PLACES - 1)])[:-1]
         value = rng.poisson(1.0, len(index)).astype(float)
         cells[name] = Cells(index, value, np.where(value > 0, 1.0, rng.uniform(0.1, 0.9, len(index))))
@@ -204,7 +204,7 @@ def log_joint_by_scipy(parameters: dict[str, np.ndarray], cells: dict[str, Cells
         total += stats.multivariate_normal(np.full(RANK, HYPER.mean), covariance / HYPER.mean_strength).logpdf(mean)
         total += stats.multivariate_normal(mean, covariance).logpdf(rows).sum()
     for tensor, modes in coupling.tensors:
-        for (user, place, other), value, weight in zip(*cells[tensor], strict=True):
+        for (user, place, other), value, weight in zip(*cells[tensor][:3], strict=True):
             expected = sum(
                 parameters[modes[0]][user, k] * parameters[modes[1]][place, k] * parameters[modes[2]][other, k]
                 for k in range(RANK)
@@ -253,7 +253,7 @@ def rows_log_density(
             if name not in modes:
                 continue
             mode = modes.index(name)
-            index, value, weight = cells[tensor]
+            index, value, weight, _ = cells[tensor]
             mine = index[:, mode] == row
             others = [parameters[modes[m]][index[mine, m]] for m in range(3) if m != mode]
             root = np.sqrt(weight[mine])
@@ -314,6 +314,39 @@ def test_conditionals_are_those_of_the_model(coupling, name):
 # The same data for model and sampler
 
 
+def every_cell_of(cells: Cells, n_rows: dict[str, int], modes: tuple[str, str, str]) -> Cells:
+    """The same observations with the zeros that only have weights listed one by one."""
+    index, value, weight, zero_weight = cells
+    weight = np.ones(len(value)) if weight is None else weight
+    if zero_weight is None:
+        return Cells(index, value, weight)
+    left = np.ones([n_rows[mode] for mode in modes])
+    np.subtract.at(left, tuple(index.T), weight)
+    others = np.argwhere(left)
+    zeros = zero_weight[others[:, 0]] * left[tuple(others.T)]
+    joined = [(index, others), (value, np.zeros(len(others))), (weight, zeros)]
+    return Cells(*(np.concatenate(both) for both in joined))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", COUPLINGS)
+def test_weights_of_zeros_are_the_zeros_one_by_one(name):
+    """A listed cell is no zero; one of weight 2 stands for two cells, and a half for half a cell."""
+    coupling = COUPLINGS[name]
+    cells, parameters, zero_weight = random_cells(4), random_parameters(coupling, 5), np.array([0.3, 0.0, 0.9])
+    short = {z: each._replace(zero_weight=zero_weight) for z, each in cells.items()}
+    twice = {z: each._replace(weight=2 * each.weight) for z, each in short.items()}
+    for given in (short, twice):
+        whole = {z: every_cell_of(given[z], ROWS, modes) for z, modes in coupling.tensors}
+        # Listed cells that stand for two leave less than no zero: by SciPy, with a negative weight.
+        expected = log_joint_by_scipy(parameters, whole, coupling)
+        np.testing.assert_allclose(log_joint(parameters, given, coupling), expected, rtol=1e-8)
+    planted = {
+        z: every_cell_of(each._replace(weight=None), ROWS, dict(coupling.tensors)[z]) for z, each in short.items()
+    }
+    assert abs(log_joint_by_scipy(parameters, planted, coupling) / log_joint(parameters, short, coupling) - 1) > 1e-3
+
+
 def random_counts() -> CountTensors:
     rng = np.random.default_rng(0)
     tensors = []
@@ -329,12 +362,12 @@ def test_listed_cells_are_those_that_the_sampler_sees(zeros, name):
     """A sweep reports the square error and the log joint at its draw: another cell or weight would change them."""
     coupling, counts = COUPLINGS[name], random_counts()
     listed, observed = list_cells(counts, zeros, 3, seed=5), observe(counts, zeros, 3, seed=5)
+    whole = {name: every_cell_of(cells, ROWS, dict(coupling.tensors)[name]) for name, cells in listed.items()}
     start = kernel.init_state(jax.random.key(0), ROWS, coupling, SETTINGS, jnp.dtype("float64"))
     sweep = jax.jit(lambda state, cells: kernel.step(jax.random.key(1), state, cells, coupling, SETTINGS))
     state, info = sweep(start, jax.tree.map(jnp.asarray, observed))
     for tensor, modes in coupling.tensors:
-        index, value, weight = listed[tensor]
-        weight = np.ones(len(value)) if weight is None else weight
+        index, value, weight, _ = whole[tensor]
         error = (weight * (value - expected_cells(state.factors, modes, index)) ** 2).sum()
         # The layout keeps weights in single precision.
         np.testing.assert_allclose(info.square_error[tensor], error, rtol=1e-6)

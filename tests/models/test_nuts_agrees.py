@@ -102,7 +102,7 @@ def by_nuts() -> Summary:
 def by_gibbs(settings: GibbsSettings = SETTINGS) -> Summary:
     cells = {}
     for tensor, modes in SHARED.tensors:
-        index, value, weight = small_problem()[tensor]
+        index, value, weight, _ = small_problem()[tensor]
         stored = weight == 1
         cells[tensor] = lay_out_cells(index[stored], value[stored], shape_of(modes), ZERO_WEIGHT)
     mcmc = MCMC(

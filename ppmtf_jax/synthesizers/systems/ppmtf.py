@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Lt
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
@@ -18,6 +18,7 @@ from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, Factors, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
+from ppmtf_jax.gibbs.selection import choose_settings, hide, log_score
 from ppmtf_jax.gibbs.tensors import CountTensors, SparseCounts, Trimming, count_tensors
 from ppmtf_jax.noise.mechanisms import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
@@ -25,11 +26,17 @@ from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, SMALLEST_FLOOR, MetropolisHastings
+from ppmtf_jax.trace_models.metropolis_hastings import CHOSEN, FLOOR, GUIDES, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import one_step_more
 
 # Bytes per matrix entry while the matrix is computed. With noise, entries are temporarily Python numbers.
 POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
+
+HOW_FOUND = {
+    "delta": "a point of high posterior density, and no draw",
+    "normal": "a draw from independent normals near the posterior, and not from the posterior",
+}
+"""What the factors of variational inference are, by guide."""
 
 TITLE = "Both count tensors factorized together, one Markov chain per user (Murakami et al. 2021)"
 
@@ -38,18 +45,20 @@ TITLE = "Both count tensors factorized together, one Markov chain per user (Mura
 class PPMTFSettings(Settings):
     """Settings of PPMTF; the defaults are the published ones.
 
+    With "auto", `rank`, `noise_precision` and `n_zeros` are chosen by held-out cells, see `gibbs.selection`.
+
     Parameters
     ----------
-    rank : int
+    rank : int or "auto"
         Columns of every factor (z).
-    noise_precision : float
+    noise_precision : float or "auto"
         alpha: precision with which the factors reproduce each count. Published: 1e-6 to 1e3; below 0.4 utility is low.
     n_sweeps : int
-        Gibbs sweeps; the last draw is the model.
+        Gibbs sweeps, or draws of each chain of `nuts`; the last draw is the model.
     zeros : "sampled" or "weighted"
         `sampled`: `n_zeros` random zero cells per user and tensor are observed, as published. `weighted`: all zero
         cells are observed, with a weight that makes them count as `n_zeros`; much faster for many users.
-    n_zeros : int
+    n_zeros : int or "auto"
         Number of observed zero cells, see `zeros` (rho).
     max_transitions, max_visits : int or None
         Maximum number of positive cells that are kept per user (lambda).
@@ -64,19 +73,33 @@ class PPMTFSettings(Settings):
         single users, so they reveal who was in the data.
     population_epsilon : float, optional
         Epsilon for differentially private population transitions, see `population_transitions`. The noise has no seed.
+    inference : "gibbs", "svi" or "nuts"
+        How the factors are found. `gibbs`: the last draw of a Gibbs sampler, as published. `svi` (variational
+        inference) and `nuts` (for small data) run the NumPyro program of the model, see `models.inference`.
+    guide : "auto", "delta" or "normal"
+        With `svi`: a point of high density, or a draw from independent normals. `auto` takes the one that predicts
+        held-out cells better.
+    n_steps : int
+        Steps of `svi`.
+    batch_cells : int
+        Cells of each tensor in a step of `svi`.
     """
 
-    rank: Count = 16
-    noise_precision: Positive = 200.0
+    rank: Count | Literal["auto"] = 16
+    noise_precision: Positive | Literal["auto"] = 200.0
     n_sweeps: Count = 100
     zeros: Literal["sampled", "weighted"] = "sampled"
-    n_zeros: Count = 1000
+    n_zeros: Count | Literal["auto"] = 1000
     max_transitions: Count | None = 100
     max_visits: Count | None = 100
     max_count: Count | None = 10
     floor: Annotated[float, Ge(SMALLEST_FLOOR), Lt(1)] = FLOOR
     proposal_mix: Probability = 0.0
     population_epsilon: Positive | None = None
+    inference: Literal["gibbs", "svi", "nuts"] = "gibbs"
+    guide: Literal["auto", "delta", "normal"] = "auto"
+    n_steps: Count = 1500
+    batch_cells: Annotated[int, Ge(2)] = 2**14
 
     def problems(self) -> list[Problem | str]:
         """Problems: settings that are missing for a differentially private proposal."""
@@ -116,7 +139,16 @@ def fit_chains(
             epsilon = settings.population_epsilon
             require_memory_for_population(train.n_places, private=epsilon is not None)
             population = population_transitions(counts.transitions, settings.trimming(), epsilon=epsilon)
-    factors, priors = factorize(coupling, counts, settings, seed, progress=progress, checkpoints=checkpoints)
+    told: dict[str, Array] = {}
+    if "auto" in (settings.rank, settings.noise_precision, settings.n_zeros):
+        chosen, gain = choose_settings(train, settings.trimming(), coupling, vars(settings), seed, progress=progress)
+        told["chosen"] = jnp.array([*(chosen.get(name, 0) for name in CHOSEN), gain], jnp.float32)
+        settings = replace(settings, **chosen)
+    if settings.inference == "gibbs":
+        factors, priors = factorize(coupling, counts, settings, seed, progress=progress, checkpoints=checkpoints)
+    else:
+        factors, priors, of_inference = infer(coupling, counts, settings, seed, progress=progress)
+        told |= of_inference
     names = [name for _, modes in coupling.tensors for name in modes]
     return MetropolisHastings(
         *(factors[name] for name in names),
@@ -126,6 +158,7 @@ def fit_chains(
         proposal_mix=settings.proposal_mix,
         prior_mean=jnp.stack([priors[name].mean for name in names]),
         prior_precision=jnp.stack([priors[name].precision for name in names]),
+        **told,
     )
 
 
@@ -154,6 +187,43 @@ def factorize(
     )
     priors = {name: FactorPrior(*(array[0] for array in prior)) for name, prior in result.state.priors.items()}
     return {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}, priors
+
+
+def infer(
+    coupling: Coupling, counts: CountTensors, settings: PPMTFSettings, seed: int, *, progress: bool = False
+) -> tuple[Factors, dict[str, FactorPrior], dict[str, Array]]:
+    """Factors and priors by SVI or NUTS, and what `MetropolisHastings` keeps of how they were found.
+
+    With several guides, each is fitted to the same cells without the held-out ones, and the better one to all cells.
+    """
+    # NumPyro's inference takes a second to load. In a checkout, type checkers do not find what is in `models`.
+    from ppmtf_jax.models import inference  # type: ignore[attr-defined]
+    from ppmtf_jax.models.mtf_numpyro import expected_cells, list_cells  # type: ignore[import-not-found]
+
+    key, known = jax_stream(seed, Stage.FIT), (rows_of_factors(coupling, counts), coupling, settings.gibbs())
+    with spinner("counting", show=progress):
+        require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
+        cells = list_cells(counts, settings.zeros, settings.n_zeros, seed=seed)
+    if settings.inference == "nuts":
+        draws = inference.run_nuts(key, cells, *known, n_draws=settings.n_sweeps, progress=progress)
+        sites = {name: site[0, -1] for name, site in draws.sites.items()}
+        told = {"chains": jnp.array([draws.r_hat, draws.n_divergent], jnp.float32)}
+    else:
+        how = {"n_steps": settings.n_steps, "batch_cells": settings.batch_cells, "progress": progress}
+        guide, told = settings.guide, {}
+        if guide == "auto":
+            shown, hidden = hide(counts, seed)
+            index, scores = {name: each.index for name, each in hidden.items()}, []
+            some = list_cells(shown, settings.zeros, settings.n_zeros, seed=seed, hidden=index)
+            for each in GUIDES:
+                sites = inference.run_svi(key, some, *known, guide=each, **how)
+                found = {z: expected_cells(sites, modes, index[z])[None] for z, modes in coupling.tensors}
+                scores.append(log_score(found, hidden, counts, settings.noise_precision))
+            guide, told = GUIDES[int(np.argmax(scores))], {"guide_score": jnp.array(scores, jnp.float32)}
+        sites = inference.run_svi(key, cells, *known, guide=guide, **how)
+    roots = {name: sites[f"{name}_precision_root"] for name in coupling.factors}
+    priors = {name: FactorPrior(sites[f"{name}_mean"], root @ root.T) for name, root in roots.items()}
+    return {name: sites[name] for name in coupling.factors}, priors, told
 
 
 def population_transitions(
@@ -212,22 +282,28 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     limits = {"max_transitions": settings.max_transitions, "max_visits": settings.max_visits}
     limits |= {"max_count": settings.max_count}
     in_words = {name: "no limit" for name, limit in limits.items() if limit is None}
+    found, unproved = model.settings_found, ()
+    in_words |= {name: f"{value}, chosen by held-out cells" for name, value in found.items()}
+    if settings.inference == "svi":
+        how_found = HOW_FOUND[found.get("guide", settings.guide)]
+        in_words["inference"] = f"svi: {how_found}"
+        unproved = (f"anybody by the argument of posterior sampling (App. G). The factors are {how_found}",)
     if model.population is None:
-        return Claims(settings=in_words | {"population_epsilon": "not used"})
+        return Claims(not_protected=unproved, settings=in_words | {"population_epsilon": "not used"})
     if settings.population_epsilon is None:
         in_words["population_epsilon"] = "none: no noise"
         shared = (
             "what the traces of all users have in common. They move, in part, by the transitions of all training users "
             "together. The privacy test does not cover these, because it compares users"
         )
-        return Claims(not_protected=(shared,), settings=in_words)
+        return Claims(not_protected=(shared, *unproved), settings=in_words)
     factors = (
         "the factors of single users. Traces move, in part, by the transitions of all training users together. These "
         f"transitions are {settings.population_epsilon:g}-differentially private by discrete Laplace noise. "
         "Neighbours are two data sets that differ by one additional user with all their traces; places are public. "
         "Each trace also moves by the factors, which are not differentially private"
     )
-    return Claims(not_protected=(factors,), settings=in_words)
+    return Claims(not_protected=(factors, *unproved), settings=in_words)
 
 
 SYNTHESIZERS.register(
