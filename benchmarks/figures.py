@@ -419,12 +419,14 @@ def verdict(name: str, figure: dict[str, Any]) -> tuple[str, str]:
     said, all_hold = [], True
     for claim in figure["claims"]:
         share = holds(points, claim)
-        is_held = len(share) > 0 and share.mean() > 0.5
+        if not len(share):
+            raise ValueError(f"{name}: no point answers {claim['says']!r}")
+        is_held = share.mean() > 0.5
         all_hold &= is_held
         said.append(f"{claim['says']}: {'' if is_held else '**no**, '}{share.sum()}/{len(share)}")
     word = "reproduced" if all_hold else "reversed"
     if not figure.get("same", False):
-        said.insert(0, f"nearest data: **{word}**")
+        said.insert(0, f"on {figure['data']} **{word}**")
         word = "no data"
     return word, "; ".join(said) + ("" if all_hold or "why" not in figure else f". Why: {figure['why']}.")
 
@@ -569,7 +571,7 @@ def index(figures: dict[str, dict[str, Any]]) -> str:
     for name, figure in figures.items():
         paper, number = name.rsplit("-", 1)
         word, said = verdict(name, figure)
-        lines.append(f"| {PAPERS[paper]} {number} | {figure['title']} | {figure['data']} | {word} | {said} |")
+        lines.append(f"| {PAPERS[paper]} {number} | {figure['title']} | {word} | {said} |")
     return "\n".join(lines)
 
 
