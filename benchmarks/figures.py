@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import FOLDER, SHARED, Clock, Row, in_a_process, measured, people_flow
+from common import FOLDER, SHARED, Clock, Row, in_a_process, measured, new_york_2019, people_flow
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
@@ -54,16 +54,13 @@ KINDS = ("Park", "Bar", "Office", "University")
 
 def city(shared: Path, name: str) -> Any:
     """A city as in section 4.1: the 1,000 most visited venues, slots of two hours, 80 % of the users to train."""
-    from common import new_york_2019
-
     from ppmtf_jax.datasets import Discretization, MostVisited, read_lbsn2vec
 
-    folder = shared / "data" / "foursquare-www2019-lbsn2vec"
-    how: dict[str, Any] = {"discretization": Discretization(MostVisited(1000), slot_s=7200, min_users_per_place=1)}
+    how = {"discretization": Discretization(MostVisited(1000), slot_s=7200, min_users_per_place=1)}
     if name == "New York":
         traces = new_york_2019(shared, category_names=True, **how)
     else:
-        how["category_names_file"] = folder / "nyc_category_names.csv"
+        folder = shared / "data" / "foursquare-www2019-lbsn2vec"
         traces = read_lbsn2vec(folder / f"dataset_connected_{CITIES[name]}.mat", **how)[0]
     return replace(traces, friendships=None).split_users(0.8, seed=0)
 
@@ -122,14 +119,14 @@ def visit_fractions(sets: dict[str, Any]) -> Iterator[Point]:
 
 def clusters_of(factors: Any, made: Any, train: Any) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """The clusters, those first that differ most from everybody: columns of B, C, D, and shares of events at places."""
-    from ppmtf_jax.evaluation.plots.maps import cluster_strength, oriented_factors, population_of, top_users
+    from ppmtf_jax.evaluation.plots import maps
+    from ppmtf_jax.evaluation.plots.maps import population_of
 
     user, place, after, slot = map(np.asarray, factors)
-    # C keeps the signs of the products user * place * next place, as the slots do those of user * place * slot.
-    after = after * np.where(slot.sum(axis=0) < 0, -1, 1) / np.sqrt((after**2).sum(axis=0))
-    user, place, slot = oriented_factors(user, place, slot, train)
-    members = [top_users(column) for column in user.T]
-    for cluster in np.argsort(-cluster_strength(members, train), kind="stable"):
+    after = maps.oriented_next_place(after, slot)
+    user, place, slot = maps.oriented_factors(user, place, slot, train)
+    members = [maps.top_users(column) for column in user.T]
+    for cluster in np.argsort(-maps.cluster_strength(members, train), kind="stable"):
         again = np.flatnonzero(np.isin(made.user_ids, train.user_ids[members[cluster]]))
         shares = {"training": population_of(train, members[cluster]), "synthetic": population_of(made, again)}
         yield cluster + 1, shares | {"B": place[:, cluster], "C": after[:, cluster], "D": slot[:, cluster]}
@@ -275,12 +272,34 @@ def several_targets(scores: Any, data: str, n_draws: int = 200) -> Iterator[Poin
                 yield "14", f"{data}, {panel}", f"TPR {tpr} %", n, float(np.mean(values))
 
 
+def measure_groups(shared: Path) -> Iterator[Point]:
+    """Fig. 13 of GSTF: how much of their events the five users who go most to a group of places have there.
+
+    Numbers in place of the paper's map, which shows single people. Both estimators are asked of the groups of GSTF.
+    """
+    import reidentification as gstf
+
+    betas = gstf.Betas(pd.read_csv(FOLDER / "reidentification.csv", keep_default_na=False))
+    attacks = {name: gstf.Attack("table", "Gowalla", name, 0) for name in ("GSTF", "TF")}
+    found = {name: gstf.run(attack, shared, betas.of(attack))[0].counts for name, attack in attacks.items()}
+    known, group = attacks["GSTF"].attacked(shared)[0], np.asarray(found["GSTF"].group)
+    for number, which in enumerate(np.argsort(-np.bincount(group[known.place]), kind="stable")[:4], 1):
+        inside = group == which
+        for name, counts in found.items():
+            affinity = np.asarray(counts.factors.user_b @ counts.factors.next_place_b.T)
+            top = np.argsort(-affinity[:, inside].mean(axis=1), kind="stable")[:5]
+            share = inside[known.place[np.isin(known.user, top)]].mean()
+            yield "13", "Gowalla", name, f"group {number}", float(share)
+        yield "13", "Gowalla", "everybody", f"group {number}", float(inside[known.place].mean())
+
+
 PARTS: dict[str, Callable[[Path], Iterator[Point]]] = {
     **{f"ppmtf, {name}": partial(measure_city, name=name) for name in CITIES},
     "ppmtf, clusters": measure_clusters,
     "ppmtf, alpha": measure_alpha,
     "ppmtf, time": measure_time,
     **{f"gstf, {name}": partial(measure_attack, data=name) for name in ("Geolife", "Gowalla", "Foursquare")},
+    "gstf, groups": measure_groups,
 }
 
 
@@ -564,10 +583,7 @@ def stored(picture: Figure, stem: str) -> Path:
 
 def index(figures: dict[str, dict[str, Any]]) -> str:
     """The table of the page: each figure, what it shows, the word, and what was asked."""
-    lines = [
-        "| Figure | Shows | Our data | Word | What the paper says, and how often it holds |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| Figure | Shows | Word | What the paper says, and how often it holds |", "|---|---|---|---|"]
     for name, figure in figures.items():
         paper, number = name.rsplit("-", 1)
         word, said = verdict(name, figure)

@@ -28,6 +28,7 @@ from ppmtf_jax.evaluation.plots.maps import (
     flows_between_cells,
     grid_of_places,
     oriented_factors,
+    oriented_next_place,
     round_ticks,
     share_scale,
     top_users,
@@ -392,7 +393,7 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
     traces = city.traces
     synthetic = traces.select_users(np.arange(0, traces.n_users, 2))
     figure = plots.user_clusters(factors, synthetic, traces, n_clusters=2)
-    panels = np.array(figure.axes[: 2 * 4]).reshape(2, 4)
+    panels = np.array(figure.axes[: 2 * 5]).reshape(2, 5)
     strength = cluster_strength([top_users(column) for column in factors.user.T], traces)
     for row, cluster in zip(panels, np.argsort(-strength)[:2], strict=True):
         top = top_users(factors.user[:, cluster])
@@ -401,8 +402,11 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
             chosen = np.isin(shown.user_ids[shown.user], traces.user_ids[top])
             share = 100 * np.bincount(shown.place[chosen], minlength=traces.n_places) / chosen.sum()
             np.testing.assert_allclose(np.sort(ax.collections[-1].get_array()), np.sort(share))
-        assert np.sum(np.square(row[2].collections[-1].get_array())) == pytest.approx(1)
-        assert sum(bar.get_height() ** 2 for bar in row[3].patches) == pytest.approx(1)
+        for ax in row[2:4]:
+            assert np.sum(np.square(ax.collections[-1].get_array())) == pytest.approx(1)
+        assert sum(bar.get_height() ** 2 for bar in row[4].patches) == pytest.approx(1)
+        venues = traces.places.category[np.argsort(-factors.place[:, cluster], kind="stable")[:5]]
+        assert row[0].get_ylabel().splitlines()[2:] == list(dict.fromkeys(venues))[:2]
         assert f"cluster {cluster + 1}," in row[0].get_ylabel()
     figure.draw_without_rendering()
     # A map of a cluster without a synthetic trace stays empty.
@@ -410,6 +414,14 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
     figure = plots.user_clusters(factors, traces.select_users(others), traces, n_clusters=1)
     figure.draw_without_rendering()
     assert [len(ax.collections[-1].get_offsets()) for ax in figure.axes[:2]] == [traces.n_places, 0]
+
+
+def test_next_places_keep_the_signs_of_the_transitions(city: ToyCity) -> None:
+    """Turning user and slots turns the products of the transitions, unless the next places are turned too."""
+    factors = true_factors(city)
+    upright = oriented_next_place(factors.next_place, factors.slot)
+    np.testing.assert_allclose(oriented_next_place(-factors.next_place, -factors.slot), upright)
+    np.testing.assert_allclose(oriented_next_place(-factors.next_place, factors.slot), -upright)
 
 
 @pytest.mark.parametrize("flipped", [("user", "place"), ("user", "slot"), ("place", "slot")])

@@ -308,13 +308,15 @@ def user_clusters(factors: Factors, synthetic: Traces, train: Traces, *, n_clust
     """Draw the user clusters that differ most from all users, as Figs. 8 and 12 of Murakami et al. 2021.
 
     A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster
-    shows the places of these users in the training and the synthetic traces, and the columns of the place and of the
-    slot factor, normalized to a square sum of 1. Clusters are in descending order of `cluster_strength`. The
-    factors have the shapes (users, rank), (places, rank), (places, rank) and (slots, rank), with the users of `train`.
+    shows the places of these users in the training and the synthetic traces, and the columns of the place, next-place
+    and slot factors (B, C, D), normalized to a square sum of 1. A cluster is named by the first two kinds of its five
+    top venues, which have the largest values in B. Clusters are in descending order of `cluster_strength`. The factors
+    have the shapes (users, rank), (places, rank), (places, rank) and (slots, rank), with the users of `train`.
     Raises `InputError`: they do not fit `train`.
     """
     check_comparable(training=train, synthetic=synthetic)
     user, place, slot = oriented_factors(factors.user, factors.place, factors.slot, train)
+    after = oriented_next_place(factors.next_place, factors.slot)
     members = [top_users(column) for column in user.T]
     strength = cluster_strength(members, train)
     chosen = np.argsort(-strength, kind="stable")[:n_clusters]
@@ -323,26 +325,29 @@ def user_clusters(factors: Factors, synthetic: Traces, train: Traces, *, n_clust
         again = np.flatnonzero(np.isin(synthetic.user_ids, train.user_ids[top]))
         maps.append([100 * population_of(train, top), 100 * population_of(synthetic, again)])
     scale = share_scale(np.array(maps))
-    factor_scale = share_scale(place[:, chosen].T)
+    factor_scale = share_scale(np.concatenate([place[:, chosen].T, after[:, chosen].T]))
 
     width, height = panel_inches(train.places, 2.2)
-    figure = Figure(figsize=(3 * width + 3.6, height * len(chosen) + 1.3), layout="constrained")
-    axes = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1, 1, 0.9])
+    figure = Figure(figsize=(4 * width + 3.6, height * len(chosen) + 1.3), layout="constrained")
+    axes = figure.subplots(len(chosen), 5, squeeze=False, width_ratios=[1, 1, 1, 1, 0.9])
     for row, cluster, (training, synthesized) in zip(axes, chosen, maps, strict=True):
         population = draw_map(row[0], train.places, training, scale)
         draw_map(row[1], train.places, synthesized, scale)
         loading = draw_map(row[2], train.places, place[:, cluster], factor_scale)
-        draw_slot_factor(row[3], slot[:, cluster], train.time_grid.slot_labels())
+        draw_map(row[3], train.places, after[:, cluster], factor_scale)
+        draw_slot_factor(row[4], slot[:, cluster], train.time_grid.slot_labels())
         name = f"cluster {cluster + 1}, {len(members[cluster])} users"
-        row[0].set_ylabel(f"{name}\n{strength[cluster]:.2f} from everybody (TV)")
-    for ax, title in zip(axes[0], ("training events", "synthetic events", "place factor", "slot factor"), strict=True):
+        kinds = "".join(f"\n{kind}" for kind in kinds_of_top_venues(place[:, cluster], train.places))
+        row[0].set_ylabel(f"{name}\n{strength[cluster]:.2f} from everybody (TV){kinds}")
+    factors_shown = ("place factor", "next-place factor", "slot factor")
+    for ax, title in zip(axes[0], ("training events", "synthetic events", *factors_shown), strict=True):
         ax.set_title(title)
-    axes[-1, 3].set_xlabel("time of day")
+    axes[-1, 4].set_xlabel("time of day")
     draw_scale_bar(axes[-1, 0], train.places)
     where = {"location": "bottom", "aspect": 30, "pad": 0.03, "shrink": 0.8}
     for drawn, ax, label in (
         (population, axes[:, :2], "share of the events of these users, %"),
-        (loading, axes[:, 2], "place factor, unit square sum"),
+        (loading, axes[:, 2:4], "factor of places, unit square sum"),
     ):
         figure.colorbar(drawn, ax=ax, ticks=round_ticks(drawn.norm.vmax, 0.16), format="%g", label=label, **where)
     figure.suptitle("User clusters that differ most from everybody: the 10 % strongest users of a factor column")
@@ -362,12 +367,23 @@ def oriented_factors(user: Any, place: Any, slot: Any, train: Traces) -> tuple[n
         sizes = "factors of {} users, {} places, {} slots, as the training traces have"
         raise InputError("user clusters", [Problem(sizes.format(*expected), "{}, {}, {}".format(*found))])
     place_sign, slot_sign = (np.where(part.sum(axis=0) < 0, -1.0, 1.0) for part in (place, slot))
+    return user * place_sign * slot_sign, _unit(place * place_sign), _unit(slot * slot_sign)
 
-    def unit(columns: np.ndarray) -> np.ndarray:
-        norm = np.sqrt((columns**2).sum(axis=0))
-        return columns / np.where(norm > 0, norm, 1.0)
 
-    return user * place_sign * slot_sign, unit(place * place_sign), unit(slot * slot_sign)
+def oriented_next_place(next_place: Any, slot: Any) -> np.ndarray:
+    """The next-place factor, columns of unit square sums: signs of user * place * next place stay as they were."""
+    return _unit(np.asarray(next_place, np.float64) * np.where(np.asarray(slot).sum(axis=0) < 0, -1.0, 1.0))
+
+
+def _unit(columns: np.ndarray) -> np.ndarray:
+    norm = np.sqrt((columns**2).sum(axis=0))
+    return columns / np.where(norm > 0, norm, 1.0)
+
+
+def kinds_of_top_venues(loading: np.ndarray, places: PlaceTable, n_venues: int = 5) -> list[str]:
+    """Categories of the places with the largest values of a column of the place factor, each once; none if unknown."""
+    top = np.argsort(-loading, kind="stable")[:n_venues]
+    return [] if places.category is None else list(dict.fromkeys(filter(None, places.category[top].tolist())))[:2]
 
 
 def top_users(loading: np.ndarray) -> np.ndarray:
