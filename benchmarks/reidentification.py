@@ -12,7 +12,7 @@ of the estimators are varied. A run that the file already has is not repeated.
 - `deleted`: Fig. 11; the places whose absence hurts the attacker most are deleted;
 - `known`: Fig. 12; several numbers of known traces;
 - `biased`: Table II; all traces of a user, with gaps of 30 minutes to a day;
-- `print`: means over divisions and seeds, beside the published numbers.
+- `print`: means over divisions and seeds; `figures.py` draws them beside the published numbers.
 """
 
 from __future__ import annotations
@@ -72,15 +72,6 @@ ESTIMATORS: dict[str, tuple[str, dict[str, Any]]] = {
 PUBLISHED_ONES = list(ESTIMATORS)[:3]
 KEYS = ["section", "data", "known", "deleted", "estimator", "division", "seed"]
 COLUMNS = [*KEYS, "targets", "beta", "auc", "auc_combined", "seconds"]
-# Published AUC in percent: for single traces, and for all traces of a user together. Its Foursquare data are of Tokyo.
-PUBLISHED = {
-    ("table", "Geolife"): {"ML": (60.1, 61.4), "TF": (64.3, 65.1), "GSTF": (68.6, 74.0)},
-    ("table", "Gowalla"): {"ML": (56.4, 56.9), "TF": (81.4, 85.4), "GSTF": (84.5, 88.8)},
-    ("table", "Foursquare"): {"ML": (38.0, 35.6), "TF": (81.8, 88.2), "GSTF": (83.0, 89.7)},
-    ("biased", "Geolife"): {"ML": (57.1, 56.2), "TF": (62.3, 57.5), "GSTF": (65.4, 64.6)},
-    ("biased", "Gowalla"): {"ML": (57.7, 57.4), "TF": (75.9, 81.8), "GSTF": (77.3, 83.9)},
-    ("biased", "Foursquare"): {"ML": (52.7, 48.0), "TF": (76.7, 87.4), "GSTF": (77.2, 89.1)},
-}
 
 
 @dataclass(frozen=True)
@@ -206,7 +197,7 @@ def run_section(section: str, shared: Path, csv: Path, n_divisions: int) -> None
 
 
 def print_means(csv: Path) -> None:
-    """Mean and standard error over divisions, of the mean over seeds, beside what was published."""
+    """Mean and standard error over divisions, of the mean over seeds."""
     stored = pd.read_csv(csv, keep_default_na=False)
     values = ["auc", "auc_combined"]
     stored[values] = stored[values].apply(pd.to_numeric)
@@ -215,9 +206,7 @@ def print_means(csv: Path) -> None:
     for key, of_key in by_division.groupby(keys, sort=False):
         section, data, *rest, estimator = map(str, key)
         texts = [f"{of_key[name].mean():5.1f} +- {of_key[name].sem():.1f}" for name in values]
-        known = PUBLISHED.get((section, data), {}).get(estimator)
-        printed = f"published {known[0]} {known[1]}" if known else ""
-        print(section, data, *rest, estimator, *texts, f"n={len(of_key)}", printed, sep="  ")
+        print(section, data, *rest, estimator, *texts, f"n={len(of_key)}", sep="  ")
     print_differences(by_division)
 
 
