@@ -512,7 +512,8 @@ def draw_panels(figure: dict[str, Any], points: pd.DataFrame, *, dots: bool) -> 
         ax.set_ylabel(figure["axes"][1] if ax in axes[::n_columns] and not panel.startswith("AUC") else "")
     found = {label: line for ax in picture.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if len(found) > 1:
-        picture.legend([*found.values()], [*found], loc="outside lower center", ncols=4, frameon=False)
+        n_columns = min(4, 105 // (max(map(len, found)) + 6))
+        picture.legend([*found.values()], [*found], loc="outside lower center", ncols=n_columns, frameon=False)
     return picture
 
 
