@@ -20,7 +20,7 @@ from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.published import EDGE_COLUMNS, user_problems
 from ppmtf_jax.datasets.registry import CheckinTableSettings, data_set, reader_settings
 from ppmtf_jax.datasets.summary import ImportReport
-from ppmtf_jax.datasets.text_files import HEAD_BYTES, opened
+from ppmtf_jax.datasets.text_files import HEAD_BYTES, look_at, opened, utf8_copy
 from ppmtf_jax.datasets.times import read_times, read_walls
 from ppmtf_jax.datasets.to_traces import MakesTraces, to_traces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
@@ -180,10 +180,15 @@ def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> None:
     """
     columns = "{'f0': 'VARCHAR', 'f1': 'VARCHAR', 'f2': 'VARCHAR', 'f3': 'VARCHAR', 'f4': 'VARCHAR'}"
     how = f"columns = {columns}, delim = '\t', quote = '', escape = '', header = false, auto_detect = false"
-    how += ", encoding = 'latin-1', null_padding = true, ignore_errors = true"
+    how += ", null_padding = true, ignore_errors = true, strict_mode = false"
     degrees = "TRY_CAST(f1 AS DOUBLE) AS latitude, TRY_CAST(f2 AS DOUBLE) AS longitude"
-    rows = f"SELECT f0 AS venue, {degrees}, f3 AS category FROM read_csv({text(str(file))}, {how})"
+    (folder,) = connection.execute("SELECT getvariable('import_folder')").fetchall()[0]
     with readable(file):
+        with opened(file) as stream:
+            content = look_at(file, stream.read(HEAD_BYTES), False)
+        # Every byte is a letter of Latin-1.
+        copy, _ = utf8_copy(content._replace(encoding="latin-1"), Path(folder))
+        rows = f"SELECT f0 AS venue, {degrees}, f3 AS category FROM read_csv({text(str(copy))}, {how})"
         connection.execute(
             f"CREATE TABLE located AS SELECT DISTINCT hash(venue) FROM ({rows}) "
             "WHERE isfinite(latitude) AND isfinite(longitude)"

@@ -59,7 +59,7 @@ def test_a_city_by_hand():
     assert traces.user_ids[traces.friendships].tolist() == [[3, 7], [3, 9], [7, 9]]
     tokyo, report = read(WORLD, city="tokyo")
     assert (events(tokyo), tokyo.time_grid.time_zone) == ([(9, 0, 3, "dd")], "Asia/Tokyo")
-    assert tokyo.places.category.tolist() == ["Pão de queijo"]
+    assert tokyo.places.category.tolist() == ["Women\u2019s Store"]
     assert "4 of 4 friendship rows left out: a user has no event" in report.notes
 
 
