@@ -6,12 +6,15 @@ use the data and has no privacy cost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
+from numpy.random import Generator
 
 from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.errors import InputError, Problem, raise_any
@@ -81,6 +84,7 @@ def draw_meetings(
     *,
     allow_fewer: bool = False,
     joining_probability: float = 0.0,
+    level: Int[np.ndarray, " pair"] | None = None,
     seed: int,
 ) -> Drawn:
     """Draw co-locations of random friends at random instants, one after the other.
@@ -98,6 +102,8 @@ def draw_meetings(
     joining_probability : float
         Probability that a random friend of one of the two is asked to come along; then, with the same probability, a
         further friend, and so on. A friend who is free joins, and this counts as a co-location.
+    level : int array, shape (pairs,), optional
+        Two friends are drawn in proportion to the level of their friendship. By default all levels are equal.
 
     Notes
     -----
@@ -108,21 +114,24 @@ def draw_meetings(
     proposals whose users have no earlier undecided proposal at the same instant.
     """
     n_instants = len(probabilities.instant)
-    n_possible = graph.n_pairs * int((probabilities.instant > 0).sum())
+    n_possible = (graph.n_pairs if level is None else int((level > 0).sum())) * int((probabilities.instant > 0).sum())
     if allow_fewer:
         n_colocations = min(n_colocations, n_possible)
     _check(n_colocations, n_possible, joining_probability)
     needed = n_instants * (PAIR_BYTES * graph.n_pairs + USER_BYTES * graph.n_users)
     require_memory("co-locations", needed, "Take fewer friendships or instants")
     rng = numpy_stream(seed, Stage.COLOCATIONS)
+    pairs = partial(rng.integers, graph.n_pairs)
+    if level is not None:
+        pairs = partial(rng.choice, graph.n_pairs, p=level / level.sum())
     known = np.full(graph.n_users * n_instants, ABSENT, np.int32)
     met, tried = np.zeros((2, graph.n_pairs * n_instants), bool)
     n_missing, stale = n_colocations, False
     while n_missing:
         if stale:
-            proposed = _in_random_order(~tried, probabilities.instant, rng)
+            proposed = _in_random_order(~tried, probabilities.instant, level, rng)
         else:
-            proposed = _propose(graph, probabilities.instant, n_missing, joining_probability, rng)
+            proposed = _propose(graph, probabilities.instant, pairs, n_missing, joining_probability, rng)
         fresh = pd.unique(proposed[~tried[proposed]])
         places = _draw_places(probabilities.place, fresh % n_instants, rng)
         meets = _settle(known.copy(), _ends(graph, fresh, n_instants), places)
@@ -175,11 +184,11 @@ def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row pl
 
 
 def _propose(
-    graph: FriendGraph, of_instant: Float[np.ndarray, " instant"], n: int, joining: float, rng: np.random.Generator
+    graph: FriendGraph, of_instant: np.ndarray, pairs: Callable[..., Any], n: int, joining: float, rng: Generator
 ) -> Int[np.ndarray, " proposal"]:
     """Random pairs at instants, coded as pair * n_instants + instant, each followed by its additional pairs."""
     n_first = max(n, MIN_PROPOSALS)
-    pair, instant = rng.integers(graph.n_pairs, size=n_first), rng.choice(len(of_instant), n_first, p=of_instant)
+    pair, instant = pairs(size=n_first), rng.choice(len(of_instant), n_first, p=of_instant)
     n_asked = rng.geometric(1 - joining, n_first) - 1
     # Pairs sorted by user; each pair occurs for both of its users.
     user_of, pair_of = graph.pairs.ravel(), np.repeat(np.arange(graph.n_pairs), 2)
@@ -194,11 +203,12 @@ def _propose(
 
 
 def _in_random_order(
-    open_: Bool[np.ndarray, " code"], of_instant: Float[np.ndarray, " instant"], rng: np.random.Generator
+    open_: Bool[np.ndarray, " code"], of_instant: np.ndarray, level: np.ndarray | None, rng: Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """All open codes, in random order: as if drawn without replacement with the instants' probabilities."""
+    """All open codes, in random order: as if drawn without replacement with the probabilities of pairs and instants."""
     code = np.flatnonzero(open_)
     weight = of_instant[code % len(of_instant)]
+    weight = weight if level is None else weight * level[code // len(of_instant)]
     code, weight = code[weight > 0], weight[weight > 0]
     return code[np.argsort(rng.exponential(size=len(code)) / weight)]
 
@@ -210,7 +220,7 @@ def _ends(graph: FriendGraph, codes: Int[np.ndarray, " proposal"], n_instants: i
 
 
 def _draw_places(
-    of_place: Float[np.ndarray, "instant place"], instant: Int[np.ndarray, " proposal"], rng: np.random.Generator
+    of_place: Float[np.ndarray, "instant place"], instant: Int[np.ndarray, " proposal"], rng: Generator
 ) -> Int[np.ndarray, " proposal"]:
     """Draw a place for each proposal with the probabilities of its instant."""
     upto = np.cumsum(of_place, axis=1)

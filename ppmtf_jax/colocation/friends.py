@@ -253,6 +253,43 @@ def noisy_degree_distribution(
     return -np.diff(falling, prepend=graph.n_users, append=0) / graph.n_users
 
 
+def level_counts(graph: FriendGraph, level: np.ndarray, max_level: int, max_friends: int, *, seed: int) -> np.ndarray:
+    """Number of friendships of level 1, 2, ... `max_level` or more, at most `max_friends` of a user in each number."""
+    at_least = (graph.select_pairs(level >= least) for least in range(1, max_level + 1))
+    return np.array([limit_friends(each, max_friends, seed=seed).n_pairs for each in at_least])
+
+
+def noisy_level_counts(
+    graph: FriendGraph,
+    level: Int[np.ndarray, " pair"],
+    max_level: int,
+    max_friends: int,
+    epsilon: float,
+    noise: NoiseSource | None = None,
+    *,
+    seed: int,
+) -> Float[np.ndarray, " level"]:
+    """Number of friendships of level 1, 2, ... `max_level` or more, under epsilon-node differential privacy.
+
+    `level`: a whole number for each friendship, such as how often the friends meet. It must depend on nothing but the
+    data of these two users. `max_friends`, `noise`, `seed`: as in `noisy_degree_distribution`.
+
+    Notes
+    -----
+    Mechanism: discrete Laplace noise of scale max_level max_friends / epsilon on `level_counts`; then the nearest
+    non-increasing numbers of at least 0.
+
+    Sensitivity: max_level max_friends in L1, also if the events of the user differ. Proof: the friendships without the
+    user u have the same levels, because these depend on nothing of u. So for each l, the graphs of the friendships of
+    level l or more differ only in friendships of u, and the order in which they are read does not depend on u either.
+    By the lemma of `greedy_b_matching`, both numbers lie between that without u and that plus max_friends. There are
+    max_level numbers. QED The bound is reached if u has max_friends friends of the highest level who have no others.
+    """
+    counts = level_counts(graph, level, max_level, max_friends, seed=seed)
+    noisy = (noise or SecureNoise()).add_laplace(counts, max_level * max_friends, epsilon)
+    return np.maximum(isotonic_regression(noisy.astype(np.float64), increasing=False).x, 0)
+
+
 # Bytes per pair: its number, and both users, sorted and unsorted.
 PAIR_BYTES = 40
 
@@ -269,18 +306,45 @@ def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> Friend
     All pairs are numbered. The gap from one pair of friends to the next has a geometric distribution (Batagelj and
     Brandes 2005), so the cost is proportional to the number of friendships.
     """
-    problems = _user_problems(n_users)
-    if not 0 <= probability <= 1:
-        problems.append(Problem("a friendship probability from 0 to 1", repr(probability)))
-    raise_any("friendship graph", problems)
+    _check_probability(n_users, probability)
     n_possible = n_users * (n_users - 1) // 2
-    way_out = "Take fewer users or a lower friendship probability"
-    require_memory("friendship graph", int(PAIR_BYTES * probability * n_possible), way_out)
     number = _bernoulli_successes(n_possible, probability, numpy_stream(seed, Stage.FRIENDSHIPS))
     # Pairs (0, 1), (0, 2), (1, 2), (0, 3), ...: the pairs with the same larger user begin at a triangular number.
     begin = np.arange(n_users, dtype=np.int64) * (np.arange(n_users, dtype=np.int64) - 1) // 2
     larger = np.searchsorted(begin, number, side="right") - 1
     return FriendGraph.from_pairs(np.arange(n_users), np.stack([number - begin[larger], larger], axis=1))
+
+
+def sample_barabasi_albert(n_users: int, probability: float, *, seed: int) -> FriendGraph:
+    """Draw a graph by preferential attachment, where a few users have very many friends.
+
+    The model of Barabasi and Albert (Albert and Barabasi, "Statistical mechanics of complex networks", 2002, section
+    VII): users arrive one after the other and befriend m users, each with a probability in proportion to the number of
+    their friends. About 2 m (m + 1) / k^3 of the users have k friends. The first m + 1 users are all friends. m is such
+    that `probability` is the share of the pairs who are friends; if it is not a whole number, each user draws one of
+    the two numbers beside it. The users' ids are 0, 1, ..., not in the order of arrival.
+
+    Raises `InputError`: as `sample_erdos_renyi` does.
+
+    Examples
+    --------
+    >>> sample_barabasi_albert(1000, 0.01, seed=0).degrees().max() > 5 * 0.01 * 1000
+    True
+    """
+    _check_probability(n_users, probability)
+    rng = numpy_stream(seed, Stage.FRIENDSHIPS)
+    # m n - m (m + 1) / 2 friendships in all.
+    mean = (2 * n_users - 1 - math.sqrt((2 * n_users - 1) ** 2 - 4 * probability * n_users * (n_users - 1))) / 2
+    wanted = np.floor(mean + rng.random(n_users)).astype(np.int64)
+    # Each user once for each friend: a random entry is a user in proportion to the number of their friends.
+    ends, n_ends, n_first = np.empty(2 * (wanted.sum() + wanted.max() ** 2), np.int64), 0, int(wanted.max())
+    for user in range(1, n_users):
+        friends = set(range(user)) if user <= n_first else set()
+        while len(friends) < min(wanted[user], user):
+            friends.update(ends[rng.integers(n_ends, size=wanted[user] - len(friends))].tolist())
+        ends[n_ends : n_ends + 2 * len(friends)] = [each for friend in friends for each in (friend, user)]
+        n_ends += 2 * len(friends)
+    return FriendGraph.from_pairs(np.arange(n_users), rng.permutation(n_users)[ends[:n_ends].reshape(-1, 2)])
 
 
 def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *, seed: int) -> FriendGraph:
@@ -309,6 +373,15 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
 
 def _user_problems(n_users: int) -> list[Problem]:
     return [] if n_users >= 1 else [Problem("at least one user", repr(n_users))]
+
+
+def _check_probability(n_users: int, probability: float) -> None:
+    problems = _user_problems(n_users)
+    if not 0 <= probability <= 1:
+        problems.append(Problem("a friendship probability from 0 to 1", repr(probability)))
+    raise_any("friendship graph", problems)
+    way_out = "Take fewer users or a lower friendship probability"
+    require_memory("friendship graph", int(PAIR_BYTES * probability * (n_users * (n_users - 1) // 2)), way_out)
 
 
 def _bernoulli_successes(n_trials: int, probability: float, rng: np.random.Generator) -> np.ndarray:

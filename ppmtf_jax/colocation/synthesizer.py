@@ -17,12 +17,14 @@ import pandas as pd
 from annotated_types import Ge, Lt
 from jaxtyping import Float, Int
 
-from ppmtf_jax.colocation.counts import ColocationLimits, bounded_colocations, greedy_colocations
+from ppmtf_jax.colocation.counts import ColocationLimits, bounded_colocations, find_colocations, greedy_colocations
 from ppmtf_jax.colocation.drawing import Drawn, MeetingProbabilities, draw_meetings, no_meetings
 from ppmtf_jax.colocation.friends import (
     FriendGraph,
     noisy_degree_distribution,
     noisy_friendship_probability,
+    noisy_level_counts,
+    sample_barabasi_albert,
     sample_configuration_graph,
     sample_erdos_renyi,
 )
@@ -63,6 +65,8 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Privacy budget of the number of co-locations. Not spent if `n_colocations` is given.
     epsilon_moves : float
         Privacy budget of all other moves. Not spent if a model is given.
+    epsilon_level : float
+        Privacy budget of the levels of friendships. Not spent if `max_level` is 1.
     n_colocations : int, optional
         Number of co-locations to draw (theta). By default the noisy number of co-locations in a period of the data.
         Completion of traces, and meetings with friends of friends, add further co-locations by chance.
@@ -79,11 +83,16 @@ class ColocationSettings(Settings, subject="co-location settings"):
         Maximum number of moves of a user that count for the model of all other moves. The noise is proportional to it.
     mechanism : "privelet" or "laplace"
         "privelet": noise that is small for categories of places. "laplace": noise that is small for single places.
-    graph_model : "erdos-renyi" or "configuration"
-        "erdos-renyi": any two users are friends with the same probability. "configuration": the distribution of the
-        number of friends is that of the data.
+    graph_model : "erdos-renyi", "barabasi-albert" or "configuration"
+        "erdos-renyi": any two users are friends with the same probability. "barabasi-albert": as many friendships, but
+        a few users have very many. "configuration": the distribution of the number of friends is that of the data.
     max_degree : int
-        Maximum number of friends of a user that count for the configuration model. The noise is proportional to it.
+        Maximum number of friends of a user that count for the configuration model, and for each level of friendship.
+        The noise is proportional to it.
+    max_level : int
+        With 1, all friendships are equal, as published. Otherwise the level of a friendship is how often the friends
+        meet in the data, up to this number, and synthetic friends meet in proportion to a level drawn from their
+        distribution; level 0 is for friends who meet by chance only. The noise is proportional to it.
     meetings : "published" or "by-counts"
         Instants and places of meetings. "published": as in the paper, instants are equally probable. "by-counts": in
         proportion to the nearest non-negative counts. This is better only if counts are well above their noise;
@@ -99,6 +108,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
     epsilon_colocation: Positive = 1.0
     epsilon_number: Positive = 0.1
     epsilon_moves: Positive = 1.0
+    epsilon_level: Positive = 0.1
     n_colocations: Count | None = None
     subtract_chance: bool = False
     max_events: Count = 10
@@ -106,8 +116,9 @@ class ColocationSettings(Settings, subject="co-location settings"):
     max_meetings: Count = 100
     max_transitions: Count = 10
     mechanism: Literal["privelet", "laplace"] = "privelet"
-    graph_model: Literal["erdos-renyi", "configuration"] = "erdos-renyi"
+    graph_model: Literal["erdos-renyi", "barabasi-albert", "configuration"] = "erdos-renyi"
     max_degree: Count = 50
+    max_level: Count = 1
     meetings: Literal["published", "by-counts"] = "published"
     joining_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     completion: Literal["random", "most-probable"] = "random"
@@ -206,10 +217,11 @@ def synthesize_colocations(
     The number of users is revealed, and their identity is treated as public.
 
     Mechanisms, each with the proof of its sensitivity: `noisy_friendship_probability` or `noisy_degree_distribution`;
-    `noisy_colocation_counts`; discrete Laplace noise of scale max_meetings / epsilon on the number of co-locations that
-    `greedy_colocations` keeps, which one user changes by at most max_meetings; and TPM. All work on integers, with
-    OpenDP's noise. Everything else is computed from their results and from random numbers that do not depend on the
-    data. Their budgets add up by sequential composition. Not covered: the duration of the computation.
+    with levels, `noisy_level_counts`; `noisy_colocation_counts`; discrete Laplace noise of scale max_meetings / epsilon
+    on the number of co-locations that `greedy_colocations` keeps, which one user changes by at most max_meetings; and
+    TPM. All work on integers, with OpenDP's noise. Everything else is computed from their results and from random
+    numbers that do not depend on the data. Their budgets add up by sequential composition. Not covered: the duration of
+    the computation.
 
     Examples
     --------
@@ -229,6 +241,9 @@ def synthesize_colocations(
     own_seed = draw_seed(seed)
     accountant = Accountant(RELATION, _budget(chosen, model is not None), noise=noise, record=record)
     synthetic = _synthetic_friends(friends, chosen, accountant, own_seed.value)
+    level = None
+    if chosen.max_level > 1:
+        level = _synthetic_levels(traces, friends, synthetic.n_pairs, chosen, accountant, own_seed.value)
     counts = noisy_colocation_counts(traces, friends, chosen, accountant, seed=own_seed.value)
     by_counts = chosen.meetings == "by-counts"
     probabilities = (MeetingProbabilities.of_counts if by_counts else MeetingProbabilities.as_published)(counts)
@@ -244,6 +259,7 @@ def synthesize_colocations(
                 n,
                 allow_fewer=chosen.n_colocations is None,
                 joining_probability=chosen.joining_probability,
+                level=level,
                 seed=own_seed.value,
             )
         return drawn, _completed(completing, drawn, chosen.completion, own_seed.value, progress)
@@ -290,6 +306,7 @@ def _budget(settings: ColocationSettings, model_given: bool) -> Fraction:
     parts = [settings.epsilon_friendship, settings.epsilon_colocation]
     parts += [] if settings.n_colocations else [settings.epsilon_number]
     parts += [] if model_given else [settings.epsilon_moves]
+    parts += [] if settings.max_level == 1 else [settings.epsilon_level]
     return sum((exact_loss("privacy budget", part).epsilon for part in parts), Fraction())
 
 
@@ -297,14 +314,32 @@ def _synthetic_friends(
     graph: FriendGraph, settings: ColocationSettings, accountant: Accountant, seed: int
 ) -> FriendGraph:
     epsilon, n_users, most = settings.epsilon_friendship, graph.n_users, settings.max_degree
-    if settings.graph_model == "erdos-renyi":
+    if settings.graph_model != "configuration":
         # The ledger lists the number of friendships, not the probability, so that every line is about whole numbers.
         to_spend = accountant.spend("number of friendships", epsilon, sensitivity=max(n_users - 1, 1))
         probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
-        return sample_erdos_renyi(n_users, probability, seed=seed)
+        sample = sample_erdos_renyi if settings.graph_model == "erdos-renyi" else sample_barabasi_albert
+        return sample(n_users, probability, seed=seed)
     to_spend = accountant.spend("numbers of friends", epsilon, sensitivity=2 * most)
     shares = noisy_degree_distribution(graph, most, to_spend, accountant.noise, seed=seed)
     return sample_configuration_graph(n_users, shares, seed=seed)
+
+
+def _synthetic_levels(
+    traces: Traces, graph: FriendGraph, n_pairs: int, settings: ColocationSettings, accountant: Accountant, seed: int
+) -> Int[np.ndarray, " pair"]:
+    """A level of each of `n_pairs` synthetic friendships, drawn from the noisy distribution."""
+    most, limit = settings.max_level, settings.max_degree
+    epsilon = accountant.spend("levels of friendships", settings.epsilon_level, sensitivity=most * limit)
+    level = np.bincount(find_colocations(traces, graph).pair, minlength=graph.n_pairs)
+    at_least = noisy_level_counts(graph, level, most, limit, epsilon, accountant.noise, seed=seed)
+    drawn = numpy_stream(seed, Stage.FRIENDSHIPS, 1).random(n_pairs) * n_pairs
+    found = (drawn[:, None] < at_least).sum(axis=1)
+    if not found.any():
+        way_out = "Raise epsilon_level, or leave max_level at 1. What was spent is spent"
+        problem = Problem("friends who meet, by the noisy levels of friendships", "none", way_out=way_out)
+        raise InputError("co-locations", [problem])
+    return found
 
 
 def _private_moves(traces: Traces, settings: ColocationSettings, accountant: Accountant, seed: Seed) -> FittedModel:

@@ -155,6 +155,20 @@ def test_instants_have_their_probabilities():
     assert instant_p_value(MeetingProbabilities.as_published(counts), np.array([0.1, 0.2, 0.3, 0.4])) < 1e-9
 
 
+@pytest.mark.parametrize("n_wanted", [400, 4500 * 4 - 10])
+def test_friends_meet_in_proportion_to_their_level(n_wanted):
+    """Of 6,000 couples, a quarter each of level 0, 1, 2 and 5; also where nearly all of those who may meet do so."""
+    level = np.tile([0, 1, 2, 5], 1500)
+    drawn = draw_meetings(couples(6000), uniform(4, 3), n_wanted, level=level, seed=7)
+    n_drawn = np.bincount(level[drawn.pair], minlength=6)[[0, 1, 2, 5]]
+    assert n_drawn[0] == 0
+    if n_wanted == 400:
+        assert stats.chisquare(n_drawn[1:], n_wanted * np.array([1, 2, 5]) / 8).pvalue > BY_CHANCE
+        assert stats.chisquare(n_drawn[1:], np.full(3, n_wanted / 3)).pvalue < 1e-9
+    with pytest.raises(InputError, match="from 1 to 18000 co-locations"):
+        draw_meetings(couples(6000), uniform(4, 3), 18_001, level=level, seed=7)
+
+
 TWO_PLACES = MeetingProbabilities(np.ones(1), np.array([[0.7, 0.3]]))
 
 

@@ -17,9 +17,12 @@ from ppmtf_jax.colocation.friends import (
     degree_counts,
     friendship_probability,
     greedy_b_matching,
+    level_counts,
     limit_friends,
     noisy_degree_distribution,
     noisy_friendship_probability,
+    noisy_level_counts,
+    sample_barabasi_albert,
     sample_configuration_graph,
     sample_erdos_renyi,
 )
@@ -338,3 +341,83 @@ def test_what_is_no_distribution_is_refused(shares):
         sample_configuration_graph(5, np.array(shares), seed=0)
     with pytest.raises(InputError, match=r"(?s)at least one user.*add up to 1"):
         sample_configuration_graph(0, np.array(shares), seed=0)
+
+
+# Levels of friendship
+
+
+def levels_of(friends: tuple[int, ...]) -> tuple[FriendGraph, np.ndarray]:
+    """A graph, and the levels of its friendships, from a level of each pair; -1 for no friends."""
+    level = np.array(friends)
+    return FriendGraph.from_pairs(np.arange(N_FEW), ALL_PAIRS[level >= 0]), level[level >= 0]
+
+
+def largest_change_of_levels(told) -> float:
+    """The same as `largest_change`, of graphs with levels 1 and 2, over other friendships and levels of one user."""
+    values = {friends: told(*levels_of(friends)) for friends in product((-1, 1, 2), repeat=len(ALL_PAIRS))}
+    own, by_others = (ALL_PAIRS == 0).any(axis=1), {}
+    for friends, value in values.items():
+        by_others.setdefault(tuple(np.array(friends)[~own].tolist()), []).append(value)
+    groups = (np.array(group, float) for group in by_others.values())
+    return max(np.abs(group[:, None] - group[None]).sum(axis=-1).max() for group in groups)
+
+
+@pytest.mark.parametrize("max_friends", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_one_user_changes_the_levels_by_what_noise_covers(max_friends):
+    noise = Recorded()
+    noisy_level_counts(STAR, np.arange(4), 2, max_friends, 0.5, noise, seed=1)
+    ((counts, sensitivity, epsilon),) = noise.asked
+    assert (counts.tolist(), sensitivity, epsilon) == ([min(3, max_friends), min(2, max_friends)], 2 * max_friends, 0.5)
+    assert largest_change_of_levels(lambda g, level: level_counts(g, level, 2, max_friends, seed=1)) == sensitivity
+
+
+def test_planted_levels_of_a_graph_that_is_cut_once_change_by_more():
+    """Planted: the graph is cut to one friend of each user first, and the levels of what is left are counted."""
+
+    def cut_once(graph, level):
+        number = {tuple(pair): each for pair, each in zip(graph.pairs.tolist(), level.tolist(), strict=True)}
+        left = [number[tuple(pair)] for pair in limit_friends(graph, 1, seed=1).pairs.tolist()]
+        return [sum(each >= least for each in left) for least in (1, 2)]
+
+    assert largest_change_of_levels(cut_once) > 2
+
+
+def test_noisy_levels_never_increase():
+    graph = random_friends(0, n_users=20)
+    noisy = noisy_level_counts(graph, np.ones(graph.n_pairs, int), 3, 20, 1.0, Recorded(np.array([-4, 8, -90])), seed=0)
+    assert noisy.tolist() == [2, 2, 0]
+
+
+# Preferential attachment
+
+
+def test_a_graph_by_preferential_attachment_has_its_law():
+    """Share of users with the smallest number m of friends: 2 / (m + 2) (Bollobas et al. 2001).
+
+    Its standard deviation is at most that of 1 / (2 sqrt(n)) of independent users. Planted: where new users befriend
+    anybody alike, 1 / (m + 1) have the smallest number.
+    """
+    n, m = 4000, 3
+    probability = (m * n - m * (m + 1) / 2) / (n * (n - 1) / 2)
+    graph = sample_barabasi_albert(n, probability, seed=0)
+    assert graph.n_pairs == m * n - m * (m + 1) // 2
+    degrees = graph.degrees()
+    assert degrees.min() == m
+    share, sd = (degrees == m).mean(), 1 / (2 * np.sqrt(n))
+    assert abs(share - 2 / (m + 2)) < 5 * sd < abs(1 / (m + 1) - 2 / (m + 2))
+    assert degrees.max() > 10 * degrees.mean()
+    # The first users to arrive have most friends, and their ids do not say so.
+    assert np.argsort(-degrees)[:10].mean() > 100
+
+
+@pytest.mark.parametrize(("n_users", "probability"), [(1, 0.5), (2, 1.0), (40, 1.0), (40, 0.0), (300, 0.004)])
+def test_graphs_by_preferential_attachment_at_the_edges(n_users, probability):
+    wanted = probability * n_users * (n_users - 1) / 2
+    found = np.array([sample_barabasi_albert(n_users, probability, seed=seed).n_pairs for seed in range(20)])
+    # Each user draws one of two numbers, so that the variance of the mean of 20 is at most n / 4 / 20; and one more for
+    # the first users, who are all friends.
+    assert abs(found.mean() - wanted) <= 5 * np.sqrt(n_users / 80) * (0 < probability < 1) + (0 < probability < 1)
+    assert (
+        sample_barabasi_albert(n_users, probability, seed=3).pairs.tolist()
+        == sample_barabasi_albert(n_users, probability, seed=3).pairs.tolist()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,12 @@ import pytest
 
 from ppmtf_jax.colocation import synthesizer
 from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations, greedy_colocations
-from ppmtf_jax.colocation.friends import FriendGraph, noisy_degree_distribution, noisy_friendship_probability
+from ppmtf_jax.colocation.friends import (
+    FriendGraph,
+    noisy_degree_distribution,
+    noisy_friendship_probability,
+    noisy_level_counts,
+)
 from ppmtf_jax.colocation.statement import privacy_statement, statement_texts
 from ppmtf_jax.colocation.synthesizer import (
     RELATION,
@@ -55,6 +61,7 @@ def without_categories(traces: Traces) -> Traces:
         {},
         {"completion": "most-probable", "meetings": "by-counts"},
         {"mechanism": "laplace", "graph_model": "configuration", "max_degree": 20, "joining_probability": 0.4},
+        {"graph_model": "barabasi-albert", "max_level": 5, "epsilon_level": 1e4},
     ],
     ids=lambda settings: ", ".join(settings) or "defaults",
 )
@@ -79,6 +86,7 @@ def test_the_ledger_is_exactly_what_was_asked_for(city):
         ({}, None, 6.3),
         ({"n_colocations": 5}, None, 5.6),
         ({"n_colocations": 5}, uniform, 5.3),
+        ({"n_colocations": 5, "max_level": 3, "epsilon_level": 9.0}, uniform, 14.3),
     ):
         made = synthesize_colocations(city, model=model, seed=0, **budgets, **given)
         stated = made.accountant.ledger()["relations"][0]
@@ -113,11 +121,13 @@ SPIED = {
     "max_friends": 3,
     "max_meetings": 11,
     "max_transitions": 13,
+    "epsilon_level": 9.0,
 }
 WAYS = {
     "as published": {},
     "laplace, degrees": {"mechanism": "laplace", "graph_model": "configuration", "max_degree": 17},
     "given number": {"n_colocations": 50},
+    "levels": {"max_level": 3, "max_degree": 17, "graph_model": "barabasi-albert"},
 }
 
 
@@ -154,6 +164,7 @@ def tpm_at_ten_times_epsilon(traces, settings, noise, *, seed):
 PLANTED = {
     "friendships": ("noisy_friendship_probability", at_ten_times_epsilon(noisy_friendship_probability, 1), {}),
     "degrees": ("noisy_degree_distribution", at_ten_times_epsilon(noisy_degree_distribution, 2), {"max_degree": 17}),
+    "levels": ("noisy_level_counts", at_ten_times_epsilon(noisy_level_counts, 4), {"max_level": 3, "max_degree": 17}),
     "moves": ("fit_with_noise", tpm_at_ten_times_epsilon, {}),
     "counts at ten times epsilon": ("noisy_counts", at_ten_times_epsilon(noisy_counts, 3), {}),
     "counts for c in place of c x D": (
@@ -202,6 +213,50 @@ def test_without_noise_counts_are_those_of_the_bounded_rule(city):
         assert noisy.shape == (24, 20)
         # Privelet divides its noise unevenly: some tenths are left where Laplace has none.
         assert noisy == pytest.approx(exact, abs=0.25)
+
+
+def test_one_user_changes_the_levels_of_friends_who_meet_by_no_more_than_the_ledger_says():
+    """The events and friendships of one user taken away, in data where friends meet up to four times."""
+    settings, changes = ColocationSettings(max_level=2, max_degree=1, epsilon_level=0.5), []
+
+    def asked(traces: Traces, graph: FriendGraph) -> np.ndarray:
+        noise = Recorded(is_private=True)
+        with suppress(InputError):
+            synthesizer._synthetic_levels(traces, graph, 9, settings, Accountant(RELATION, 1, noise=noise), seed=0)
+        ((counts, sensitivity, _),) = noise.asked
+        assert sensitivity == 2 * 1
+        return counts
+
+    for seed in range(8):
+        traces, graph = random_data(seed, n_visited=2)
+        whole = asked(traces, graph)
+        for user in range(graph.n_users):
+            without = asked(without_events(traces, user), without_friends(graph, user))
+            changes.append(np.abs(whole - without).sum())
+    assert 0 < max(changes) <= 2
+
+
+def test_friends_of_a_higher_level_meet_more_often(city):
+    """Without levels, all synthetic friends meet alike: the variance of their numbers is at most their mean.
+
+    Five standard errors of this ratio, sqrt(2 / pairs), are about 0.4.
+    """
+    settings = {"epsilon_friendship": NO_PRIVACY, "n_colocations": 1200, "max_degree": 60, "epsilon_level": NO_PRIVACY}
+
+    def variance_over_mean(max_level: int) -> float:
+        made = synthesize_colocations(city, noise=SeededNoise(0), seed=2, max_level=max_level, **settings)
+        n_met = np.bincount(made.drawn.pair, minlength=FriendGraph.of(made.traces).n_pairs)
+        return n_met.var() / n_met.mean()
+
+    assert variance_over_mean(1) < 1.4 < variance_over_mean(24)
+
+
+def test_no_level_by_the_noisy_numbers_is_refused(city):
+    accountant = Accountant(RELATION, 1, noise=Recorded(np.array([-5, -5]), is_private=True))
+    graph, settings = FriendGraph.of(city), ColocationSettings(max_level=2)
+    with pytest.raises(InputError, match="friends who meet, by the noisy levels of friendships; found none"):
+        synthesizer._synthetic_levels(city, graph, graph.n_pairs, settings, accountant, 0)
+    assert [line.sensitivity for line in accountant.spendings] == [2 * settings.max_degree]
 
 
 def test_as_many_co_locations_as_there_are_in_a_period(city):
