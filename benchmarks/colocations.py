@@ -56,7 +56,9 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_lbsn2vec
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.distributions import mean_errors
+from ppmtf_jax.evaluation.metrics.mean_errors import population
+from ppmtf_jax.evaluation.metrics.moves import transition_matrix
 from ppmtf_jax.noise.accountant import float_below
 from ppmtf_jax.noise.mechanisms import NoiseSource, SeededNoise
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
@@ -156,10 +158,9 @@ def count_row(trimmed: list[np.ndarray], exact: Any, places: PlaceTable, mechani
     return {"mechanism": mechanism, "epsilon": epsilon, "c": c, "true": total} | means(mae=mae, mse=mse)
 
 
-def category_errors(counts: np.ndarray, exact: Any, places: PlaceTable) -> tuple[float, float]:
+def category_errors(counts: np.ndarray, exact: Any, places: PlaceTable) -> list[float]:
     """MAE and MSE of counts by instant and category: the errors of Q' of section 5.2."""
-    error = category_counts(counts, places)[1] - category_counts(exact, places)[1].astype(float)
-    return float(np.abs(error).mean()), float((error**2).mean())
+    return mean_errors(category_counts(counts, places)[1] - category_counts(exact, places)[1].astype(float))
 
 
 def with_noise(
@@ -213,7 +214,7 @@ SYSTEMS = {
 
 def trace_rows(data: dict[str, Traces]) -> Iterator[Row]:
     for name, traces in data.items():
-        true = population(traces), transition_matrix(traces)
+        true = population(traces), transitions(traces)
         for system in ("uniform", "tpm"):
             makers = [partial(without_meetings, traces, system, run) for run in range(TRACE_RUNS)]
             yield from ({"data": name, "system": system, "theta": ""} | row for row in of_runs(makers, true))
@@ -245,28 +246,18 @@ def with_meetings(traces: Traces, run: int, **settings: Any) -> tuple[Traces, in
     raise SystemExit("no friendship in twenty draws of the noise")
 
 
+def transitions(traces: Traces) -> np.ndarray:
+    return transition_matrix(traces).toarray()
+
+
 def of_runs(makers: list[Callable[[], tuple[Traces, int]]], true: tuple[np.ndarray, np.ndarray]) -> Iterator[Row]:
     made = [make() for make in makers]
     meeting = [len(find_colocations(each, FriendGraph.of(each))) for each, _ in made if each.friendships is not None]
-    measures = {"population": population, "transitions": transition_matrix}
+    measures = {"population": population, "transitions": transitions}
     for (what, of_traces), exact in zip(measures.items(), true, strict=True):
-        errors = [of_traces(each) - exact for each, _ in made]
-        mae, mse = (np.array([power(error).mean() for error in errors]) for power in (np.abs, np.square))
+        mae, mse = np.array([mean_errors(of_traces(each) - exact) for each, _ in made]).T
         about = {"what": what, "co_locations": f"{np.mean(meeting):.0f}" if meeting else ""}
         yield about | means(mae=mae, mse=mse) | {"refused": sum(refused for _, refused in made)}
-
-
-def population(traces: Traces) -> np.ndarray:
-    """Share of the events at each place."""
-    return np.bincount(traces.place, minlength=traces.n_places) / traces.n_events
-
-
-def transition_matrix(traces: Traces) -> np.ndarray:
-    """A place that nobody is seen to leave is always stayed at."""
-    _, _, place, after = traces.transitions()
-    counts = np.bincount(place.astype(np.int64) * traces.n_places + after, minlength=traces.n_places**2)
-    shares = counts_to_shares(counts.reshape(traces.n_places, -1))
-    return np.where(np.isnan(shares), np.eye(traces.n_places), shares)
 
 
 # Membership inference

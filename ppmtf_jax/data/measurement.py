@@ -20,7 +20,7 @@ from ppmtf_jax.settings import Settings
 
 Result = TypeVar("Result")
 Memo = dict[tuple[Any, ...], Any]
-Scale = Literal["share", "places", "nights", "events", "hours", "bits", "none"]
+Scale = Literal["share", "places", "nights", "events", "hours", "bits", "cells", "none"]
 """What kind of difference a number is; `evaluation.judgement` says how large one is an error. "none": that depends on
 the data, as for distances in towns of different sizes."""
 NEAR_TRAINING = "near Training"
@@ -67,11 +67,16 @@ class MetricInfo:
         return finite and loss < other_loss and not math.isclose(loss, other_loss, rel_tol=1e-9, abs_tol=1e-12)
 
     def text(self, value: float) -> str:
-        """A number as printed: with four decimals, a large one with fewer, a count without; "-" where undefined."""
+        """A number as printed: with four decimals, a large one with fewer, a count without; "-" where undefined.
+
+        The mean of an error over the cells of a table may be tiny, so it has three digits.
+        """
         if not math.isfinite(value):
             return "-"
         if abs(value) >= 100 or (self.direction == "none" and value == round(value)):
             return f"{value:.0f}"
+        if self.scale == "cells":
+            return f"{value:.3g}"
         # Adding 0 removes the minus sign of a number that is rounded to 0.
         return f"{round(value, 4) + 0.0:.4f}"
 

@@ -84,6 +84,12 @@ def row_variation_from(probability: np.ndarray | float, other: sparse.csr_array)
     return np.maximum(1 - common, 0)
 
 
+def mean_errors(difference: np.ndarray, n: int | None = None, rest: float = 0.0) -> list[float]:
+    """Mean absolute and mean squared error over `n` cells: those given, and others that all have the error `rest`."""
+    more = 0 if n is None else n - difference.size
+    return [(power(difference).sum() + more * power(rest)) / (difference.size + more) for power in (np.abs, np.square)]
+
+
 def weighted_mean(value: np.ndarray, weight: np.ndarray) -> float:
     """Weighted mean; NaN if all weights are 0."""
     return float(value @ weight / weight.sum()) if weight.sum() else math.nan

@@ -51,6 +51,11 @@ YARDSTICKS: dict[Scale, Yardstick] = {
     "events": Yardstick("events", 10.0, "People have some ten events in a week: half an event is hardly an error."),
     "hours": Yardstick("hours", 10.0, "Plans are made in hours: half an hour is hardly an error."),
     "bits": Yardstick("bits", 5.0, "A quarter of a bit is a factor of 1.2."),
+    "cells": Yardstick(
+        "errors of cells",
+        math.inf,
+        "The more cells a table has, the smaller they are: the error of random places counts.",
+    ),
     "none": Yardstick(
         "other numbers", math.inf, "Distances depend on the size of the town: the error of random places counts."
     ),

@@ -22,6 +22,7 @@ METRICS: Registry[Measurement] = Registry(
         *("stay_any_gap_difference", "jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv"),
         *("events_w1", "event_gap_tv", "day_events_tv", "rare_places"),
         *("friend_meetings", "friend_graph"),
+        "mean_errors",  # Narita et al. 2022
     ),
 )
 """The order of the metrics in tables; other metrics come last."""
@@ -37,6 +38,15 @@ def difference_quantity(
 ) -> MetricInfo:
     """A difference, synthetic users minus test users, which is best at 0; the options are fields of `MetricInfo`."""
     return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined, scale, **options)
+
+
+def error_quantities(name: str, title: str, of_what: str, unit: str, undefined: str = "") -> list[MetricInfo]:
+    """The quantities of `mean_errors`, as section 5.2 of Narita et al. 2022 measures utility."""
+    options: dict[str, Any] = {"undefined": undefined, "scale": "cells"}
+    return [
+        MetricInfo(f"{name}_mae", f"{title} MAE", f"Mean absolute error of {of_what}.", unit, **options),
+        MetricInfo(f"{name}_mse", f"{title} MSE", f"Mean squared error of {of_what}.", f"({unit})^2", **options),
+    ]
 
 
 class Undefined(Exception):

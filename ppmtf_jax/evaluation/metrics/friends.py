@@ -27,6 +27,7 @@ from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph, friendship_probability
 from ppmtf_jax.colocation.metrics import (
     at_one_place,
+    category_counts,
     clustering_coefficient,
     degree_distribution,
     degrees_in_part,
@@ -36,9 +37,21 @@ from ppmtf_jax.data.measurement import Comparison, Interpretation, NoSettings, c
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.evaluation.distributions import pair_counts, variation, variation_of_counts, variation_of_samples
+from ppmtf_jax.evaluation.distributions import (
+    mean_errors,
+    pair_counts,
+    variation,
+    variation_of_counts,
+    variation_of_samples,
+)
 from ppmtf_jax.evaluation.judgement import FEW_OF_PAIRS
-from ppmtf_jax.evaluation.registry import Undefined, difference_quantity, register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import (
+    Undefined,
+    difference_quantity,
+    error_quantities,
+    register_utility,
+    variation_quantity,
+)
 from ppmtf_jax.streams import Stage, numpy_stream
 
 Result = TypeVar("Result")
@@ -102,11 +115,11 @@ class Encounters(NamedTuple):
 
 
 class _Meetings(NamedTuple):
-    """Rates of meetings (of friends, of strangers, log2 of the ratio), and friends' meetings by slot and by place."""
+    """Rates of meetings (of friends, of strangers, log2 of the ratio), and friends' meetings by time and place."""
 
     rates: np.ndarray
     by_slot: np.ndarray
-    by_place: np.ndarray
+    met: np.ndarray
 
     @classmethod
     def of(cls, encounters: Encounters, like: Encounters | None = None) -> _Meetings:
@@ -124,16 +137,20 @@ class _Meetings(NamedTuple):
             (strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
         )
         by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, met.sum(axis=1))
-        return cls(rates, by_slot, met.sum(axis=0))
+        return cls(rates, by_slot, met)
 
     def distances(self, test: _Meetings, places: PlaceTable, of_pairs: float) -> list[float]:
         """Rates minus those of the test users, and total variations between slots, `of_pairs`, and categories."""
         known = np.full(len(places), "") if places.category is None else places.category.astype(str)
         category = np.unique(known, return_inverse=True)[1]
-        by_category = (np.bincount(category, each.by_place) for each in (self, test))
-        kinds = variation_of_counts(*by_category) if category.any() else math.nan
+        by_category = (np.bincount(category, each.met.sum(axis=0)) for each in (self, test))
+        kinds, errors = math.nan, [math.nan] * 2
+        if category.any():
+            kinds = variation_of_counts(*by_category)
+            made, real = (category_counts(each.met, places)[1] for each in (self, test))
+            errors = mean_errors(made - real)
         by_slot = variation_of_counts(self.by_slot, test.by_slot)
-        return [*(self.rates - test.rates).tolist(), by_slot, of_pairs, kinds]
+        return [*(self.rates - test.rates).tolist(), by_slot, of_pairs, kinds, *errors]
 
 
 def _rates(*met_and_seen: tuple[float, float]) -> np.ndarray:
@@ -203,7 +220,9 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
         raise Undefined
     chance = 1 / len(places)
     by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
-    everywhere = _Meetings(_rates((chance, 1.0), (chance, 1.0)), by_slot, np.ones(len(places)))
+    # Both friends are at a given place with the probability chance^2.
+    met = np.repeat(encounters.friends_seen()[:, None] * chance**2, len(places), axis=1)
+    everywhere = _Meetings(_rates((chance, 1.0), (chance, 1.0)), by_slot, met)
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
     probability = (
         scipy.stats.binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
@@ -280,6 +299,14 @@ MEETINGS = (
         "Meeting places",
         "Total variation between the distributions over place categories of synthetic and of test friends' meetings.",
         f"{NEVER_MET}, or no categories",
+    ),
+    *error_quantities(
+        "colocation",
+        "Co-location",
+        "the number of meetings of friends at an instant of a period and a category of places, where synthetic friends "
+        "count as if they were seen as often as test friends",
+        "meetings",
+        f"{NEVER_SEEN}, or no categories",
     ),
 )
 GRAPH = (
