@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from annotated_types import Ge, Lt
 
+from ppmtf_jax.attacks.deobfuscation import Deobfuscation
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS, TransitionMatrices, estimate_transitions
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
@@ -125,7 +126,10 @@ class Linkage:
 
 @dataclass(frozen=True, eq=False)
 class Reidentified:
-    """Result of one estimator if every trace has its own pseudonym (`each`), or every user has one (`combined`)."""
+    """Result of one estimator if every trace has its own pseudonym (`each`), or every user has one (`combined`).
+
+    `hidden`: how well the deleted places are inferred; None if none is deleted, or they are not random places.
+    """
 
     estimator: str
     title: str
@@ -133,10 +137,12 @@ class Reidentified:
     combined: Linkage
     seconds: float
     matrices: TransitionMatrices = field(repr=False)
+    hidden: Deobfuscation | None = None
 
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curves."""
         linkages = {"each": self.each.numbers(), "combined": self.combined.numbers()}
+        linkages |= {} if self.hidden is None else {"hidden": self.hidden.numbers()}
         return {"estimator": self.estimator, **linkages, "seconds": round(self.seconds, 1)}
 
 
@@ -206,13 +212,18 @@ def reidentification_attacks(
             say(f"{name} was left out: {error}")
             on_refused(entry.title, error)
             continue
-        left = anonymized.select_events(_left_after_deletion(anonymized, matrices, chosen, seed))
+        visible = _left_after_deletion(anonymized, matrices, chosen, seed)
+        left = anonymized.select_events(visible)
         scores = score_traces(left, matrices, first_place=chosen.first_place, max_gap=chosen.max_gap, progress=progress)
         # Of each estimator, traces are attacked one by one and together.
         n_attacks = 2 * len(parsed) + n_other_attacks
         each, combined = (Linkage.of(of, seed=seed, n_attacks=n_attacks) for of in (scores, scores.combined()))
         title = entry.title if given.floor == FLOOR else f"{entry.title}, floor {given.floor:g}"
-        found.append(Reidentified(name, title, each, combined, time.perf_counter() - began, matrices))
+        # The worst places are deleted from target users' traces alone, so strangers' places could not be compared; and
+        # places of synthetic traces are nobody's.
+        tracked = chosen.deletion == "random" and anonymized.origin is None
+        hidden = Deobfuscation.of(anonymized, visible, scores, matrices, len(parsed)) if tracked else None
+        found.append(Reidentified(name, title, each, combined, time.perf_counter() - began, matrices, hidden))
     return sorted(found, key=lambda attack: -attack.each.auc)
 
 

@@ -45,7 +45,7 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     """
     check_same_places(released=released, train=train)
     known = ml_transitions(train, looks_over_gaps(released, pool_traces))
-    return _guesses(attacked_traces(released, pool_traces=pool_traces), known)
+    return guesses(attacked_traces(released, pool_traces=pool_traces), known)
 
 
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
@@ -60,7 +60,7 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     return _measure(comparison, NoSettings())[0]
 
 
-def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
+def guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
     """For each trace, the first user with the greatest log-likelihood, up to a tie."""
     known = attacked.known_to(estimates)
     gains = sparse.csr_array((np.log(known.data) - np.log(FLOOR), known.coords), shape=known.shape)
@@ -91,7 +91,7 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
         return [math.nan]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
     truth = comparison.statistic(training_user_of, released, train)[attacked.user]
-    return [float(np.mean(_guesses(attacked, comparison.statistic(ml_transitions, train, over_gaps)) == truth))]
+    return [float(np.mean(guesses(attacked, comparison.statistic(ml_transitions, train, over_gaps)) == truth))]
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:

@@ -56,14 +56,18 @@ def looks_over_gaps(released: Traces, pool_traces: bool = False) -> bool:
     return not pool_traces and not is_complete(released)
 
 
-def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTraces:
-    """Count the transitions of each released trace, or of all traces of a user together (`pool_traces`)."""
+def attacked_traces(released: Traces, pool_traces: bool = False, over_gaps: bool | None = None) -> AttackedTraces:
+    """Count the transitions of each released trace, or of all traces of a user together (`pool_traces`).
+
+    `over_gaps`: as in `count_pairs`; by default as `looks_over_gaps` says.
+    """
     user, number = released.trace_table()
     unit = released.trace_of_event()
     if pool_traces:
         user, number = np.arange(released.n_users), np.zeros(released.n_users, int)
         unit = released.user
-    counts = count_pairs(released, unit, len(user), looks_over_gaps(released, pool_traces))
+    over_gaps = looks_over_gaps(released, pool_traces) if over_gaps is None else over_gaps
+    counts = count_pairs(released, unit, len(user), over_gaps)
     pairs, column = np.unique(counts.indices, return_inverse=True)
     shape = (len(user), len(pairs))
     return AttackedTraces(user, number, pairs, sparse.csr_array((counts.data, column, counts.indptr), shape=shape))

@@ -28,7 +28,14 @@ from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import sample_of_users
-from ppmtf_jax.evaluation.report.page import Table, copies_table, identity_table, membership_table, unicity_table
+from ppmtf_jax.evaluation.report.page import (
+    Table,
+    copies_table,
+    hidden_table,
+    identity_table,
+    membership_table,
+    unicity_table,
+)
 from ppmtf_jax.evaluation.results import SYNTHETIC, TEST, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import open_released
@@ -108,6 +115,9 @@ def reidentify(
     _show("Re-identification", identity_table(attacks))
     strongest = f"{attacks[0].title.lower()} ({attacks[0].estimator})"
     tell(f"{sets.known.n_users} target users, {n_strangers} strangers. {STRONGEST}: {strongest}.")
+    tracked = {attack.title: attack.hidden for attack in attacks if attack.hidden is not None}
+    if tracked:
+        _show("De-obfuscation", hidden_table(tracked))
     if sets.n_left_out:
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     rules = attacks[0].each.open_world[0.01]
@@ -117,6 +127,8 @@ def reidentify(
         f"for {percent(rules.named_right, 1)} and wrong for {percent(rules.named_wrong, 1)} of the targets' traces."
     )
     _tell_worst([each for attack in attacks for of in (attack.each, attack.combined) for each in of.judgements()])
+    if tracked:
+        _tell_worst([each.judgement for each in tracked.values()])
     content = {"n_targets": sets.known.n_users, "n_strangers": n_strangers, "n_left_out": sets.n_left_out}
     content |= {"settings": asdict(settings) | asdict(rehearsal) | {"seed": seed}, **sampled, "made_by": REPORT}
     _write(json_file, content | {"attacks": [each.numbers() for each in attacks]})

@@ -313,7 +313,7 @@ def test_numbers_become_json_and_rows_of_the_evaluation() -> None:
     assert evaluation.value("copied_far", "training") > 0.5
     # Copies are alarming in every attack, strangers in none.
     alarming = {"n_people_copied", "density_ratio_auc", "mia_advantage", "reid_rate"}
-    alarming |= {"inferred_home", "inferred_second", "inferred_rest"}
+    alarming |= {"inferred_home", "inferred_second", "inferred_rest", "hidden_places"}
     assert evaluation.alarms().keys() == alarming
     assert {column for values in evaluation.alarms().values() for column in values} == {"copied"}
     # The greatest advantage that 200 + 200 users show by chance once in forty times.

@@ -59,6 +59,21 @@ def test_reidentification_of_real_traces(city, tmp_path):
     attack(*words, "--json", found, "--overwrite", "--quiet")
 
 
+def test_hidden_places_are_inferred_beside(city, tmp_path):
+    found = tmp_path / "found.json"
+    words = ("reidentify", city, "--estimator", "ml", "--deleted", 3, "--json", found)
+    result = attack(*words, "--deletion", "random")
+    assert "De-obfuscation" in result
+    assert "What is guessed is right for" in result.replace("\u00a0", " ")
+    (attacked,) = json.loads(found.read_text())["attacks"]
+    right, km, right_of_others, _ = attacked["hidden"]["Model of the person named"]
+    assert 0 < right_of_others <= 1
+    assert f"{100 * right:.1f}" in result
+    assert f"{km:.2f}" in result
+    # The worst places are deleted from target users alone.
+    assert "De-obfuscation" not in attack(*words, "--deletion", "worst", "--overwrite")
+
+
 def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
     result = attack("reidentify", city, "--released", city, "--estimator", "ml")
     assert "24 target users, 0 strangers" in result

@@ -43,7 +43,7 @@ NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
 SMALL_GROUPS = EvaluationSettings(settings={"group_tv": {"min_users": 2, "n_cells": 1}})
 ATTACK_NUMBERS = [
-    *("unicity", "copied_far", "n_people_copied", "density_ratio_auc"),
+    *("unicity", "copied_far", "n_people_copied", "density_ratio_auc", "hidden_places", "hidden_places_km"),
     *("inferred_home", "inferred_second", "inferred_rest"),
     *("mia_advantage", "mia_chance", "n_attacked", "reid_rate"),
 ]
@@ -56,7 +56,7 @@ UTILITY_NUMBERS = [
     *("daily_motif_tv", "closed_day_difference", "stay_any_gap_difference"),
     # Of synthetic traces with gaps; undefined for Uniform.
     *("events_w1", "event_gap_tv", "day_events_tv"),
-    *("rare_visits", "rare_tv"),
+    *("rare_visits", "rare_tv", "population_mae", "population_mse", "transition_mae", "transition_mse"),
 ]
 ALL = [*UTILITY_NUMBERS, *ATTACK_NUMBERS]
 
@@ -208,7 +208,15 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = evaluate(support.to_traces([(0, 0, 0, 1)], PLACES, grid_of(1)), train, still)
     # The test users have an event each, and so no window of two; five training users are no group.
     defined = {name for name in evaluation.metrics if not math.isnan(evaluation[name])}
-    known = {"tp_tv", "tp_tv_top50", "events_w1", "day_events_tv", "density_ratio_auc"}
+    known = {
+        "tp_tv",
+        "tp_tv_top50",
+        "events_w1",
+        "day_events_tv",
+        "density_ratio_auc",
+        "population_mae",
+        "population_mse",
+    }
     assert defined == {*known, "n_attacked"}
     assert evaluation.to_frame().query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ppmtf_jax.attacks.audit import Reidentified
     from ppmtf_jax.attacks.copies import CopyCheck
+    from ppmtf_jax.attacks.deobfuscation import Deobfuscation
     from ppmtf_jax.attacks.membership.base import MembershipSummary
 
 PIXELS_PER_INCH = 96
@@ -238,6 +239,27 @@ def identity_table(attacks: Sequence[Reidentified]) -> Table:
         "scores higher for this person than another trace (a guess: 0.5)"
     )
     headings = ("Attack", "Traces", "Found", "People exposed", "Right person", "AUC", "95 %")
+    return Table(caption, headings, rows, n_words=2)
+
+
+def hidden_table(found: Mapping[str, Deobfuscation]) -> Table:
+    """What each estimator infers of hidden places, by the title of the estimator."""
+    forms = (partial(percent, digits=1), "{:.2f}".format) * 2
+    rows = [
+        [
+            title,
+            model,
+            *(form(number) if number == number else "-" for form, number in zip(forms, numbers, strict=True)),
+        ]
+        for title, each in found.items()
+        for model, numbers in each.rows.items()
+    ]
+    caption = (
+        "Where were people at the hidden instants? Right: hidden places that are inferred right. Distance: expected "
+        "distance from the true place, in km. Others: people whom the attacker does not know, so that only a "
+        "difference from them is about a person"
+    )
+    headings = ("Attack", "Inferred from", "Right", "Distance", "Right, others", "Distance, others")
     return Table(caption, headings, rows, n_words=2)
 
 
