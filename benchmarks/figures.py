@@ -261,7 +261,7 @@ def several_targets(scores: Any, data: str, n_draws: int = 200) -> Iterator[Poin
     random, score, truth = np.random.default_rng(0), scores.log_ratio, scores.truth
     own = score[truth >= 0, truth[truth >= 0]]
     for tpr in (50, 75):
-        above = score >= np.quantile(own, 1 - tpr / 100)
+        above = scores.candidates(np.quantile(own, 1 - tpr / 100))
         for n in range(1, 11):
             false, candidates = [], []
             for _ in range(n_draws):

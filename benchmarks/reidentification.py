@@ -12,6 +12,8 @@ of the estimators are varied. A run that the file already has is not repeated.
 - `deleted`: Fig. 11; the places whose absence hurts the attacker most are deleted;
 - `known`: Fig. 12; several numbers of known traces;
 - `biased`: Table II; all traces of a user, with gaps of 30 minutes to a day;
+- `rules`: Fig. 14; GSTF with all traces of a user together and several numbers N' of targets: false alarms beside (7)
+  and the max-score rule at a true positive rate of 50 %, candidates beside (10) at 75 %; and other norms of groups;
 - `print`: means over divisions and seeds; `figures.py` draws them beside the published numbers.
 """
 
@@ -196,6 +198,29 @@ def run_section(section: str, shared: Path, csv: Path, n_divisions: int) -> None
                 betas.add(row)
 
 
+def rules_rows(shared: Path, betas: Betas) -> Iterator[Row]:
+    """Means over random targets at a division, and the AUC of GSTF with other norms, each with the beta of q = 2."""
+    for data in DATA:
+        attack = Attack("table", data, "GSTF", 0)
+        matrices, rest, _ = run(attack, shared, betas.of(attack))
+        scores = score_traces(rest, matrices).combined()
+        roc, rng = verification(scores).roc(), np.random.default_rng(0)
+        at = {rate: float(roc.false_positive_rate[np.argmax(roc.true_positive_rate >= rate)]) for rate in (0.5, 0.75)}
+        for n_targets in (1, 2, 5, 10, matrices.n_users):
+            drawn = [rng.permutation(matrices.n_users)[:n_targets] for _ in range(20)]
+            half, most = ([scores.of_targets(each).open_world(at[rate]) for each in drawn] for rate in (0.5, 0.75))
+            mean = {name: np.mean([getattr(each, name) for each in half]) for name in half[0]._fields}
+            names = ("pair_false", "false_alarms", "expected_false_alarms", "named_right", "named_wrong")
+            row = {"data": data, "n_targets": n_targets} | {name: round(100 * mean[name], 1) for name in names}
+            for name in ("n_candidates", "expected_candidates"):
+                row[name] = round(float(np.mean([getattr(each, name) for each in most])), 2)
+            yield row
+        for q in (1.5, 3, np.inf):
+            known, rest = attack.attacked(shared)
+            other = estimate_transitions(known, "gstf", beta=betas.of(attack), q=q)
+            yield {"data": data, "q": q, "auc": auc_of(score_traces(rest, other))}
+
+
 def print_means(csv: Path) -> None:
     """Mean and standard error over divisions, of the mean over seeds."""
     stored = pd.read_csv(csv, keep_default_na=False)
@@ -228,13 +253,15 @@ def print_differences(by_division: pd.DataFrame) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=["table", "deleted", "known", "biased", "print"])
+    parser.add_argument("section", choices=["table", "deleted", "known", "biased", "rules", "print"])
     parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs")
     parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="of the users into targets and strangers")
     given = parser.parse_args()
     if given.section == "print":
         print_means(given.csv)
+    elif given.section == "rules":
+        record(rules_rows(given.shared, Betas(pd.read_csv(given.csv, keep_default_na=False))))
     else:
         run_section(given.section, given.shared, given.csv, given.divisions)
 
