@@ -19,6 +19,7 @@ FACTORS = {"rank": 4, "n_sweeps": 5, "zeros": "weighted", "n_zeros": 100}
 SETTINGS = {
     "ppmtf": FACTORS,
     "itf": FACTORS,
+    "ppmtf_plus": FACTORS,
     "sgd": {"n_copied": 1},
     "tpm": {"noise": "seeded"},
     "private": {"noise": "seeded", "public_places": True},
