@@ -31,7 +31,10 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples.md",
 }
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# In the order of the README, from the first to read to the last.
+NOTEBOOKS = [
+    ROOT / name for name in re.findall(r"\]\((notebooks/\w+\.ipynb)\)", (ROOT / "README.md").read_text("utf-8"))
+]
 PAGES |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}
 # Files that the site has as they are.
 COPIED = ("CITATION.cff", "LICENSE", "notebooks/*.ipynb", "examples/*.toml", "examples/*.sh")
