@@ -15,6 +15,8 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from tests.commands import works
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+# The real traces can be neither tested nor released, so there is no job of them; each table has them as a column.
+SYSTEMS = [name for name in SYNTHESIZERS if name != "training"]
 # Fewer people and sweeps than in the files, which take minutes.
 SMALLER = {"n_users = ": "n_users = 60", "n_places = ": "n_places = 20", "n_sweeps = ": "n_sweeps = 3"}
 SMALLER |= {"people = ": "people = 50", "k = ": "k = 2"}
@@ -30,16 +32,16 @@ def small(system: str, folder: Path) -> Path:
 
 
 def test_every_system_has_a_job():
-    assert {path.stem for path in EXAMPLES.glob("*.toml")} >= set(SYNTHESIZERS)
+    assert {path.stem for path in EXAMPLES.glob("*.toml")} >= set(SYSTEMS)
 
 
-@pytest.mark.parametrize("system", SYNTHESIZERS)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_job_is_valid(system):
     assert JobConfig.load(EXAMPLES / f"{system}.toml").system == system
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", SYNTHESIZERS)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_job_runs(system, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # so few users are too few for private

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, get_args
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Lt
 
 from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE, PlaceTable
@@ -174,6 +174,8 @@ class ToyCitySettings(Settings, subject="import"):
         How many places it has.
     n_days : int
         How many days are simulated.
+    missing : float
+        Share of the events that are not recorded.
     period : "day" or "week"
         What a synthetic trace covers: "day", or "week", in which Saturday and Sunday have slots of their own.
     train_fraction : float
@@ -186,6 +188,7 @@ class ToyCitySettings(Settings, subject="import"):
     n_users: Annotated[int, Ge(2)] = 400
     n_places: Annotated[int, Ge(len(CATEGORIES))] = 100
     n_days: Count = 7
+    missing: Annotated[float, Ge(0), Lt(1)] = 0.2
     period: Period = "day"
     train_fraction: Share = 0.8
     min_users_per_place: Count = MIN_USERS_PER_PLACE
@@ -197,8 +200,8 @@ class ToyCitySettings(Settings, subject="import"):
 
 
 def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
-    size = {"n_places": settings.n_places, "n_days": settings.n_days, "period": settings.period}
-    traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
+    size = {name: getattr(settings, name) for name in ("n_users", "n_places", "n_days", "missing", "period")}
+    traces = toy_city(**size, seed=seed, progress=progress).traces
     least = settings.min_users_per_place
     report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
     if least > 1:

@@ -193,8 +193,8 @@ def test_toy_city():
     for part, expected in zip(found.sets.values(), (train, test), strict=True):
         pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
     # All events stay where they were, with 1.
-    found = imported("toy-city", 7, n_users=10, n_places=12, n_days=2, min_users_per_place=1)
-    parts = toy_city(10, n_places=12, n_days=2, seed=7).traces.split_users(0.8, 7)
+    found = imported("toy-city", 7, n_users=10, n_places=12, n_days=2, missing=0.5, min_users_per_place=1)
+    parts = toy_city(10, n_places=12, n_days=2, missing=0.5, seed=7).traces.split_users(0.8, 7)
     assert "joined" not in found.report
     for part, expected in zip(found.sets.values(), parts, strict=True):
         pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
