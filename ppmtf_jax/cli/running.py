@@ -16,7 +16,7 @@ from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, 
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.runner import run as run_job
 from ppmtf_jax.privacy.semantic_test import SemanticTestSettings
-from ppmtf_jax.privacy.statements import NOT_PRIVATE
+from ppmtf_jax.privacy.statements import NOT_PRIVATE, NOT_PROVEN
 from ppmtf_jax.runtime.engine import use_engine
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
@@ -131,7 +131,9 @@ def _run_and_show(config: JobConfig, progress: bool) -> None:
         passed = f"{result.n_released} of {result.n_traces} traces passed the privacy test."
         tell(f"{result.n_released} traces of nobody. {result.guarantee}" if result.guarantee else passed)
         warn_of_few(result.n_released, result.n_traces)
-        whom = "For experiments only" if result.guarantee == NOT_PRIVATE else "For anyone"
+        whom = "For anyone"
+        if result.guarantee in (NOT_PRIVATE, NOT_PROVEN):
+            whom = "For experiments only" if result.guarantee == NOT_PRIVATE else "For those whom you choose"
         tell(f"{whom}: {result.out / 'release'} (read PRIVACY.txt first). Only for you: {result.out / 'private'}")
     else:
         tell(f"None of the {result.n_traces} traces passed the privacy test. Lower k, or raise eta.")

@@ -15,6 +15,7 @@ METRICS: Registry[Measurement] = Registry(
     "ppmtf_jax.evaluation.metrics",
     first=(
         *("tp_tv", "tm_emd", "vf_tv"),  # Murakami et al. 2021, in the order of the paper
+        *("tp_swd", "tm_tv"),  # PPMTF+
         *("stay_difference", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv", "group_tv"),
         *("return_difference", "straight_back_difference", "return_time_tv"),
         *("distinct_w1", "top_place_w1", "second_place_w1", "main_places_w1_km"),

@@ -111,10 +111,12 @@ class JobConfig:
         compared = _compared(content.get("compare", []), system, problems)
         if system in SYNTHESIZERS and SYNTHESIZERS[system].of_nobody:
             # Refuse these settings now, because the fit would spend privacy budget.
-            for name, setting in (("synthesize", "traces_per_user"), *(("release", each) for each in RELEASE_FIELDS)):
+            proven = SYNTHESIZERS[system].has_proof
+            refused = RELEASE_FIELDS if proven else [each for each in RELEASE_FIELDS if each != "min_users_per_place"]
+            for name, setting in (("synthesize", "traces_per_user"), *(("release", each) for each in refused)):
                 if setting in tables.get(name, {}):
                     problems.append(Problem(f"no {setting} in [{name}]: {system} knows no users", "one"))
-            if not getattr(built.get("import"), "places_are_public", True):
+            if proven and not getattr(built.get("import"), "places_are_public", True):
                 found = "places, or events at them, that depend on who visits them"
                 problems.append(Problem("[import] onto public places", found, way_out=PUBLIC_PLACES))
         raise_any(subject, problems)

@@ -50,7 +50,7 @@ class ReleaseSettings(Settings, subject="release"):
     min_users_per_place : int
         Minimum number of training users at each visited place; otherwise the release is refused. The default is that of
         imports. 1 allows places that only one person visited, such as their home, and 2 to 4 the home of a household.
-        Not checked if the model is differentially private.
+        Not checked if the model is differentially private. Of the settings, traces of nobody have this one alone.
     """
 
     keep_users_together: bool = False
@@ -138,7 +138,7 @@ def plan_release(
     if isinstance(by, FittedModel):
         return _plan_of_nobody(synthetic, by, chosen)
     by.check_made_of(synthetic)
-    _check_places(by, chosen.min_users_per_place)
+    _check_places(by, chosen)
     if not by.n_passed:
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
@@ -182,6 +182,10 @@ def plan_release(
 def _plan_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> ReleasePlan:
     """Plan of all traces of nobody; a part is refused, because the guarantee does not cover the choice of a part."""
     statement = model_statement(model, dated=synthetic.origin is not None and synthetic.origin.dated)
+    if (least := getattr(model.trace_model, "least_users_per_place", None)) is not None:
+        if least < settings.min_users_per_place:
+            raise _few_users(f"visited places with fewer, one of them with only {least}", int(least), settings)
+        settings = replace(settings, min_users_per_place=MIN_USERS_PER_PLACE)
     origin, problems = check_origin(model, synthetic), []
     n_users, blocks = synthetic.n_users, synthetic.blocks
     if not np.array_equal(synthetic.user_ids, ids_of_people(n_users, blocks.map(lambda block: block.place))):
@@ -236,9 +240,9 @@ def _in_order(places: PlaceTable, order: Int[np.ndarray, " place"]) -> PlaceTabl
     return PlaceTable(places.ids[order], places.latitude[order], places.longitude[order], category)
 
 
-def _check_places(verdicts: Verdicts, min_users: int) -> None:
+def _check_places(verdicts: Verdicts, settings: ReleaseSettings) -> None:
     """Refuse a release if a visited place had too few training users."""
-    users = verdicts.users_per_place
+    users, min_users = verdicts.users_per_place, settings.min_users_per_place
     if min_users == 1 or verdicts.claims.is_private:
         return
     found, least = "a model that does not know how many there were", verdicts.least_users_per_place or 1
@@ -247,7 +251,11 @@ def _check_places(verdicts: Verdicts, min_users: int) -> None:
         if not n_few:
             return
         found = f"{n_few:,} of {counted(n_visited, 'visited place')} with fewer, one of them with only {least}"
+    raise _few_users(found, least, settings)
+
+
+def _few_users(found: str, least: int, settings: ReleaseSettings) -> InputError:
     option = f"min_users_per_place={least} (--min-users-per-place {least})"
     way_out = f"Import fewer places, or larger ones; or release with {option}"
-    expected = f"at least {min_users} training users at each visited place"
-    raise InputError("release", [Problem(expected, found, way_out=way_out)])
+    expected = f"at least {settings.min_users_per_place} training users at each visited place"
+    return InputError("release", [Problem(expected, found, way_out=way_out)])

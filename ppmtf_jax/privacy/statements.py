@@ -36,8 +36,10 @@ RANDOMNESS = {
     True: "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was "
     "drawn from a seed. The protection does not depend on the secrecy of this seed.",
     False: "The noise and everything else were drawn from a seed. A person who knows the seed can remove the noise.",
+    None: "The model was drawn from a seed, which it does not keep, and the traces from another one. Both must stay "
+    "secret.",
 }
-"""Where the noise of a differentially private mechanism comes from, by whether it is private."""
+"""Where the noise of a differentially private mechanism comes from, by whether it is private; None without noise."""
 RANDOM_IDS = {
     True: "Randomness: reproducible, so the seed must stay secret. Somebody chose the seed. A person who knows or "
     "guesses it, and has the data of the other users, can repeat what was drawn.",
@@ -62,6 +64,10 @@ CHOSEN_NUMBER = (
 )
 
 NOT_PRIVATE = "NOT PRIVATE: nobody is protected, for the first reason below."
+NOT_PROVEN = (
+    "NOT PROVEN: these traces are not differentially private. No trace was made from one person, but the model was "
+    "learned from all of them."
+)
 CHOSEN_NUMBER_OF_PEOPLE = (
     "The number of synthetic people was chosen, and says nothing about how many people there were."
 )
@@ -83,6 +89,14 @@ NOT_PROTECTED = (
     "Facts about many people, and what the data of others reveal about a person.",
     "Anybody, by how the data was chosen before the fit, such as which users are training users, if others see this.",
     "How long the computation took, and how much memory it needed.",
+)
+
+NOT_PROTECTED_WITHOUT_PROOF = (
+    PLACES,
+    HOUSEHOLD,
+    "What many people have in common, and what it says about each of them.",
+    "Anybody, against numbers and pictures that compare synthetic with real traces.",
+    "Anybody, by what the model reveals, if it is published or if somebody draws many traces from it.",
 )
 
 Section = str | tuple[str, str | Sequence[str]]
@@ -162,24 +176,29 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
     `dated`: whether the publisher chose the date of the traces. Returns JSON values: format, guarantee, private,
     neighbours, epsilon, delta, ledger, generator, traces, public, protected, not_protected, randomness. `generator` has
     the checksum of the model, which may be published too, and the settings; for a file in the settings, only its name,
-    without the folder. Raises `InputError`: the model knows users, or keeps no ledger.
+    without the folder. Of a model without a ledger, nothing is proven: neighbours, epsilon, delta and ledger are None.
+    Raises `InputError`: the model knows users.
     """
-    ledger = model.trace_model.ledger()
-    if not model.of_nobody or ledger is None:
+    if not model.of_nobody:
         way_out = "Test the traces of this model, and release those that pass"
-        found = f"a {model.system} model, which knows users" if not model.of_nobody else "a model without a ledger"
-        raise InputError("release", [Problem("a differentially private model of nobody", found, 0, (), way_out)])
-    claims, synthesizer = model.claims(), SYNTHESIZERS[model.system]
+        found = f"a {model.system} model, which knows users"
+        raise InputError("release", [Problem("a model of nobody", found, 0, (), way_out)])
+    claims, synthesizer, ledger = model.claims(), SYNTHESIZERS[model.system], model.trace_model.ledger()
     settings = build_settings(synthesizer.settings, model.settings, model.system)
-    (of_relation,) = ledger["relations"]
-    epsilon, delta = (of_relation["budget"][name] for name in ("epsilon", "delta"))
-    private = claims.is_private and ledger["private"]
+    private, relation, epsilon, delta = False, None, None, None
+    promise, public, unprotected, randomness = NOT_PROVEN, PUBLIC[1:], NOT_PROTECTED_WITHOUT_PROOF, RANDOMNESS[None]
+    if ledger is not None:
+        (of_relation,) = ledger["relations"]
+        relation, (epsilon, delta) = of_relation["relation"], (of_relation["budget"][n] for n in ("epsilon", "delta"))
+        private = claims.is_private and ledger["private"]
+        promise = guarantee(epsilon, delta) if private else NOT_PRIVATE
+        public, unprotected, randomness = PUBLIC, NOT_PROTECTED, RANDOMNESS[ledger["private"]]
     date = "The publisher chose the dates of the traces." if dated else "The date of the time grid is nominal."
     return {
         "format": STATEMENT_FORMAT,
-        "guarantee": guarantee(epsilon, delta) if private else NOT_PRIVATE,
+        "guarantee": promise,
         "private": private,
-        "neighbours": of_relation["relation"],
+        "neighbours": relation,
         "epsilon": epsilon,
         "delta": delta,
         "ledger": ledger,
@@ -191,11 +210,11 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
             "model": model.checksum,
         },
         "traces": f"Each trace is that of a new synthetic person, who stands for no real one. {date}",
-        "public": list(PUBLIC),
+        "public": list(public),
         "number_of_traces": CHOSEN_NUMBER_OF_PEOPLE,
         "protected": [*map(point, claims.protected)],
-        "not_protected": [*map(point, claims.not_protected), *NOT_PROTECTED],
-        "randomness": RANDOMNESS[ledger["private"]],
+        "not_protected": [*map(point, claims.not_protected), *unprotected],
+        "randomness": randomness,
     }
 
 
@@ -240,16 +259,17 @@ def statement_texts(statement: dict[str, Any]) -> tuple[str, str]:
     made = f"Made by {generator['system']}: {generator['what']}. {statement['traces']}"
     if "guarantee" in statement:
         cost_of = costs(statement["ledger"])
-        width = max(map(len, cost_of))
+        width = max(map(len, cost_of), default=0)
         spent = [f"{mechanism:<{width}}  {cost}" for mechanism, cost in cost_of.items()]
         noise = "" if statement["private"] else ", from noise that protects nobody"
+        neighbours = f"Neighbours, which are hard to tell apart: {statement['neighbours']}."
         details = as_text(
             "PRIVACY IN DETAIL",
             statement["guarantee"],
             made,
             statement["number_of_traces"],
             protected(statement),
-            f"Neighbours, which are hard to tell apart: {statement['neighbours']}.",
+            *([neighbours] if cost_of else []),
             (f"Numbers that were taken from the data with noise, and what each of them cost{noise}:", spent),
             ("Treated as public:", statement["public"]),
             not_protected(statement),
@@ -270,8 +290,10 @@ def statement_texts(statement: dict[str, Any]) -> tuple[str, str]:
     return first_page("SYNTHETIC TRACES", promise, statement["not_protected"]), details
 
 
-def costs(ledger: dict[str, Any]) -> dict[str, str]:
-    """What each mechanism of a ledger cost, and what all of them cost together, in words."""
+def costs(ledger: dict[str, Any] | None) -> dict[str, str]:
+    """What each mechanism of a ledger cost, and what all of them cost together, in words; empty without a ledger."""
+    if ledger is None:
+        return {}
     (of_relation,) = ledger["relations"]
     lines = [*of_relation["mechanisms"], {"mechanism": "together"} | of_relation["spent"]]
     amounts = ({name: line[name] for name in ("epsilon", "delta", "rho") if name in line} for line in lines)

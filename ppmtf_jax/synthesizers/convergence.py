@@ -12,6 +12,7 @@ from ppmtf_jax.gibbs.kernel import SHARED
 from ppmtf_jax.gibbs.tensors import count_tensors
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.systems.itf import UNSHARED
 from ppmtf_jax.synthesizers.systems.ppmtf import PPMTFSettings
 
@@ -38,6 +39,8 @@ def diagnose_model(
         way_out = (
             f"You need not do anything: {model.system} is not fitted by Gibbs sampling, so it has no sweeps to judge"
         )
+        if model.of_nobody and SYNTHESIZERS[model.system].settings is PPMTFSettings:
+            way_out = "Fit ppmtf with the same settings: this model knows neither its seed nor its users"
         raise InputError("model", [Problem(f"a model of {' or '.join(COUPLINGS)}", model.system, way_out=way_out)])
     if (inference := model.settings.get("inference", "gibbs")) != "gibbs":
         raise InputError("model", [Problem("a model of inference=gibbs, whose chains can be repeated", inference)])

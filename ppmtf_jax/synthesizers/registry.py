@@ -81,6 +81,11 @@ class Synthesizer:
         """Whether its models know no users, see `TraceModel.of_nobody`."""
         return self.model.of_nobody
 
+    @property
+    def has_proof(self) -> bool:
+        """Whether its models keep a ledger of differential privacy, see `TraceModel.ledger`."""
+        return self.model.ledger is not TraceModel.ledger
+
 
 DEFAULT_SYSTEM = "bridge"
 """Default system of `fit`; for the reasons see benchmarks/README.md."""

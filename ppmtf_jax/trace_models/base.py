@@ -95,8 +95,8 @@ class TraceModel(abc.ABC):
     """Axes of stored arrays, such as "clusters", that `rounded` makes longer."""
 
     of_nobody: ClassVar[bool] = False
-    """Whether the model knows no users: each trace is that of a new synthetic person. Such a model has a `ledger`, and
-    `sample_trace` gets the number of the person in place of a user."""
+    """Whether the model knows no users: each trace is that of a new synthetic person, and `sample_trace` gets the
+    number of the person in place of a user. A differentially private one has a `ledger`."""
 
     @abc.abstractmethod
     def sample_trace(self, key: OneKey, user: Index, n_instants: int) -> Int[Array, " instant"]:

@@ -9,7 +9,7 @@ probability in (5). So a step, `MetropolisHastings.move`, needs only two rows of
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.trace_models.base import Index, OneKey, ScoredTraceModel, Steps, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 
+Chains = TypeVar("Chains", bound="MetropolisHastings")
 FLOOR = 1e-8
 # With these bounds, all products and quotients of a step stay within single precision (1e-38 to 1e38), for ranks and
 # numbers of places up to a million: reconstructed counts lie between the smallest floor and 1e18 * rank, so their ratio
@@ -311,7 +312,7 @@ class MetropolisHastings(ScoredTraceModel):
         return {name: array for name, array in arrays.items() if name not in shared}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> MetropolisHastings:
+    def from_arrays(cls: type[Chains], arrays: dict[str, np.ndarray]) -> Chains:
         shared = {name: other for name, other in SAME_FACTORS.items() if name not in arrays}
         arrays = arrays | {name: arrays[other] for name, other in shared.items()}
         if arrays["visit_user"].shape[1] != arrays["slot"].shape[1]:

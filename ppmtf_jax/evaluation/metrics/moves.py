@@ -93,19 +93,23 @@ def transition_matrix(traces: Traces) -> sparse.csr_array:
     return (row_shares(counts) + never_left).tocsr()
 
 
-def _axes(places: PlaceTable, settings: TransitionSettings) -> Axes:
-    """Bin of latitude and bin of longitude of each place, as 0-1 matrices of shape (places, bins)."""
+def bins_of_places(places: PlaceTable, settings: TransitionSettings) -> list[np.ndarray]:
+    """Bin of latitude and bin of longitude of each place, shape (places,)."""
     south, north, west, east = settings.box or places.bounding_box()
 
-    def indicator(value: np.ndarray, low: float, high: float) -> np.ndarray:
+    def bin_of(value: np.ndarray, low: float, high: float) -> np.ndarray:
         # All places may be on one line; the greatest value belongs to the last bin.
         width = (high - low) / settings.n_bins or 1.0
         # Where coordinates are not known, all places are in one bin.
-        which = np.clip(np.nan_to_num(np.floor((value - low) / width)), 0, settings.n_bins - 1).astype(np.int64)
-        return np.eye(settings.n_bins)[which]
+        return np.clip(np.nan_to_num(np.floor((value - low) / width)), 0, settings.n_bins - 1).astype(np.int64)
 
     longitude = longitude_near(places.longitude, (west + east) / 2)
-    return [indicator(places.latitude, south, north), indicator(longitude, west, east)]
+    return [bin_of(places.latitude, south, north), bin_of(longitude, west, east)]
+
+
+def _axes(places: PlaceTable, settings: TransitionSettings) -> Axes:
+    """The bins of each place as 0-1 matrices of shape (places, bins)."""
+    return [np.eye(settings.n_bins)[each] for each in bins_of_places(places, settings)]
 
 
 def _measure(comparison: Comparison, settings: TransitionSettings) -> list[float]:

@@ -141,11 +141,12 @@ def statement(data: ReportData) -> list[Block]:
     if data.guarantee:
         status = grade(EPSILON, said["epsilon"]) if said["private"] else Status.POOR
         caption = f"Numbers taken from the data with noise, and what each cost. Neighbours: {said['neighbours']}"
+        rows = list(costs(said["ledger"]).items())
         return [
             Finding("Is the protection proven?", status, said["guarantee"], PROVEN_RULE),
             Text((said["guarantee"], said["randomness"])),
             *_lists({title: said[name] for title, name in LISTS.items()}),
-            Table(caption, ("Number", "Cost"), list(costs(said["ledger"]).items()), n_words=2),
+            *([Table(caption, ("Number", "Cost"), rows, n_words=2)] if rows else []),
         ]
     rows = [[title, str(said[name]).removeprefix(f"{title}: ")] for title, name in SAID.items() if said.get(name)]
     protected, not_protected = (said.get(name, ()) for name in ("protected", "not_protected"))

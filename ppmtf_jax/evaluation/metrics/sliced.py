@@ -1,0 +1,142 @@
+"""TP-SWD, TM-TV and TM-SWD (Murakami et al., PoPETs 2023), and how far two random people are apart.
+
+The sliced Wasserstein distance of two distributions on a plane is the Wasserstein-1 distance of their projections onto
+a line, averaged over lines (Rabin et al. 2012). As published, places are the cells of TM-EMD, and the lines are 50
+random ones that are always the same.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from scipy import sparse
+
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from
+from ppmtf_jax.evaluation.metrics.moves import TransitionSettings, bins_of_places, transition_matrix
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.metrics.windows import SEED, Sample, mean_difference, window_metric
+from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
+from ppmtf_jax.streams import Stage, numpy_stream
+
+N_LINES = 50
+PAIRS = 6  # number of the random stream, see windows.py
+ROWS = 4096
+"""Number of rows of a transition matrix whose distributions over the cells are in memory at a time."""
+
+
+def _lines() -> np.ndarray:
+    """Unit vectors (north, east), shape (lines, 2); NumPy's old generator never changes, and is the published one."""
+    east_north = np.random.RandomState(0).randn(2, N_LINES)
+    return (east_north / np.linalg.norm(east_north, axis=0))[::-1].T
+
+
+def sliced_wasserstein(found: np.ndarray, expected: np.ndarray, n_bins: int) -> float:
+    """Mean sliced Wasserstein distance of corresponding rows, in cells; shape (rows, bins north * bins east).
+
+    Examples
+    --------
+    All people one cell further north: on average over all lines 2 / pi = 0.637.
+
+    >>> round(sliced_wasserstein(np.eye(4)[[2]], np.eye(4)[[0]], 2), 2)
+    0.61
+    """
+    cell = np.stack(np.divmod(np.arange(n_bins**2), n_bins))
+    total = 0.0
+    for line in _lines():
+        position = line @ cell
+        order = np.argsort(position, kind="stable")
+        ahead = np.cumsum((found - expected)[:, order], axis=1)[:, :-1]
+        total += float((np.abs(ahead) @ np.diff(position[order])).sum())
+    return total / (N_LINES * len(expected))
+
+
+def _at_cells(comparison: Comparison, settings: TransitionSettings) -> sparse.csr_array:
+    """The cell of each place as a 0-1 matrix, shape (places, bins north * bins east)."""
+    north, east = bins_of_places(comparison.test.places, settings)
+    shape = comparison.test.n_places, settings.n_bins**2
+    return pair_counts(np.arange(shape[0]), north * settings.n_bins + east, shape)
+
+
+def _population(comparison: Comparison, settings: TransitionSettings, *, uniform: bool = False) -> list[float]:
+    cells, test = _at_cells(comparison, settings), comparison.statistic(population_by_slot, comparison.test)
+    found = np.full_like(test, 1 / test.shape[1])
+    if not uniform:
+        found = comparison.statistic(population_by_slot, comparison.traces)
+    return [sliced_wasserstein(found @ cells, test @ cells, settings.n_bins)]
+
+
+def _rows(comparison: Comparison, settings: TransitionSettings, of: str = "traces") -> list[float]:
+    """TM-TV and TM-SWD of the traces, of people who go anywhere ("uniform"), or of people who never move ("stays")."""
+    if not comparison.test.has_transitions():
+        raise Undefined
+    cells, test = _at_cells(comparison, settings), comparison.statistic(transition_matrix, comparison.test)
+    n_places, variation, distance = comparison.test.n_places, 0.0, 0.0
+    found = comparison.statistic(transition_matrix, comparison.traces) if of == "traces" else sparse.eye_array(n_places)
+    found, anywhere = sparse.csr_array(found), np.asarray(cells.sum(axis=0)) / n_places
+    for first in range(0, n_places, ROWS):
+        own, expected = found[first : first + ROWS], test[first : first + ROWS]
+        is_uniform = of == "uniform"
+        of_rows = row_variation_from(1 / n_places, expected) if is_uniform else row_variation(own, expected)
+        own_cells, expected_cells = (sparse.csr_array(each @ cells).toarray() for each in (own, expected))
+        there = sliced_wasserstein(anywhere if is_uniform else own_cells, expected_cells, settings.n_bins)
+        variation, distance = variation + float(of_rows.sum()), distance + there * len(expected_cells)
+    return [variation / n_places, distance / n_places]
+
+
+def _never_moving(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:
+    return [Interpretation({"never moving": each}) for each in _rows(comparison, settings, "stays")]
+
+
+LIKE_PUBLISHED = {"settings": TransitionSettings, "per_trace_number": True, "pools_gaps": True}
+register_utility(
+    MetricInfo(
+        "tp_swd",
+        "TP-SWD",
+        "Sliced Wasserstein distance, in cells, between the distributions over places of the synthetic and the test "
+        "events, averaged over the slots.",
+        "cells",
+    ),
+    measure=_population,
+    uniform=partial(_population, uniform=True),
+    **LIKE_PUBLISHED,
+)
+register_utility(
+    variation_quantity(
+        "tm_tv",
+        "TM-TV",
+        "Total variation between the distributions of the next place of synthetic and of test users, averaged over the "
+        "places; at a place that nobody leaves, the next place is the same place.",
+        "no transition in the test traces",
+    ),
+    MetricInfo(
+        "tm_swd",
+        "TM-SWD",
+        "Sliced Wasserstein distance, in cells, between the same distributions as for TM-TV.",
+        "cells",
+        undefined="no transition in the test traces",
+    ),
+    measure=_rows,
+    uniform=partial(_rows, of="uniform"),
+    reading=_never_moving,
+    **LIKE_PUBLISHED,
+)
+
+
+@window_metric(
+    "diversity_difference",
+    "Diversity difference",
+    "Total variation between the places of two random users in one period, averaged: synthetic users minus test users.",
+    mean_difference,
+    unit="total variation, -1 to 1",
+    one_period=True,
+)
+def apart(windows: Windows) -> Sample:
+    """Total variation between where each window and the window of another random user are (fixed seed)."""
+    shares = row_shares(pair_counts(windows.window, windows.place, (windows.n_windows, len(windows.places))))
+    order = numpy_stream(SEED, Stage.METRICS, PAIRS).permutation(windows.n_windows)
+    other = np.roll(order, 1)
+    different = windows.user[order] != windows.user[other]
+    return Sample(windows.user[order][different], row_variation(shares[order], shares[other])[different])
