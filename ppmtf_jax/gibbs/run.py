@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -193,6 +194,62 @@ def run_gibbs(
     # All devices have equal copies; keep one.
     state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), state)
     return GibbsResult(state, draws, np.array(list(kept), np.int64), _joined(traces))
+
+
+def run_within(
+    key: Key[Array, ""],
+    cells: dict[str, ObservedCells],
+    n_rows: dict[str, int],
+    coupling: Coupling,
+    settings: GibbsSettings,
+    *,
+    kappa: float,
+    max_count: int,
+    n_sweeps: int,
+    max_tries: int = 20,
+    progress: bool = False,
+) -> GibbsResult:
+    """Run a new chain until its last draw reconstructs all counts within kappa of [0, max_count] (App. G, "retry").
+
+    If a chain drew from the exact posterior, the result would be a draw from the posterior under this constraint,
+    exp(-G) / (integral of exp(-G) over the factors inside), whose budget is `privacy.budgets.epsilon_of_user`. Hence
+    every try has the same cells, and a key of its own: with other cells, or with one chain that goes on until it is
+    inside, the distribution would be another one. Fix kappa before you look at any draw.
+
+    Raises `NumericalError`: no try was inside; `InputError`: no try, or a negative kappa. The rest as for `run_gibbs`.
+    """
+    if max_tries < 1 or not kappa >= 0:
+        found = f"{max_tries}, {kappa}"
+        raise InputError("run", [Problem("at least one try, and kappa of at least 0", found)])
+    nearest = math.inf
+    for number in range(max_tries):
+        own = jax.random.fold_in(key, number)
+        result = run_gibbs(own, cells, n_rows, coupling, settings, n_sweeps=n_sweeps, progress=progress)
+        outside = kappa_of({name: draws[0, -1] for name, draws in result.draws.items()}, coupling, max_count)
+        if outside <= kappa:
+            return result
+        nearest = min(nearest, outside)
+    raise NumericalError(
+        f"none of {max_tries} draws reconstructs all counts within kappa = {kappa:g} of 0 and {max_count}: the nearest "
+        f"is {nearest:.4g} away. Allow a larger kappa, which costs a larger epsilon, or more tries"
+    )
+
+
+def kappa_of(factors: Mapping[str, np.ndarray | Array], coupling: Coupling, max_count: int) -> float:
+    """How far the reconstructed counts of some factors are outside [0, max_count], at most: the least kappa of App. G.
+
+    NaN factors give infinity. No tensor is stored: the memory is that of one user's counts.
+    """
+
+    def outside(row: Array, left: Array, right: Array) -> Array:
+        counts = jnp.matmul(left * row, right.T, precision="highest")
+        return jnp.maximum(-counts.min(), counts.max() - max_count)
+
+    found = [0.0]
+    for _, modes in coupling.tensors:
+        user, left, right = (jnp.asarray(factors[name]) for name in modes)
+        found.append(float(lax.map(partial(outside, left=left, right=right), user).max()))
+    return max(found) if np.isfinite(found).all() else math.inf
 
 
 def share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
