@@ -48,12 +48,12 @@ ATTACK_NUMBERS = [
     *("mia_advantage", "mia_chance", "n_attacked", "reid_rate"),
 ]
 UTILITY_NUMBERS = [
-    *("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"),
+    *("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv", "tp_swd", "tm_tv", "tm_swd"),
     # Of one period; of all that have a distance from the test users.
     *("stay_difference", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv", "group_tv"),
     # Traces last one period of four hours, so no window has the events that shares and entropy need.
     *("return_difference", "straight_back_difference", "return_time_tv", "distinct_w1"),
-    *("daily_motif_tv", "closed_day_difference", "stay_any_gap_difference"),
+    *("daily_motif_tv", "closed_day_difference", "diversity_difference", "stay_any_gap_difference"),
     # Of synthetic traces with gaps; undefined for Uniform.
     *("events_w1", "event_gap_tv", "day_events_tv"),
     *("rare_visits", "rare_tv", "population_mae", "population_mse", "transition_mae", "transition_mse"),
@@ -197,7 +197,7 @@ def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: T
     complete, gaps = (synthetic.select_traces((user == 4) & (number == each)) for each in (0, 2))
     table = evaluate(complete, train, test_set, SMALL_GROUPS).to_frame()
     # One user is a smaller crowd than the test users are, and their only trace goes back nowhere, and to no rare place.
-    undefined = {"unicity", "return_time_tv", "rare_tv"}
+    undefined = {"unicity", "return_time_tv", "rare_tv", "diversity_difference"}
     assert set(table["metric"][~np.isfinite(table["value"])]) == undefined
     table = evaluate(gaps, train, test_set, SMALL_GROUPS).to_frame().query("column == 'synthetic'")
     assert table["metric"][~np.isfinite(table["value"])].tolist() == ["return_time_tv", "unicity"]
@@ -208,15 +208,8 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = evaluate(support.to_traces([(0, 0, 0, 1)], PLACES, grid_of(1)), train, still)
     # The test users have an event each, and so no window of two; five training users are no group.
     defined = {name for name in evaluation.metrics if not math.isnan(evaluation[name])}
-    known = {
-        "tp_tv",
-        "tp_tv_top50",
-        "events_w1",
-        "day_events_tv",
-        "density_ratio_auc",
-        "population_mae",
-        "population_mse",
-    }
+    known = {"tp_tv", "tp_tv_top50", "tp_swd", "events_w1", "day_events_tv", "density_ratio_auc"}
+    known |= {"population_mae", "population_mse"}
     assert defined == {*known, "n_attacked"}
     assert evaluation.to_frame().query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))

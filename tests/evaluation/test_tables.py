@@ -136,7 +136,7 @@ def test_attacks_stand_apart() -> None:
 
 def test_published_metrics_come_first_and_those_nobody_named_last() -> None:
     metrics = list(METRICS)
-    assert metrics[:4] == ["tp_tv", "tm_emd", "vf_tv", "stay_difference"]
+    assert metrics[:6] == ["tp_tv", "tm_emd", "vf_tv", "tp_swd", "tm_tv", "stay_difference"]
     METRICS.register(Measurement("a_new_one", "utility", (), lambda comparison, settings: []))
     try:
         assert list(METRICS) == [*metrics, "a_new_one"]
