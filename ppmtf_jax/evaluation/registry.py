@@ -19,14 +19,9 @@ METRICS: Registry[Measurement] = Registry(
         *("stay_difference", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv", "group_tv"),
         *("return_difference", "straight_back_difference", "return_time_tv"),
         *("distinct_w1", "top_place_w1", "second_place_w1", "main_places_w1_km"),
-        *(
-            "daily_motif_tv",
-            "closed_day_difference",
-            "night_homes_difference",
-            "entropy_difference",
-            "diversity_difference",
-        ),
-        *("stay_any_gap_difference", "jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv"),
+        *("daily_motif_tv", "closed_day_difference", "night_homes_difference", "entropy_difference"),
+        *("diversity_difference", "stay_any_gap_difference"),
+        *("jump_1h_tv", "jump_6h_tv", "jump_24h_tv", "jump_later_tv"),
         *("events_w1", "event_gap_tv", "day_events_tv", "rare_places"),
         *("friend_meetings", "friend_graph"),
         "mean_errors",  # Narita et al. 2022

@@ -127,7 +127,7 @@ register_utility(
 
 @window_metric(
     "diversity_difference",
-    "Diversity difference",
+    "Diversity",
     "Total variation between the places of two random users in one period, averaged: synthetic users minus test users.",
     mean_difference,
     unit="total variation, -1 to 1",
