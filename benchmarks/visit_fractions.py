@@ -62,6 +62,11 @@ def of_users(traces: Traces, low: int, high: float = np.inf) -> Traces:
     return traces.select_events((n_events >= low) & (n_events <= high))
 
 
+def some_users(traces: Traces, share: float, seed: int) -> Traces:
+    """Some of the users, each kept or not by themselves."""
+    return traces.select_events((np.random.default_rng(seed).random(traces.n_users) < share)[traces.user])
+
+
 def thinned(traces: Traces, share: float, seed: int) -> Traces:
     """Some of the events, each kept or not by itself."""
     return traces.select_events(np.random.default_rng(seed).random(traces.n_events) < share)
@@ -80,6 +85,7 @@ def split(read: Callable[[Path, int], Traces]) -> Callable[[Path, int], Pair]:
 ARMS: dict[str, Callable[[Path, int], Pair]] = {
     "New York": split(lambda shared, seed: new_york(shared)),
     "repeats counted": split(lambda shared, seed: new_york(shared, repeats="count")),
+    "a quarter of the users": split(lambda shared, seed: some_users(new_york(shared), 0.25, seed)),
     "100 venues": split(lambda shared, seed: new_york(shared, 100)),
     "a fifth of the events": split(lambda shared, seed: thinned(new_york(shared), THINNED, seed)),
     "users of 24 and more": split(lambda shared, seed: of_users(new_york(shared), N_BINS)),
