@@ -94,8 +94,8 @@ def change_parameters(folder: Path, change: dict[str, np.ndarray | None]) -> Non
         ({"slot": np.zeros((3, 4))}, "factors of the visits of different rank"),
         ({"slot_of_instant": np.array([0, 1, 1, 3])}, "'slot_of_instant' from 0 to 2"),
         ({"user": np.zeros((USERS, 3), int)}, "'user' of float numbers; found int64"),
-        ({"more": np.zeros(3)}, "expected arrays floor, .*found floor, more"),
-        ({"floor": None}, "expected arrays floor, "),
+        ({"more": np.zeros(3)}, "expected arrays chains, chosen, floor, .*found floor, more"),
+        ({"floor": None}, "expected arrays chains, chosen, floor, "),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(tmp_path, change, message):
@@ -129,7 +129,7 @@ MEGABYTES = 8
 ZEROS = stored(np.zeros(MEGABYTES * 2**17))
 HARM = {
     "another name, compressed": ({"more.npy": ZEROS}, "found more"),
-    "one name twice": ({"user": ZEROS, "user.npy": ZEROS}, "expected arrays floor"),
+    "one name twice": ({"user": ZEROS, "user.npy": ZEROS}, "expected arrays chains, chosen, floor"),
     "compressed": ({"user.npy": ZEROS}, "arrays as NumPy stores them, uncompressed; found 'user'"),
     "more than there is": (
         {"user.npy": claims("(1000000000000,)")},
