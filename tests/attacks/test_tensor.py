@@ -120,6 +120,11 @@ def test_a_norm_of_tiny_or_large_weight_neither_overflows_nor_moves_the_minimum(
         small = minimize_norm(gradient, curvature, 1e-9, GROUP, jnp.asarray(q))
         np.testing.assert_allclose(small, 2.0, rtol=1e-6)
         assert not np.asarray(minimize_norm(gradient, curvature, 1e9, GROUP, jnp.asarray(q))).any()
+        # Just beyond the bound of the dual norm, all of a group are above 0; just within it, none is.
+        dual, size = 1 / (1 - 1 / q), np.bincount(GROUP)[np.asarray(GROUP)]
+        for norm in (1.02, 0.98):
+            at = 0.6 * norm * size ** (-1 / dual)
+            assert (np.asarray(minimize_norm(at, curvature, 1.2, GROUP, jnp.asarray(q))) > 0).all() == (norm > 1)
 
 
 def minimized(factors: Factors, block: int, steps: Transitions, penalty: Penalty) -> float:
