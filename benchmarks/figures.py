@@ -38,6 +38,7 @@ PAPERS = {"ppmtf": "PPMTF", "colocation": "co-location", "gstf": "GSTF", "ppmtf+
 MARKS, WIDTH = "os^Dv*Ph", 7.0
 COLUMNS = ["part", "figure", "panel", "series", "x", "y"]
 UTILITY = {"tp_tv": "TP-TV", "tp_tv_top50": "TP-TV-Top50", "vf_tv": "VF-TV"}
+PLUS = {"tp_tv": "TP-TV", "tp_tv_top50": "TP-TV-Top50", "tp_swd": "TP-SWD", "tm_tv": "TM-TV", "tm_swd": "TM-SWD"}
 DISTANCES = {"tm_emd_y": "TM-EMD-Y", "tm_emd_x": "TM-EMD-X"}
 CITIES = {"New York": "NYC", "Sao Paulo": "SaoPaulo", "Jakarta": "Jakarta", "Kuala Lumpur": "KualaLampur"}
 KS = np.array([1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, 100, 150, 200])
@@ -293,6 +294,31 @@ def measure_groups(shared: Path) -> Iterator[Point]:
         yield "13", "Gowalla", "everybody", f"group {number}", float(inside[known.place].mean())
 
 
+def measure_plus(shared: Path) -> Iterator[Point]:
+    """Figs. 16 and 18 of PPMTF+ on people flow: five draws of 500 people, against the training users as published."""
+    from ppmtf_jax import EvaluationSettings, PPMTFSettings, evaluate, fit, synthesize
+
+    train, test = people_flow(shared)
+    for alpha in (10.0, 200.0):
+        for series, system, people in (("PPMTF", "ppmtf", {}), ("PPMTF+", "ppmtf_plus", {"people": train.n_users})):
+            model = fit(train, system, PPMTFSettings(noise_precision=alpha), seed=0)
+            made = {f"draw {seed}": synthesize(model, seed=seed, **people) for seed in range(5)}
+            found = evaluate(made, test, train, EvaluationSettings(attacks=False))
+            for metric, title in PLUS.items():
+                yield "16", title, series, alpha, float(np.mean([found.value(metric, name) for name in made]))
+            if alpha == 200:
+                one, two = (places_of_users(made[name]) for name in ("draw 0", "draw 1"))
+                same, others = (np.abs(one - each).sum(axis=1).mean() for each in (two, np.roll(two, 1, axis=0)))
+                yield "18", "same user over others", series, "people flow", float(same / others)
+
+
+def places_of_users(traces: Any) -> np.ndarray:
+    """The share of a user's events at each place, shape (users, places)."""
+    counts = np.zeros((traces.n_users, traces.n_places))
+    np.add.at(counts, (traces.user, traces.place), 1)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
 PARTS: dict[str, Callable[[Path], Iterator[Point]]] = {
     **{f"ppmtf, {name}": partial(measure_city, name=name) for name in CITIES},
     "ppmtf, clusters": measure_clusters,
@@ -300,6 +326,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Point]]] = {
     "ppmtf, time": measure_time,
     **{f"gstf, {name}": partial(measure_attack, data=name) for name in ("Geolife", "Gowalla", "Foursquare")},
     "gstf, groups": measure_groups,
+    "ppmtf+, people flow": measure_plus,
 }
 
 
