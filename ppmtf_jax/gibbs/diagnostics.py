@@ -45,9 +45,10 @@ class HeldOut(NamedTuple):
 def hold_out(
     counts: CountTensors, share: float, *, seed: int, n_zeros: int | None = None
 ) -> tuple[CountTensors, dict[str, HeldOut]]:
-    """Hold out a random share of the positive cells of each tensor, and `n_zeros` or as many zero cells of each user.
+    """Hold out a random share of the positive cells of each tensor, and as many zero cells of each user.
 
-    At least one positive cell of each tensor is held out. If a user has too few zero cells, all of them are held out.
+    With `n_zeros`, so many zero cells of each user are held out, but no larger share of the cells than of the positive
+    ones. At least one positive cell of each tensor is held out. If a user has too few zero cells, all of them are.
     Returns the counts without the held-out positive cells, and the held-out cells of each tensor, positive ones first;
     `observe` takes their indices as `hidden`. Raises `InputError`: a tensor has no positive cell.
     """
@@ -58,7 +59,9 @@ def hold_out(
         rng = numpy_stream(seed, Stage.HELD_OUT, order)
         hide = rng.random(len(tensor.user)) < share
         hide[rng.integers(len(hide))] = True
-        wanted = counts_per_user(tensor.user[hide], tensor.shape[0]) if n_zeros is None else n_zeros
+        wanted = counts_per_user(tensor.user[hide], tensor.shape[0])
+        if n_zeros is not None:
+            wanted = max(1, min(n_zeros, int(share * tensor.cells_per_user)))
         zeros = sample_zeros(tensor, wanted, seed=seed, stage=HELD_OUT_ZERO_STAGES[name])
         shown[name] = tensor.select(~hide)
         value = np.concatenate([tensor.count[hide], np.zeros(len(zeros))])

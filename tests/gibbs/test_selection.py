@@ -10,7 +10,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.gibbs import selection
 from ppmtf_jax.gibbs.kernel import SHARED
 from ppmtf_jax.gibbs.selection import PUBLISHED, SWEEPS, choose_settings, hide, log_score
-from ppmtf_jax.gibbs.tensors import CountTensors, Trimming
+from ppmtf_jax.gibbs.tensors import CountTensors, Trimming, count_tensors
 from tests.tensors import sparse
 
 
@@ -34,6 +34,15 @@ def test_score_weighs_positive_cells_and_zeros_as_often_as_there_are():
     np.testing.assert_allclose(log_score(predicted, hidden, counts, 4.0), np.mean(logs))
     balanced = np.mean([np.log(stats.norm(predicted["visits"], 0.5).pdf(hidden["visits"].value).mean(0)).mean()])
     assert abs(balanced - np.mean(logs)) > 0.01
+
+
+def test_zeros_are_hidden_in_no_larger_share_than_positive_cells(train):
+    """Of few cells, a hundred zeros would be all, and chains would see none."""
+    counts = count_tensors(train, Trimming(), seed=0)
+    _, hidden = hide(counts, 0)
+    for name, (index, value) in hidden.items():
+        per_user = np.bincount(index[value == 0][:, 0], minlength=train.n_users)
+        assert 0 < per_user.max() <= 0.05 * getattr(counts, name).cells_per_user
 
 
 AUTO = dict.fromkeys(PUBLISHED, "auto")
