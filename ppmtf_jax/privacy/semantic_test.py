@@ -71,9 +71,12 @@ class SemanticTestSettings(PrivacyTest, subject="semantic test"):
         """See `PrivacyTest`."""
         at_once, in_all = percent(self.max_intersection), percent(self.max_geographic_similarity)
         k, difference = self.k, f"{self.max_semantic_difference:g}"
+        n_parts = self.n_time_periods
+        parts = f", in the same of {n_parts} parts of the day" if n_parts > 1 else ""
         overlap = "time at most is time that this {} spends at the same places, maybe at another time of the day"
         if self.apart_km is not None:
-            overlap = f"moves at most are moves of this {{}}, in part if they end less than {self.apart_km:g} km away"
+            overlap = "steps at most lead where those of this {} from the same place do, in part if they end less than "
+            overlap += f"{self.apart_km:g} km away{parts}"
         overlap = f"{in_all} of its {overlap}"
         return InWords(
             "The test of Bindschaedler and Shokri (IEEE S&P 2016, Fig. 2): a trace is released only if (1) the user it "
@@ -85,7 +88,7 @@ class SemanticTestSettings(PrivacyTest, subject="semantic test"):
                 f"{at_once} of its instants at most, and {overlap.format('person')}.",
                 f"That a trace does not resemble one person alone: in meaning, it resembles at least {k} users about "
                 "as much, the person it was made from included. Meaning is how a trace's time is divided among places, "
-                "whatever the places are.",
+                f"whatever the places are{f', in each of {n_parts} parts of the day' if n_parts > 1 else ''}.",
             ],
             [
                 "From whom a trace was made: the test computes no probability, so there is no bound on how sure "

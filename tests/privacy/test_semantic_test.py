@@ -110,7 +110,11 @@ def test_each_time_period_has_its_own_renaming(train, model, synthetic):
 def test_settings_that_do_not_suit_the_traces_are_refused(model, synthetic):
     with pytest.raises(InputError, match="n_time_periods up to 4; found 5"):
         semantic_privacy_test(model, synthetic, n_time_periods=5)
-    assert "less than 2 km away" in SemanticTestSettings(apart_km=2.0).in_words(False).mechanism
+    assert "less than 2 km away, and (3)" in SemanticTestSettings(apart_km=2.0).in_words(False).mechanism
+    # What is compared in parts of the day says nothing of other parts.
+    words = SemanticTestSettings(apart_km=2.0, n_time_periods=3).in_words(False)
+    assert "less than 2 km away, in the same of 3 parts of the day, and (3)" in words.mechanism
+    assert "in each of 3 parts of the day" in words.protected[1]
 
 
 def test_a_copied_trace_fails_and_is_most_similar(train, model):
