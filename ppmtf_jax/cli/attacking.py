@@ -103,7 +103,13 @@ def reidentify(
     check_picture(group_map, overwrite=overwrite)
     if group_map is not None and estimator and not any(each.split()[:1] == ["gstf"] for each in estimator):
         raise InputError("map of groups", [Problem("the estimator gstf, which has groups", ", ".join(estimator))])
+    if group_map is not None and group_map == plot:
+        raise InputError("map of groups", [Problem("a file of its own", "that of --plot")])
     loaded, sampled = _load({TRAINING: traces}, released, key, not quiet, key_needed=KEY_NEEDED)
+    if group_map is not None:
+        from ppmtf_jax.evaluation.plots.persons import require_coordinates
+
+        require_coordinates("map of groups", loaded[TRAINING].places)
     if released is None:
         sets = rehearse(loaded[TRAINING], rehearsal, seed=seed)
     else:
@@ -122,7 +128,8 @@ def reidentify(
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     rules = attacks[0].each.open_world[0.01]
     tell(
-        "If 1 % of the pairs of a trace and another person are above the threshold, a target's trace has "
+        "At the lowest threshold that at most 1 % of the pairs of a trace and another person reach (here "
+        f"{percent(rules.pair_false, 1)}), a target's trace has "
         f"{rules.n_candidates:.1f} candidates ({rules.expected_candidates:.1f} expected), and the best one is right "
         f"for {percent(rules.named_right, 1)} and wrong for {percent(rules.named_wrong, 1)} of the targets' traces."
     )
@@ -137,6 +144,7 @@ def reidentify(
         name, *given = each.estimator.split()
         name = " ".join([name.upper(), *given])
         curves |= {name: each.each.roc, f"{name}*": each.combined.roc}
+    _draw(curves, "Re-identification (*: all traces of a user together)", plot)
     grouped = [each.matrices.counts for each in attacks if getattr(each.matrices.counts, "group", None) is not None]
     if group_map is not None and not grouped:
         tell("There is no map of groups, because gstf was left out.")
@@ -144,7 +152,6 @@ def reidentify(
         from ppmtf_jax.evaluation.plots import group_maps, save_figure
 
         save_figure(group_maps(sets.known, grouped[0]), group_map)
-    _draw(curves, "Re-identification (*: all traces of a user together)", plot)
 
 
 @attack.command(

@@ -148,7 +148,7 @@ def semantic_privacy_test(
     position, problems = model.places.position_km(), []
     if chosen.n_time_periods > places.shape[1]:
         problems.append(Problem(f"n_time_periods up to {places.shape[1]}", str(chosen.n_time_periods)))
-    if chosen.apart_km and not (np.isfinite(position).all() and np.ptp(position, axis=0).any()):
+    if chosen.apart_km and not np.isfinite(model.places.latitude + model.places.longitude).all():
         problems.append(Problem("coordinates of all places", "missing ones", way_out="Leave apart_km out"))
     raise_any("semantic test", problems)
     intersection, geographic = _likeness_to_own(seeds, users, places, position, chosen)
@@ -235,8 +235,8 @@ def _likeness_to_all(
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
     """Semantic similarity of each trace to its input user, and number of users with about the same similarity."""
     parts, weights = seeds.in_time_periods(settings.n_time_periods), seeds.time_shares(settings.n_time_periods)
-    visits = [_falling(part.visits() / part.place.shape[1]) for part in parts]
-    visits = [each[:, each.any(axis=0)] for each in visits]
+    falling = (_falling(part.visits() / part.place.shape[1]) for part in parts)
+    visits = [each[:, each.any(axis=0)] for each in falling]
     own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)
     for rows in _in_blocks(len(users), max(*(each.size for each in visits), seeds.n_places)):
         similarity = np.zeros((len(places[rows]), seeds.n_users))

@@ -77,7 +77,8 @@ def best_mappings(
 
     The similarity is the sum over places r and r' of pi_r(u) min(p_r'|r(u), p_sigma(r')|sigma(r)(v)), from 0 to 1: the
     share of the user's steps that the other makes too, under other names. The chain begins at the best mapping of
-    visits and proposes to exchange the images of two places. What it finds is a lower bound of the greatest similarity.
+    the whole day's visits and proposes to exchange the images of two places. What it finds is a lower bound of the
+    greatest similarity.
     """
     keys = jax.random.split(jax.random.fold_in(key, user), others.chain.shape[:2])
     search = jax.vmap(jax.vmap(_search, (0, None, None, None, 0, 0)), (0, 0, 0, None, 0, None))

@@ -111,7 +111,7 @@ class VisitProfiles(NamedTuple):
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, np.arange(seeds.n_places, dtype=np.int32)[None], axis=1)
         n_visited = np.count_nonzero(visits, axis=1)
-        place = order[:, : n_visited.max()]
+        place = order[:, : n_visited.max()].copy()  # a view would keep all of `order`
         share = (np.take_along_axis(visits, place, axis=1) + SMOOTHING) / mass
         return cls(place, share, rank, n_visited, SMOOTHING / mass, seeds.place.shape[1])
 

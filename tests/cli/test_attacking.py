@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ppmtf_jax.attacks.membership import shadow_models
+from ppmtf_jax.data.description import percent
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.stored_traces import StoredTraces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -47,7 +51,10 @@ def test_reidentification_of_real_traces(city, tmp_path):
         float(rate): each for rate, each in json.loads(found.read_text())["attacks"][0]["each"]["open_world"].items()
     }
     assert set(rules) == {0.001, 0.01, 0.1}
-    assert f"a target's trace has {rules[0.01]['n_candidates']:.1f} candidates" in result
+    said = (
+        f"(here {percent(rules[0.01]['pair_false'], 1)}), a target's trace has {rules[0.01]['n_candidates']:.1f} candi"
+    )
+    assert said in result
     assert "12 target users, 12 strangers" in result
     assert "names the right one of 12 (a guess: 8.33 %)" in " ".join(result.split())
     content = json.loads(found.read_text())
@@ -90,6 +97,7 @@ def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
         (("--plot", "curve.txt"), "a name that ends in"),
         (("--group-map", "map.txt"), "a name that ends in"),
         (("--group-map", "map.png", "--estimator", "ml"), "the estimator gstf, which has groups; found ml"),
+        (("--group-map", "map.png", "--plot", "map.png"), "a file of its own; found that of --plot"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused(city, words, message):
@@ -102,6 +110,16 @@ def test_users_of_groups_are_drawn_for_the_owner_alone(city, tmp_path):
     assert "candidates" in result
     assert "% of events" in picture.read_text()
     assert stat.S_IMODE(picture.stat().st_mode) == 0o600
+
+
+def test_groups_of_places_without_coordinates_are_refused_before_the_attack(city, tmp_path):
+    traces = Traces.load(city)
+    nowhere = np.full(traces.n_places, np.nan)
+    replace(traces, places=PlaceTable(traces.places.ids, nowhere, nowhere)).save(tmp_path / "nowhere")
+    words = ("--estimator", "gstf beta=0.1 rank=2 n_sweeps=2 adjacency_weight=0", "--plot", tmp_path / "curves.svg")
+    found = attack_refused("reidentify", tmp_path / "nowhere", *words, "--group-map", tmp_path / "groups.svg")
+    assert "places with coordinates" in found
+    assert "learning" not in found
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
@@ -115,6 +117,18 @@ def test_settings_that_do_not_suit_the_traces_are_refused(model, synthetic):
     words = SemanticTestSettings(apart_km=2.0, n_time_periods=3).in_words(False)
     assert "less than 2 km away, in the same of 3 parts of the day, and (3)" in words.mechanism
     assert "in each of 3 parts of the day" in words.protected[1]
+
+
+def test_only_missing_coordinates_are_missing(train, model, synthetic):
+    ids, known = np.arange(PLACES), np.ones(PLACES)
+    for latitude in (known, np.where(ids == 0, np.nan, 1), known * np.nan):
+        at = replace(model, places=PlaceTable(ids, latitude, known))
+        made = replace(synthetic, places=at.places)
+        if np.isnan(latitude).any():
+            with pytest.raises(InputError, match="coordinates of all places; found missing ones"):
+                semantic_privacy_test(at, at.claim(made), apart_km=1.0)
+        else:
+            assert (semantic_privacy_test(at, at.claim(made), apart_km=1.0).table["geographic_similarity"] == 1).all()
 
 
 def test_a_copied_trace_fails_and_is_most_similar(train, model):

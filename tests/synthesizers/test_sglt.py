@@ -15,9 +15,18 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
+from ppmtf_jax.runtime import memory
+from ppmtf_jax.semantics.places import SeedTraces, VisitProfiles
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.synthesizers.systems.sglt import SGLT, SGLTSettings, fit_to_clusters
+from ppmtf_jax.synthesizers.systems import sglt
+from ppmtf_jax.synthesizers.systems.sglt import (
+    PLACE_PAIR_BYTES,
+    SGLT,
+    USER_PLACE_BYTES,
+    SGLTSettings,
+    fit_to_clusters,
+)
 from tests.support import minutes, places_in_line, random_traces
 
 USERS, PLACES, INSTANTS = 70, 20, 6
@@ -58,6 +67,17 @@ def test_more_clusters_than_places_are_refused(train):
 def test_more_time_periods_than_instants_are_refused(train):
     with pytest.raises(InputError, match="n_time_periods up to 6, the instants of a seed; found 7"):
         fit(train, "sglt", n_time_periods=7)
+
+
+def test_time_periods_count_in_the_memory_that_a_fit_needs(train, monkeypatch):
+    """The ranks of each user's places are kept for each time period: 4 bytes a user, place and period."""
+    fits = PLACE_PAIR_BYTES * PLACES**2 + USER_PLACE_BYTES * USERS * PLACES
+    for module in (memory, sglt):
+        monkeypatch.setattr(module, "available_bytes", lambda: fits + 3 * 4 * USERS * PLACES)
+    fit(train, "sglt", n_time_periods=4)
+    with pytest.raises(InputError, match="of memory"):
+        fit(train, "sglt", n_time_periods=5)
+    assert VisitProfiles.of(SeedTraces.of(train)).place.base is None
 
 
 def test_one_user_is_refused(train):
@@ -180,6 +200,8 @@ def test_seeds_reproduce(train, fitted, synthetic, tmp_path):
 
 
 def test_a_release_tells_what_it_shows(train, fitted):
+    # Shadow models take the number of clusters from the model that is attacked.
+    assert fitted.settings_found()["n_clusters"] == 5
     assert len(fitted.claims().not_protected) == 1
     shown = fit(train, "sglt", remove_true_prob=0.25).claims().not_protected
     assert "allowed with probability 0.75" in shown[1]

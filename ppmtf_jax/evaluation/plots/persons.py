@@ -82,8 +82,7 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
     ['real 1', 'real 2']
     """
     _grid_of(people)
-    if any(np.isnan([each.places.latitude, each.places.longitude]).any() for each in people.values()):
-        raise InputError("maps of persons", [Problem("places with coordinates", "places without")])
+    require_coordinates("maps of persons", *(windows.places for windows in people.values()))
     draws = [
         partial(_draw_way, title=f"{name} {row + 1}", places=windows.places, place=place)
         for name, windows in people.items()
@@ -109,7 +108,8 @@ def group_maps(train: Traces, counts: FactorizedCounts, *, n_groups: int = 4, n_
 
     A panel for each of the groups with the most events. Black dots are the places of the group, and each colour is one
     of the `n_users` users with the greatest mean of U^(b) V^(b)T over the group. This shows real people: keep it
-    private. `counts` are of `gstf`, learned from `train`. Raises `InputError`: they have no groups, or other users.
+    private. `counts` are of `gstf`, learned from `train`. Raises `InputError`: they have no groups or other users, or a
+    place has no coordinates.
 
     Examples
     --------
@@ -124,6 +124,7 @@ def group_maps(train: Traces, counts: FactorizedCounts, *, n_groups: int = 4, n_
     if counts.group is None or affinity.shape != (train.n_users, train.n_places):
         expected = "matrices of gstf that were learned from these traces"
         raise InputError("maps of groups", [Problem(expected, "others, or matrices without groups")])
+    require_coordinates("maps of groups", train.places)
     group, x, y = counts.group, train.places.unbroken_longitude(), train.places.latitude
     trace = train.trace_of_event()
 
@@ -142,6 +143,12 @@ def group_maps(train: Traces, counts: FactorizedCounts, *, n_groups: int = 4, n_
     largest = np.argsort(-np.bincount(group[train.place]), kind="stable")[:n_groups]
     draws = [partial(draw, which=which) for which in largest.tolist()]
     return panels(draws, size=(3.2, 3.2), title="Users who go most to a group of places")
+
+
+def require_coordinates(step: str, *tables: PlaceTable) -> None:
+    """Refuse to draw maps if a place has no coordinates."""
+    if any(np.isnan([places.latitude, places.longitude]).any() for places in tables):
+        raise InputError(step, [Problem("places with coordinates", "places without")])
 
 
 def _grid_of(people: Mapping[str, Windows]) -> TimeGrid:

@@ -40,8 +40,8 @@ from ppmtf_jax.trace_models.population import stationary_distribution
 TITLE = "SGLT: each place of a user's trace replaced by one with a similar meaning, by Viterbi (section 4.2)"
 # Places per cluster by default: 400 places had 100 clusters in the publication.
 PLACES_IN_CLUSTER = 4
-# Memory of a fit per pair of places, and per user and place.
-PLACE_PAIR_BYTES, USER_PLACE_BYTES = 9 * 8, 4 * 8
+# Memory of a fit per pair of places, per user and place, and what `VisitProfiles` keep of these in each time period.
+PLACE_PAIR_BYTES, USER_PLACE_BYTES, RANK_BYTES = 9 * 8, 4 * 8, 4
 TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -136,6 +136,11 @@ class SGLT(TraceModel):
         user = np.repeat(np.arange(len(start) - 1), np.diff(start))
         return SeedTraces(user, np.asarray(self.seed), len(start) - 1, len(self.first))
 
+    @property
+    def settings_found(self) -> dict[str, int]:
+        """See `TraceModel`."""
+        return {"n_clusters": len(self.n_kept)}
+
     def summary(self) -> list[str]:
         size = np.bincount(np.asarray(self.cluster))
         alone = int((size == 1).sum())
@@ -163,7 +168,8 @@ def fit_trace_model(train: Traces, settings: SGLTSettings, seed: int, *_: object
     if settings.n_time_periods > length:
         problems.append(Problem(f"n_time_periods up to {length}, the instants of a seed", f"{settings.n_time_periods}"))
     raise_any("sglt", problems)
-    per_place = USER_PLACE_BYTES * train.n_users
+    n_profiles = settings.n_time_periods if settings.similarity == "visits" else 1
+    per_place = (USER_PLACE_BYTES + RANK_BYTES * (n_profiles - 1)) * train.n_users
     room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + per_place / train.n_places)) ** 0.5)
     needed = PLACE_PAIR_BYTES * train.n_places**2 + per_place * train.n_places
     require_memory("fit", needed, f"Take fewer places, about {room}")
