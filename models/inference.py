@@ -119,6 +119,15 @@ def run_svi(
     return approximation.sample_posterior(draw_key, params, batch(0, content), *known)
 
 
+def require_few_unknowns(n_rows: dict[str, int], coupling: Coupling, rank: int) -> None:
+    """Refuse more entries of factors and of their priors than NUTS ends with in hours."""
+    factors = coupling.factors
+    n_unknowns = sum(n_rows[name] + 1 for name in factors) * rank + len(factors) * rank * (rank + 1) // 2
+    if n_unknowns > MAX_UNKNOWNS:
+        way_out = "Take fewer users or places or a lower rank, or set inference=svi or inference=gibbs"
+        raise InputError("nuts", [Problem(f"at most {MAX_UNKNOWNS:,} unknowns", f"{n_unknowns:,}", way_out=way_out)])
+
+
 class PosteriorDraws(NamedTuple):
     """Draws of NUTS: `sites` have shapes (chains, draws, ...)."""
 
@@ -144,11 +153,7 @@ def run_nuts(
 
     Raises `InputError`: more than 20,000 unknowns. Raises `NumericalError`: a draw is not finite.
     """
-    rank, factors = settings.rank, coupling.factors
-    n_unknowns = sum(n_rows[name] + 1 for name in factors) * rank + len(factors) * rank * (rank + 1) // 2
-    if n_unknowns > MAX_UNKNOWNS:
-        way_out = "Take fewer users or places or a lower rank, or set inference=svi or inference=gibbs"
-        raise InputError("nuts", [Problem(f"at most {MAX_UNKNOWNS:,} unknowns", f"{n_unknowns:,}", way_out=way_out)])
+    require_few_unknowns(n_rows, coupling, settings.rank)
     # As a closure, so that NumPyro compiles one program for all chains.
     kernel = NUTS(partial(program, cells, n_rows, coupling, settings))
     how = {"num_chains": N_CHAINS, "chain_method": "sequential", "progress_bar": False}

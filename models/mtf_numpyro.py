@@ -54,7 +54,8 @@ class Cells(NamedTuple):
     value : float array, shape (cells,), or None
         The count of each cell; None leaves them unobserved, so that `Predictive` draws them.
     weight : positive float array, shape (cells,), or None
-        Power to which each cell's likelihood is raised, or number of cells that it stands for; None is 1 everywhere.
+        Power to which each cell's likelihood is raised. With `zero_weight`, so many cells are listed like this one,
+        and are no zeros. None is 1 everywhere.
     zero_weight : float array, shape (users,), or None
         Weight with which every cell that is not listed is observed as a zero, for each user; None observes no others.
     """
@@ -73,27 +74,11 @@ def mtf(
 ) -> None:
     """Multiple tensor factorization, the model that the Gibbs sampler draws from.
 
-    Sample sites, for each factor of the coupling (`user`, ...) and each tensor (`transitions`, ...):
-
-    ====================== ==================== ================================================================
-    site                   shape                what
-    ====================== ==================== ================================================================
-    user_precision_root    (rank, rank)         lower Cholesky factor of the precision of the rows
-    user_mean              (rank,)              mean of the rows
-    user                   (users, rank)        the factor
-    transitions            (cells,)             observed counts, or draws of them where `value` is None
-    ====================== ==================== ================================================================
-
-    Parameters
-    ----------
-    cells : dict of `Cells`
-        Observed cells of each tensor of the coupling, see `list_cells`.
-    n_rows : dict
-        Rows of each factor.
-    coupling : Coupling
-        `gibbs.kernel.SHARED` for PPMTF, `synthesizers.systems.itf.UNSHARED` for ITF (App. E).
-    settings : GibbsSettings
-        Rank, noise precision and hyper-prior.
+    `cells`: the observed cells of each tensor of the coupling (see `list_cells`). `n_rows`: the rows of each factor.
+    `coupling`: `gibbs.kernel.SHARED` for PPMTF, `synthesizers.systems.itf.UNSHARED` for ITF (App. E). `settings`: rank,
+    noise precision and hyper-prior. Sample sites of each factor, such as `user`: `user_precision_root`, the lower
+    Cholesky factor of the precision (rank, rank); `user_mean` (rank,); and `user` (users, rank). Of each tensor: its
+    counts (cells,).
 
     Examples
     --------
@@ -126,24 +111,7 @@ def mtf(
 def expected_cells(
     factors: Mapping[str, np.ndarray | jax.Array], modes: tuple[str, str, str], index: np.ndarray | jax.Array
 ) -> np.ndarray | jax.Array:
-    """Expected counts of cells, eq. (2); factors may have leading axes of draws, which the result then has too.
-
-    Parameters
-    ----------
-    factors : dict of float arrays, shape (..., rows, rank)
-    modes : names of the factors of the three modes
-    index : int array, shape (cells, 3)
-
-    Returns
-    -------
-    float array, shape (..., cells)
-
-    Examples
-    --------
-    >>> factors = {"a": jnp.array([[1.0, 2.0]]), "b": jnp.array([[3.0, 1.0]]), "c": jnp.array([[1.0, 1.0], [0.0, 4.0]])}
-    >>> expected_cells(factors, ("a", "b", "c"), np.array([[0, 0, 0], [0, 0, 1]])).tolist()
-    [5.0, 8.0]
-    """
+    """Expected counts of the cells `index`, eq. (2): from factors (..., rows, rank) to counts (..., cells)."""
     first, second, third = (factors[name][..., index[:, mode], :] for mode, name in enumerate(modes))
     return (first * second * third).sum(axis=-1)
 

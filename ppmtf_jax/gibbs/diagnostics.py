@@ -50,15 +50,16 @@ def hold_out(
     With `n_zeros`, so many zero cells of each user are held out, but no larger share of the cells than of the positive
     ones. At least one positive cell of each tensor is held out. If a user has too few zero cells, all of them are.
     Returns the counts without the held-out positive cells, and the held-out cells of each tensor, positive ones first;
-    `observe` takes their indices as `hidden`. Raises `InputError`: a tensor has no positive cell.
+    `observe` takes their indices as `hidden`. Raises `InputError`: without `n_zeros`, a tensor has no positive cell.
     """
     shown, hidden = {}, {}
     for order, (name, tensor) in enumerate(counts._asdict().items()):
-        if not len(tensor.user):
+        if n_zeros is None and not len(tensor.user):
             raise InputError(name, [Problem("at least one positive cell to hold out", "none")])
         rng = numpy_stream(seed, Stage.HELD_OUT, order)
         hide = rng.random(len(tensor.user)) < share
-        hide[rng.integers(len(hide))] = True
+        if len(hide):
+            hide[rng.integers(len(hide))] = True
         wanted = counts_per_user(tensor.user[hide], tensor.shape[0])
         if n_zeros is not None:
             wanted = max(1, min(n_zeros, int(share * tensor.cells_per_user)))

@@ -20,9 +20,10 @@ from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.diagnostics import HeldOut, hold_out, predict_cells
 from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, rows_of_factors
-from ppmtf_jax.gibbs.memory import require_memory_to_fit
+from ppmtf_jax.gibbs.memory import bytes_to_fit
 from ppmtf_jax.gibbs.run import keep_every, run_gibbs
 from ppmtf_jax.gibbs.tensors import CountTensors, Trimming, count_tensors
+from ppmtf_jax.runtime.memory import available_bytes
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
@@ -36,6 +37,12 @@ SWEEPS, ONE_OF = (10, 20, 40), 3
 MAX_USERS = 1000
 FAILED = -1e9
 HELD_OUT_SHARE, HELD_OUT_ZEROS = 0.05, 100
+
+
+def count_some_users(train: Traces, trimming: Trimming, seed: int) -> CountTensors:
+    """Counts of at most 1,000 random users, by whom settings are compared."""
+    users = np.sort(numpy_stream(seed, Stage.TUNING).permutation(train.n_users)[:MAX_USERS])
+    return count_tensors(train.select_users(users), trimming, seed=seed)
 
 
 def hide(counts: CountTensors, seed: int) -> tuple[CountTensors, dict[str, HeldOut]]:
@@ -73,11 +80,11 @@ def choose_settings(
 ) -> tuple[dict[str, Any], float]:
     """Choose the settings that are "auto" in `given`; also gives the gain in `log_score` over the published ones.
 
-    Short chains on at most 1,000 random users are compared. Their zeros are sampled, because held-out cells cannot be
-    hidden among weighted ones. All predict the same held-out cells: with others, each chain would be compiled anew.
+    Short chains of some users are compared. Their zeros are sampled, because held-out cells cannot be hidden among
+    weighted ones. All predict the same held-out cells: with others, each chain would be compiled anew. The gain is 0 if
+    the published settings have no score. Raises `NumericalError`: no settings have one.
     """
-    users = np.sort(numpy_stream(seed, Stage.TUNING).permutation(train.n_users)[:MAX_USERS])
-    score = cache(_score_of_chains(count_tensors(train.select_users(users), trimming, seed=seed), coupling, seed))
+    score = cache(_score_of_chains(count_some_users(train, trimming, seed), coupling, seed))
     published = PUBLISHED | {name: given[name] for name in PUBLISHED if given[name] != "auto"}
     groups = [group for each in TOGETHER if (group := [name for name in each if given[name] == "auto"])]
     best, gain = published, 0.0
@@ -89,14 +96,18 @@ def choose_settings(
             for n_sweeps in SWEEPS:
                 candidates.sort(key=lambda each: -score(n_sweeps, *each.values()))
                 best = candidates[0]
-                gain = score(n_sweeps, *best.values()) - score(n_sweeps, *published.values())
+                highest, usual = (score(n_sweeps, *each.values()) for each in (best, published))
+                if highest == FAILED:
+                    tried = "no chain of the settings tried ended, or none fits into memory"
+                    raise NumericalError(f"{tried}: give {', '.join(group)} as numbers")
+                gain = 0.0 if usual == FAILED else highest - usual
                 candidates = candidates[: -(-len(candidates) // ONE_OF)]
                 advance(1)
     return {name: best[name] for name in PUBLISHED if given[name] == "auto"}, gain
 
 
 def _score_of_chains(counts: CountTensors, coupling: Coupling, seed: int) -> Callable[[int, int, float, int], float]:
-    """A function of sweeps, rank, noise precision and zeros: `log_score` of a chain, or `FAILED` if it broke off."""
+    """A function of sweeps, rank, noise precision and zeros: `log_score` of a chain, or `FAILED` without one."""
     shown, hidden = hide(counts, seed)
     index = {name: each.index for name, each in hidden.items()}
     observed = cache(lambda n_zeros: observe(shown, "sampled", n_zeros, seed=seed, hidden=index))
@@ -106,7 +117,8 @@ def _score_of_chains(counts: CountTensors, coupling: Coupling, seed: int) -> Cal
         return {z: predict_cells(tuple(rows[m] for m in modes), index[z])[:, 0] for z, modes in coupling.tensors}
 
     def score(n_sweeps: int, rank: int, noise_precision: float, n_zeros: int) -> float:
-        require_memory_to_fit(counts, "sampled", n_zeros, rank)
+        if bytes_to_fit(counts, "sampled", n_zeros, rank) > (available_bytes() or np.inf):
+            return FAILED
         known = jax_stream(seed, Stage.TUNING), observed(n_zeros), rows_of_factors(coupling, counts), coupling
         how = {"n_sweeps": n_sweeps, "keep": keep_every(1, n_sweeps // 2), "kept_of": predict}
         try:

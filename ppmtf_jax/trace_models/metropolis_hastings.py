@@ -32,10 +32,10 @@ PARTS = 4
 # Number of stays whose rejections are summed together, of one user each.
 STAYS_AT_A_TIME = 16
 FACTORS = ("user", "place", "next_place", "visit_user", "visit_place", "slot")
-# Factors of the visits that may be those of the transitions, which are then stored once.
 # Settings that a fit may choose by held-out cells, and the guides of variational inference that it may compare.
 CHOSEN = {"rank": int, "noise_precision": float, "n_zeros": int}
 GUIDES = ("delta", "normal")
+# Factors of the visits that may be those of the transitions, which are then stored once.
 SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
 
 
@@ -294,9 +294,8 @@ class MetropolisHastings(ScoredTraceModel):
         said, found = [], self.settings_found
         if self.chosen is not None:
             chosen = ", ".join(f"{name} {found[name]:g}" for name in CHOSEN if name in found)
-            said.append(
-                f"Held-out cells chose {chosen}; {self.chosen[-1]:+.3g} nats a cell over the published settings"
-            )
+            gain = f"; {self.chosen[-1]:+.3g} nats a cell over the published settings" if self.chosen[-1] else ""
+            said.append(f"Held-out cells chose {chosen}{gain}")
         if self.guide_score is not None:
             scores = ", ".join(f"{guide} {score:.4g}" for guide, score in zip(GUIDES, self.guide_score, strict=True))
             said.append(f"The {found['guide']} guide predicts held-out cells best (nats a cell: {scores})")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ppmtf_jax.models.mtf_numpyro import list_cells
 from scipy import stats
 
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import NumericalError
 from ppmtf_jax.gibbs import selection
+from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED
 from ppmtf_jax.gibbs.selection import PUBLISHED, SWEEPS, choose_settings, hide, log_score
 from ppmtf_jax.gibbs.tensors import CountTensors, Trimming, count_tensors
@@ -43,6 +46,48 @@ def test_zeros_are_hidden_in_no_larger_share_than_positive_cells(train):
     for name, (index, value) in hidden.items():
         per_user = np.bincount(index[value == 0][:, 0], minlength=train.n_users)
         assert 0 < per_user.max() <= 0.05 * getattr(counts, name).cells_per_user
+
+
+def test_a_tensor_without_positive_cells_is_judged_by_its_zeros(train):
+    """People with one event each have no transitions."""
+    counts = count_tensors(train.select_events(np.append(True, np.diff(train.user) > 0)), Trimming(), seed=0)
+    _, hidden = hide(counts, 0)
+    assert not hidden["transitions"].value.any()
+    assert hidden["visits"].value.any()
+    assert np.isfinite(
+        log_score({name: np.ones((1, len(each.value))) for name, each in hidden.items()}, hidden, counts, 1.0)
+    )
+
+
+def test_chains_see_no_held_out_cell_and_broken_ones_fail(train, monkeypatch):
+    counts, seen = count_tensors(train, Trimming(), seed=0), []
+
+    def spy(shown, zeros, n_zeros, *, seed, hidden):
+        listed = list_cells(shown, zeros, n_zeros, seed=seed, hidden=hidden)
+        seen.append({name: set(map(tuple, np.asarray(each.index).tolist())) for name, each in listed.items()})
+        return observe(shown, zeros, n_zeros, seed=seed, hidden=hidden)
+
+    monkeypatch.setattr(selection, "observe", spy)
+    score = selection._score_of_chains(counts, SHARED, 0)
+    assert selection.FAILED < score(2, 2, 10.0, 1000) < 0
+    assert score(2, 2, 1e38, 1000) == selection.FAILED
+    (cells,) = seen
+    for name, each in hide(counts, 0)[1].items():
+        away = set(map(tuple, each.index.tolist()))
+        assert not cells[name] & away
+        assert len(cells[name]) + len(away) == np.prod(getattr(counts, name).shape)
+    monkeypatch.setattr(selection, "available_bytes", lambda: 1000)
+    assert score(2, 2, 10.0, 1000) == selection.FAILED
+
+
+def test_settings_without_a_score_are_not_chosen(train, monkeypatch):
+    scores = {16: selection.FAILED}
+    monkeypatch.setattr(selection, "_score_of_chains", lambda *_: lambda n_sweeps, rank, *_: scores.get(rank, 1.0))
+    given = PUBLISHED | {"rank": "auto"}
+    assert choose_settings(train, Trimming(), SHARED, given, 0) == ({"rank": 8}, 0.0)
+    scores |= dict.fromkeys((8, 32), selection.FAILED)
+    with pytest.raises(NumericalError, match="give rank as numbers"):
+        choose_settings(train, Trimming(), SHARED, given, 0)
 
 
 AUTO = dict.fromkeys(PUBLISHED, "auto")

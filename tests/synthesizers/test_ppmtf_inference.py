@@ -5,14 +5,17 @@ With stand-ins for what takes long to compile; `tests/models/test_inference.py` 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from ppmtf_jax.models.inference import PosteriorDraws
 from ppmtf_jax.models.mtf_numpyro import list_cells
 
-from ppmtf_jax import fit, toy_city
+from ppmtf_jax import fit, synthesize, toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs import selection
 from ppmtf_jax.gibbs.kernel import GibbsSettings
 from ppmtf_jax.gibbs.selection import hide
 from ppmtf_jax.gibbs.tensors import count_tensors
@@ -54,16 +57,18 @@ def as_set(cells):
     return set(map(tuple, np.asarray(cells.index)[np.asarray(cells.value) > 0].tolist()))
 
 
-@pytest.mark.parametrize("best", ["delta", "normal"])
-def test_the_guide_that_predicts_hidden_cells_is_fitted_to_all_cells(train, calls, best, tmp_path):
+@pytest.mark.parametrize(("best", "zeros"), [("delta", "sampled"), ("normal", "weighted")])
+def test_the_guide_that_predicts_hidden_cells_is_fitted_to_all_cells(train, calls, best, zeros, tmp_path):
     asked, values = calls
     values |= {"delta": 1.5, "normal": 0.0} if best == "normal" else {}
-    model = fit(train, "ppmtf", inference="svi", n_steps=7, batch_cells=9, **SMALL)
+    model = fit(train, "ppmtf", inference="svi", zeros=zeros, n_steps=7, batch_cells=9, **SMALL)
     assert [guide for _, guide, *_ in asked] == ["delta", "normal", best]
     assert {each[2:] for each in asked} == {(GibbsSettings(2), 7, 9)}
     counts = count_tensors(train, PPMTFSettings().trimming(), seed=3)
     _, hidden = hide(counts, 3)
-    for name, cells in list_cells(counts, "sampled", 30, seed=3).items():
+    for name, cells in list_cells(counts, zeros, 30, seed=3).items():
+        # Among weighted zeros, nothing would be hidden.
+        assert [each[0][name].zero_weight is None for each in asked] == [True, True, zeros == "sampled"]
         np.testing.assert_array_equal(asked[2][0][name].index, cells.index)
         away = set(map(tuple, hidden[name].index[hidden[name].value > 0].tolist()))
         assert away
@@ -89,17 +94,46 @@ def test_the_guide_that_predicts_hidden_cells_is_fitted_to_all_cells(train, call
         diagnose_model(again, train, seed=0)
 
 
+def test_guides_are_compared_by_some_users(train, calls, monkeypatch):
+    monkeypatch.setattr(selection, "MAX_USERS", 4)
+    fit(train, "ppmtf", inference="svi", **SMALL)
+    assert [int(cells["visits"].index[:, 0].max()) + 1 for cells, *_ in calls[0]] == [4, 4, train.n_users]
+
+
 def test_nuts_gives_its_last_draw_and_how_its_chains_agree(train, monkeypatch):
     def nuts(key, cells, n_rows, coupling, settings, *, n_draws, progress):
         sites = sites_of(n_rows, settings.rank, 1.0, (2, n_draws))
         return PosteriorDraws({name: site.at[0, -1].mul(7.0) for name, site in sites.items()}, 1.25, 4)
 
     monkeypatch.setattr(inference, "run_nuts", nuts)
-    model = fit(train, "itf", inference="nuts", n_sweeps=3, **SMALL)
+    model = fit(train, "itf", inference="nuts", n_sweeps=4, **SMALL)
     assert float(model.trace_model.visit_user[0, 0]) == 7.0
     assert "R-hat 1.25" in model.summary()[0]
     assert "4 divergent" in model.summary()[0]
     assert not model.claims().not_protected
+    assert model.claims().settings["inference"] == "nuts: the last draw. R-hat 1.25, 4 divergent draws"
+    with pytest.raises(InputError, match="n_sweeps of at least 4"):
+        fit(train, "itf", inference="nuts", n_sweeps=3, **SMALL)
+    monkeypatch.setattr(ppmtf, "choose_settings", None)  # not reached
+    monkeypatch.setattr(inference, "MAX_UNKNOWNS", 100)
+    with pytest.raises(InputError, match="at most 100 unknowns"):
+        fit(train, "ppmtf", inference="nuts", rank="auto", seed=3)
+
+
+def test_factors_of_another_program_are_not_said_to_be_a_draw(train, calls):
+    model = fit(train, "ppmtf", inference="svi", guide="delta", **SMALL)
+    claims = ppmtf.claims(replace(model.trace_model, prior_mean=None), PPMTFSettings())
+    assert "App. G" in claims.not_protected[0]
+    assert claims.settings["inference"].startswith("not said")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", ["gibbs", "svi", "nuts"])
+def test_each_inference_fits_without_stand_ins(train, inference):
+    model = fit(train, "ppmtf", inference=inference, n_sweeps=6, n_steps=20, **SMALL)
+    assert bool(jnp.isfinite(model.trace_model.user).all())
+    assert model.trace_model.prior_precision.shape == (6, 2, 2)
+    assert synthesize(model, seed=0).n_users == train.n_users
 
 
 def test_chosen_settings_are_used_stored_and_told(train, calls, monkeypatch, tmp_path):

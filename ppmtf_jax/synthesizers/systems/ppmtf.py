@@ -18,7 +18,7 @@ from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, Factors, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
-from ppmtf_jax.gibbs.selection import choose_settings, hide, log_score
+from ppmtf_jax.gibbs.selection import GRID, choose_settings, count_some_users, hide, log_score
 from ppmtf_jax.gibbs.tensors import CountTensors, SparseCounts, Trimming, count_tensors
 from ppmtf_jax.noise.mechanisms import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
@@ -32,6 +32,8 @@ from ppmtf_jax.trace_models.population import one_step_more
 # Bytes per matrix entry while the matrix is computed. With noise, entries are temporarily Python numbers.
 POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
 
+# R-hat compares the halves of each chain.
+MIN_DRAWS = 4
 HOW_FOUND = {
     "delta": "a point of high posterior density, and no draw",
     "normal": "a draw from independent normals near the posterior, and not from the posterior",
@@ -102,10 +104,12 @@ class PPMTFSettings(Settings):
     batch_cells: Annotated[int, Ge(2)] = 2**14
 
     def problems(self) -> list[Problem | str]:
-        """Problems: settings that are missing for a differentially private proposal."""
-        if self.population_epsilon is None:
-            return []
+        """Problems: too few draws, and settings that are missing for a differentially private proposal."""
         problems: list[Problem | str] = []
+        if self.inference == "nuts" and self.n_sweeps < MIN_DRAWS:
+            problems.append(Problem(f"an n_sweeps of at least {MIN_DRAWS} with inference=nuts", f"{self.n_sweeps}"))
+        if self.population_epsilon is None:
+            return problems
         if not self.proposal_mix:
             way_out = "Else the population's transitions are not used, and nothing is private"
             problems.append(Problem("a proposal_mix above 0 with population_epsilon", "0", way_out=way_out))
@@ -139,6 +143,11 @@ def fit_chains(
             epsilon = settings.population_epsilon
             require_memory_for_population(train.n_places, private=epsilon is not None)
             population = population_transitions(counts.transitions, settings.trimming(), epsilon=epsilon)
+    if settings.inference == "nuts":
+        from ppmtf_jax.models.inference import require_few_unknowns  # type: ignore[attr-defined]
+
+        rank = min(GRID["rank"]) if settings.rank == "auto" else settings.rank
+        require_few_unknowns(rows_of_factors(coupling, counts), coupling, rank)
     told: dict[str, Array] = {}
     if "auto" in (settings.rank, settings.noise_precision, settings.n_zeros):
         chosen, gain = choose_settings(train, settings.trimming(), coupling, vars(settings), seed, progress=progress)
@@ -147,7 +156,7 @@ def fit_chains(
     if settings.inference == "gibbs":
         factors, priors = factorize(coupling, counts, settings, seed, progress=progress, checkpoints=checkpoints)
     else:
-        factors, priors, of_inference = infer(coupling, counts, settings, seed, progress=progress)
+        factors, priors, of_inference = infer(coupling, train, counts, settings, seed, progress=progress)
         told |= of_inference
     names = [name for _, modes in coupling.tensors for name in modes]
     return MetropolisHastings(
@@ -190,37 +199,45 @@ def factorize(
 
 
 def infer(
-    coupling: Coupling, counts: CountTensors, settings: PPMTFSettings, seed: int, *, progress: bool = False
+    coupling: Coupling,
+    train: Traces,
+    counts: CountTensors,
+    settings: PPMTFSettings,
+    seed: int,
+    *,
+    progress: bool = False,
 ) -> tuple[Factors, dict[str, FactorPrior], dict[str, Array]]:
     """Factors and priors by SVI or NUTS, and what `MetropolisHastings` keeps of how they were found.
 
-    With several guides, each is fitted to the same cells without the held-out ones, and the better one to all cells.
+    With several guides, each is fitted to some users' cells without the held-out ones, and the better one to all cells.
     """
     # NumPyro's inference takes a second to load. In a checkout, type checkers do not find what is in `models`.
     from ppmtf_jax.models import inference  # type: ignore[attr-defined]
     from ppmtf_jax.models.mtf_numpyro import expected_cells, list_cells  # type: ignore[import-not-found]
 
-    key, known = jax_stream(seed, Stage.FIT), (rows_of_factors(coupling, counts), coupling, settings.gibbs())
+    require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
+    key, n_rows, known = jax_stream(seed, Stage.FIT), rows_of_factors(coupling, counts), (coupling, settings.gibbs())
+    how = {"n_steps": settings.n_steps, "batch_cells": settings.batch_cells, "progress": progress}
+    guide, told = settings.guide, {}
+    if settings.inference == "svi" and guide == "auto":
+        some = count_some_users(train, settings.trimming(), seed)
+        shown, hidden = hide(some, seed)
+        index, scores = {name: each.index for name, each in hidden.items()}, []
+        # Held-out cells cannot be hidden among weighted zeros.
+        cells = list_cells(shown, "sampled", settings.n_zeros, seed=seed, hidden=index)
+        for each in GUIDES:
+            sites = inference.run_svi(key, cells, rows_of_factors(coupling, some), *known, guide=each, **how)
+            found = {z: expected_cells(sites, modes, index[z])[None] for z, modes in coupling.tensors}
+            scores.append(log_score(found, hidden, some, settings.noise_precision))
+        guide, told = GUIDES[int(np.argmax(scores))], {"guide_score": jnp.array(scores, jnp.float32)}
     with spinner("counting", show=progress):
-        require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
         cells = list_cells(counts, settings.zeros, settings.n_zeros, seed=seed)
     if settings.inference == "nuts":
-        draws = inference.run_nuts(key, cells, *known, n_draws=settings.n_sweeps, progress=progress)
+        draws = inference.run_nuts(key, cells, n_rows, *known, n_draws=settings.n_sweeps, progress=progress)
         sites = {name: site[0, -1] for name, site in draws.sites.items()}
         told = {"chains": jnp.array([draws.r_hat, draws.n_divergent], jnp.float32)}
     else:
-        how = {"n_steps": settings.n_steps, "batch_cells": settings.batch_cells, "progress": progress}
-        guide, told = settings.guide, {}
-        if guide == "auto":
-            shown, hidden = hide(counts, seed)
-            index, scores = {name: each.index for name, each in hidden.items()}, []
-            some = list_cells(shown, settings.zeros, settings.n_zeros, seed=seed, hidden=index)
-            for each in GUIDES:
-                sites = inference.run_svi(key, some, *known, guide=each, **how)
-                found = {z: expected_cells(sites, modes, index[z])[None] for z, modes in coupling.tensors}
-                scores.append(log_score(found, hidden, counts, settings.noise_precision))
-            guide, told = GUIDES[int(np.argmax(scores))], {"guide_score": jnp.array(scores, jnp.float32)}
-        sites = inference.run_svi(key, cells, *known, guide=guide, **how)
+        sites = inference.run_svi(key, cells, n_rows, *known, guide=guide, **how)
     roots = {name: sites[f"{name}_precision_root"] for name in coupling.factors}
     priors = {name: FactorPrior(sites[f"{name}_mean"], root @ root.T) for name, root in roots.items()}
     return {name: sites[name] for name in coupling.factors}, priors, told
@@ -284,7 +301,16 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     in_words = {name: "no limit" for name, limit in limits.items() if limit is None}
     found, unproved = model.settings_found, ()
     in_words |= {name: f"{value}, chosen by held-out cells" for name, value in found.items()}
-    if settings.inference == "svi":
+    if model.chains is not None:
+        in_words["inference"] = "nuts: the last draw. R-hat {:.2f}, {:.0f} divergent draws".format(*model.chains)
+    if model.prior_mean is None:
+        in_words["inference"] = (
+            "not said: the factors are of an older version, or of another program with settings of its own"
+        )
+        unproved = (
+            "anybody by the argument of posterior sampling (App. G). The model does not say how its factors were found",
+        )
+    elif settings.inference == "svi":
         how_found = HOW_FOUND[found.get("guide", settings.guide)]
         in_words["inference"] = f"svi: {how_found}"
         unproved = (f"anybody by the argument of posterior sampling (App. G). The factors are {how_found}",)
