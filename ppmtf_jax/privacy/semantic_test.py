@@ -70,8 +70,7 @@ class SemanticTestSettings(PrivacyTest, subject="semantic test"):
     def in_words(self, is_private: bool) -> InWords:
         """See `PrivacyTest`."""
         at_once, in_all = percent(self.max_intersection), percent(self.max_geographic_similarity)
-        k, difference = self.k, f"{self.max_semantic_difference:g}"
-        n_parts = self.n_time_periods
+        k, difference, n_parts = self.k, f"{self.max_semantic_difference:g}", self.n_time_periods
         parts = f", in the same of {n_parts} parts of the day" if n_parts > 1 else ""
         overlap = "time at most is time that this {} spends at the same places, maybe at another time of the day"
         if self.apart_km is not None:
@@ -107,27 +106,14 @@ def semantic_privacy_test(
 ) -> Verdicts:
     """Test whether each trace differs from its input user's traces and is about equally similar in meaning to k users.
 
-    A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi overlaps
-    little with theirs: the overlap is the sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to
-    them is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
-    renamings of places; see `semantics.places.VisitProfiles.similarity`, but without smoothing. With `apart_km`, (2) is
-    `geographic_similarity`.
+    Three conditions are those of `SemanticTestSettings`: the intersection, the overlap sum over r of min(pi_r,
+    pi_r(user)) of visit distributions (`geographic_similarity` with `apart_km`), and the semantic similarity (10): the
+    largest overlap over all renamings of places, as in `VisitProfiles.similarity`, but without smoothing. The first two
+    use the period of the input user with the largest value, the third all periods.
 
-    If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses all periods.
-
-    Parameters
-    ----------
-    model : FittedModel
-        A model of SGLT. It has the traces of the training users, with which the synthetic traces are compared.
-    synthetic : Traces
-        Traces that `synthesize` made from this model, or a part of them.
-    **named_settings
-        Settings by name, in place of `settings`: `semantic_privacy_test(model, synthetic, k=20)`.
-
-    Raises
-    ------
-    InputError
-        The model is not of SGLT, or did not make the traces; or settings do not suit its places or seed traces.
+    `synthetic`: traces that `synthesize` made from this model, which has the traces of the training users, or a part of
+    them. Raises `InputError`: the model is not of SGLT, or did not make the traces; or settings do not suit its places
+    or seed traces.
 
     Examples
     --------
@@ -154,9 +140,8 @@ def semantic_privacy_test(
     intersection, geographic = _likeness_to_own(seeds, users, places, position, chosen)
     semantic, plausible = _likeness_to_all(seeds, users, places, chosen)
     index, trace = traces.trace_table()
-    columns = {"user": traces.user_ids[index], "trace": trace, "semantic_similarity": semantic}
-    columns |= {"geographic_similarity": geographic, "intersection": intersection, "plausible_users": plausible}
-    table = pd.DataFrame(columns)
+    table = pd.DataFrame({"user": traces.user_ids[index], "trace": trace, "semantic_similarity": semantic})
+    table = table.assign(geographic_similarity=geographic, intersection=intersection, plausible_users=plausible)
     table["passed"] = chosen.may_pass(table) & (plausible >= chosen.k)
     return Verdicts(**facts, settings=chosen, table=table)
 

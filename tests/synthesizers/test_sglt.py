@@ -25,7 +25,7 @@ from ppmtf_jax.synthesizers.systems.sglt import (
     SGLT,
     USER_PLACE_BYTES,
     SGLTSettings,
-    fit_to_clusters,
+    model_of_clusters,
 )
 from tests.support import minutes, places_in_line, random_traces
 
@@ -91,12 +91,6 @@ def test_missing_events_are_refused():
         fit(gaps, "sglt")
 
 
-@pytest.mark.parametrize("cluster", [np.zeros(PLACES - 1, int), np.arange(PLACES) + 1, np.arange(PLACES) * 2])
-def test_clusters_of_other_places_or_with_gaps_are_refused(train, cluster):
-    with pytest.raises(InputError, match=r"a cluster for each of 20 places, numbered 0, 1, .* without gaps"):
-        fit_to_clusters(train, cluster, SGLTSettings())
-
-
 def test_a_changed_model_folder_is_refused(fitted):
     arrays = fitted.trace_model.to_arrays()
     wrong = [{"cluster": arrays["cluster"] + 10}, {"seed_start": arrays["seed_start"] + 1}]
@@ -146,7 +140,8 @@ def test_each_period_of_a_user_is_one_of_their_seeds():
 
 def test_one_cluster_leaves_nothing_of_the_seed(train, fitted):
     settings = SGLTSettings(1, 0.0, remove_true_prob=0.0, randomization=1.0)
-    one = replace(fitted, trace_model=fit_to_clusters(train, np.zeros(PLACES, int), settings))
+    seeds, together = SeedTraces.of(train), np.zeros(PLACES, int)
+    one = replace(fitted, trace_model=model_of_clusters(seeds, train.places, together, settings))
     made = places_of(synthesize(one, traces_per_user=2, seed=0), 2)
     assert (made == made[0, 0]).all()
 
@@ -220,7 +215,8 @@ def test_the_published_figures_with_the_published_clusters(people_flow, remove_t
     official = pd.read_csv(people_flow / "sglt_c100_clusters.csv")["cluster"].to_numpy()
     alone = np.where(official < 0, len(official) + np.arange(len(official)), official)
     settings = SGLTSettings(remove_true_prob=remove_true_prob, joining="published")
-    trace_model = fit_to_clusters(train, np.unique(alone, return_inverse=True)[1], settings)
+    cluster = np.unique(alone, return_inverse=True)[1]
+    trace_model = model_of_clusters(SeedTraces.of(train), train.places, cluster, settings)
     grid = train.time_grid.one_period()
     model = FittedModel("sglt", asdict(settings), 0, train.user_ids, train.places, grid, trace_model)
     evaluation = evaluate(synthesize(model, traces_per_user=10, seed=0), train, test)

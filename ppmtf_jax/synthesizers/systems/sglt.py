@@ -2,10 +2,8 @@
 
 A synthetic trace is made from one trace of its input user. Each of its places is replaced by all places with a similar
 meaning, such as other work places for a work place, and Viterbi decoding finds a likely trace through these. The
-similarity of places is learned from the traces of all users.
-
-The likelihood of its traces cannot be computed, so the plausible-deniability test does not apply. It has a test of its
-own, `privacy.semantic_test`, which `ppmtf test` makes.
+similarity of places is learned from the traces of all users. The likelihood of its traces cannot be computed, so it has
+a privacy test of its own, `privacy.semantic_test`.
 """
 
 from __future__ import annotations
@@ -19,8 +17,9 @@ import numpy as np
 from annotated_types import Ge, Lt
 from jaxtyping import Array, Bool, Float, Int
 
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, raise_any
+from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 from ppmtf_jax.semantics.movements import place_similarity_by_moves
@@ -143,10 +142,8 @@ class SGLT(TraceModel):
 
     def summary(self) -> list[str]:
         size = np.bincount(np.asarray(self.cluster))
-        alone = int((size == 1).sum())
-        return [
-            f"{len(size)} clusters of {size.min()} to {size.max()} places with a similar meaning, {alone} of one place"
-        ]
+        of_places = f"{size.min()} to {size.max()} places with a similar meaning, {(size == 1).sum()} of one place"
+        return [f"{len(size)} clusters of {of_places}"]
 
 
 def fit_trace_model(train: Traces, settings: SGLTSettings, seed: int, *_: object) -> SGLT:
@@ -179,27 +176,19 @@ def fit_trace_model(train: Traces, settings: SGLTSettings, seed: int, *_: object
     else:
         similarity = place_similarity(*map(VisitProfiles.of, seeds.in_time_periods(settings.n_time_periods)))
     if n_clusters == "modularity":
-        return fit_to_clusters(train, most_modular_clusters(similarity, key), settings)
-    cluster = cluster_places(similarity, n_clusters, key)
-    return fit_to_clusters(train, cluster, settings)
+        return model_of_clusters(seeds, train.places, most_modular_clusters(similarity, key), settings)
+    return model_of_clusters(seeds, train.places, cluster_places(similarity, n_clusters, key), settings)
 
 
-def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings: SGLTSettings) -> SGLT:
-    """The model of given clusters of places.
-
-    Raises `InputError`: not every place has a cluster, clusters are not numbered 0, 1, ..., or periods miss events.
-    """
-    if len(cluster) != train.n_places or not np.array_equal(np.unique(cluster), np.arange(cluster.max() + 1)):
-        found = f"{len(cluster)} numbers from {cluster.min()} to {cluster.max()}"
-        expected = f"a cluster for each of {train.n_places} places, numbered 0, 1, ... without gaps"
-        raise InputError("sglt", [Problem(expected, found)])
-    seeds = SeedTraces.of(train)
-    classes = SemanticClasses.of(
-        cluster, settings.remove_place_prob, settings.merge_prob, n_instants=train.time_grid.period
-    )
-    transition = aggregate_transitions(seeds.transitions(), train.places)
+def model_of_clusters(
+    seeds: SeedTraces, places: PlaceTable, cluster: Int[np.ndarray, " place"], settings: SGLTSettings
+) -> SGLT:
+    """The model of given clusters of places, numbered 0, 1, ... without gaps."""
+    n_instants = seeds.place.shape[1]
+    classes = SemanticClasses.of(cluster, settings.remove_place_prob, settings.merge_prob, n_instants)
+    transition = aggregate_transitions(seeds.transitions(), places)
     return SGLT(
-        jnp.asarray(np.searchsorted(seeds.user, np.arange(train.n_users + 1)).astype(np.int32)),
+        jnp.asarray(np.searchsorted(seeds.user, np.arange(seeds.n_users + 1)).astype(np.int32)),
         jnp.asarray(seeds.place),
         *classes,
         jnp.asarray(transition, jnp.float32),
