@@ -1,11 +1,10 @@
 """Log-probability of each attacked trace under each target user's chain, and under the mean chain of all other targets.
 
 Equations (1)-(5) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility
-Traces" (TIFS 2017), section III. The attacker knows some traces of the target users. The attacked traces come from
-target users and from strangers, about whom the attacker knows nothing. An instant without an event is a deleted place:
-the probability is summed over all places. Since all other places are known exactly, the forward algorithm becomes a
-product of entries of powers of the transition matrix: one entry for each two consecutive events, where the power is
-their distance in instants.
+Traces" (TIFS 2017), section III. The attacked traces come from target users and from strangers. An instant without an
+event is a deleted place: the probability is summed over all places. Since all other places are known exactly, the
+forward algorithm becomes a product of entries of powers of the transition matrix: one entry for each two consecutive
+events, where the power is their distance in instants.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ ROWS = 64
 class Observed:
     """The scored parts of traces: first places, and steps from one event to the next.
 
-    `first` holds the distinct first places. `steps` has an array for each gap of 1, 2, ... instants: place and next
-    place of the distinct steps with this gap. `counts` is the number of times that each trace has each step (first
-    columns) and each first place (last columns).
+    `first`: the distinct first places. `steps`: for each gap of 1, 2, ... instants, place and next place of the
+    distinct steps with this gap. `counts`: how often each trace has each step (first columns) and each first place.
     """
 
     first: Int[np.ndarray, " first"]
@@ -61,8 +59,7 @@ class Observed:
     counts: sparse.csr_array
 
     @classmethod
-    def of(cls, traces: Traces, max_gap: int = MAX_GAP) -> Observed:
-        """Collect steps and first places of traces."""
+    def of(cls, traces: Traces, max_gap: int) -> Observed:
         trace, place = traces.trace_of_event(), traces.place.astype(np.int64)
         gap = np.diff(traces.instant.astype(np.int64), prepend=0)
         linked = ~run_begins(trace) & (gap <= max_gap)
@@ -103,9 +100,9 @@ class OpenWorld(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TraceScores:
-    """Log-probability of each attacked trace under each target user's chain, and under the others' chain.
+    """Log-probability of each trace for each target user n: `own` is log P(trace | H_n), `others` log P(trace | H_0).
 
-    `own` is log P(trace | H_n) and `others` log P(trace | H_0); the others of target n are all other target users.
+    H_0 is the mean chain of all other target users.
     """
 
     own: Float[np.ndarray, "trace target"] = field(repr=False)
@@ -193,20 +190,10 @@ def score_traces(
 ) -> TraceScores:
     """Score every attacked trace for every target user.
 
-    Raises `InputError`: the place tables differ, there are fewer than two target users, `max_gap` is below 1, or memory
-    is too small.
-
-    Parameters
-    ----------
-    traces : Traces
-        What the attacker sees, on the places of the training traces. User ids are only used to evaluate the attack.
-    matrices : TransitionMatrices
-        The matrices of at least two target users.
-    first_place : "stationary" or "uniform"
-        Probability of the first place of a trace: the stationary distribution of the same chain (section III-B), or
-        uniform, which cancels in the ratio.
-    max_gap : int
-        After a longer gap, in instants, an event is scored as a first place.
+    The user ids of `traces` are only used to evaluate the attack. `first_place`, `max_gap`: see
+    `ReidentificationSettings`; the stationary distribution is that of section III-B, and uniform ones cancel in the
+    ratio. Raises `InputError`: the place tables differ, there are fewer than two target users, `max_gap` is below 1, or
+    memory is too small.
 
     Examples
     --------
@@ -227,16 +214,12 @@ def score_traces(
     if first_place not in ("stationary", "uniform"):
         problems.append(Problem("first_place 'stationary' or 'uniform'", repr(first_place)))
     raise_any("re-identification", problems)
-    observed = Observed.of(traces, max_gap)
-    user, number = traces.trace_table()
-    n_traces = len(user)
-    batch_bytes = (n_threads() + 1) * _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
-    require_memory(
-        "attack", 2 * 8 * n_traces * matrices.n_users + batch_bytes, "Attack fewer traces or users at a time"
-    )
-    own, others = np.empty((2, n_traces, matrices.n_users))
-    is_stationary = first_place == "stationary"
-    for users, tables in log_tables(observed, matrices, stationary=is_stationary, progress=progress):
+    observed, (user, number) = Observed.of(traces, max_gap), traces.trace_table()
+    n_bytes = (n_threads() + 1) * _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
+    n_bytes += 2 * 8 * len(user) * matrices.n_users
+    require_memory("attack", n_bytes, "Attack fewer traces or users at a time")
+    own, others = np.empty((2, len(user), matrices.n_users))
+    for users, tables in log_tables(observed, matrices, stationary=first_place == "stationary", progress=progress):
         scored = observed.counts @ tables.reshape(-1, tables.shape[-1]).T
         own[:, users], others[:, users] = np.split(scored, 2, axis=1)
     return TraceScores(own, others, traces.user_ids[user], number, matrices.user_ids)
@@ -276,8 +259,8 @@ def log_tables(
 class _Starts(NamedTuple):
     """Places in the order of the longest gap of a step that begins there, longest first.
 
-    `steps`: as in `Observed`, with the rank of the place in this order in place of the place. `n_rows`: for each gap,
-    number of places where a step with this gap or a longer one begins, rounded up to a multiple of `ROWS`.
+    `steps`: as in `Observed`, with the rank of the first place in this order. `n_rows`: for each gap, number of places
+    where a step with this gap or a longer one begins, rounded up to a multiple of `ROWS`.
     """
 
     place: Int[np.ndarray, " place"]
@@ -341,9 +324,9 @@ def _log_tables(
 class Verification(NamedTuple):
     """Scores of all pairs of a trace and a target user, split into genuine and impostor scores.
 
-    `genuine`: scores of target users' traces for the user who made them. `impostor`: scores of other people's traces
-    for each target user; NaN for the user who made the trace. `impostor_user`: numbers of the people who made these
-    traces; if `against` is "targets" and not "strangers", these are indices of target users.
+    `genuine`: scores of traces for the target user who made them. `impostor`: those of other people's traces, NaN for
+    the user who made the trace. `impostor_user`: numbers of the people who made these traces; indices of target users
+    if they are `against` "targets" and not "strangers".
     """
 
     genuine: Float[np.ndarray, " genuine"]
@@ -373,8 +356,8 @@ class Verification(NamedTuple):
     def auc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], float]:
         """Return a function from the weights of target users and then strangers to the area under the ROC curve.
 
-        The area is the weighted share of pairs of a genuine and an impostor score in which the genuine score is higher.
-        So only the ranks of the impostor scores among the genuine ones matter. The ranks are found once.
+        The area is the weighted share of pairs in which the genuine score is higher than that of the impostor. So only
+        ranks of impostor scores among genuine ones matter, and they are found once.
         """
         n_targets, of_strangers = self.impostor.shape[1], self.against == "strangers"
         value, rank = np.unique(self.genuine, return_inverse=True)

@@ -218,9 +218,8 @@ def membership(
     # Finished shadow models lie in these files until all is done, and the same command continues from them.
     checkpoints: list[Path] = []
     for made in [] if how_made is None else [replace(how_made, people=each) for each in PEOPLE_OF_SHADOWS]:
-        if json_file is not None:
-            checkpoints.append(json_file.with_name(f".{json_file.name}.shadows.{made.people}.npz"))
-        kept = checkpoints[-1] if checkpoints else None
+        kept = None if json_file is None else json_file.with_name(f".{json_file.name}.shadows.{made.people}.npz")
+        checkpoints += [] if kept is None else [kept]
         try:
             scores = infer_by_shadow_models(released, training, testing, made, checkpoint=kept, say=say, **how)
             found[f"shadow_models system={made.system} people={made.people}"] = scores

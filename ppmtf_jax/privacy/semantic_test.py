@@ -1,8 +1,7 @@
 """SGLT's privacy test: a trace differs from its input user's traces, and is semantically similar to other users.
 
-The test of Bindschaedler and Shokri 2016 needs no likelihood. It compares only the places of traces. It does not
-compute how probable a trace is for another input user, so it does not bound what an attacker learns. Systems with
-likelihoods use `plausible_deniability`.
+The test of Bindschaedler and Shokri 2016 compares only the places of traces. It does not compute how probable a trace
+is for another input user, so it does not bound what an attacker learns.
 """
 
 from __future__ import annotations
@@ -155,8 +154,7 @@ def _likeness_to_own(
 ) -> tuple[Float[np.ndarray, " trace"], Float[np.ndarray, " trace"]]:
     """Greatest share of equal events, and of time at the same places, over the periods of the input user."""
     n_seeds = seeds.seeds_per_user[users]
-    trace = np.repeat(np.arange(len(users)), n_seeds)
-    first_pair = np.cumsum(n_seeds) - n_seeds
+    trace, first_pair = np.repeat(np.arange(len(users)), n_seeds), np.cumsum(n_seeds) - n_seeds
     seed = joined_ranges(np.searchsorted(seeds.user, users), n_seeds)
     same_time = (places[trace] == seeds.place[seed]).mean(axis=1)
     same_place = np.empty(len(trace))
@@ -223,7 +221,7 @@ def _likeness_to_all(
     falling = (_falling(part.visits() / part.place.shape[1]) for part in parts)
     visits = [each[:, each.any(axis=0)] for each in falling]
     own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)
-    for rows in _in_blocks(len(users), max(*(each.size for each in visits), seeds.n_places)):
+    for rows in _in_blocks(len(users), max(seeds.n_places, *(each.size for each in visits))):
         similarity = np.zeros((len(places[rows]), seeds.n_users))
         for weight, each, at in zip(weights, visits, np.array_split(places[rows], len(parts), axis=1), strict=True):
             of_trace = _falling(_shares(at, seeds.n_places))[:, None, : each.shape[1]]
@@ -241,9 +239,7 @@ def _in_blocks(n_rows: int, cells_per_row: int) -> Iterator[slice]:
 
 def _shares(places: Int[np.ndarray, "trace instant"], n_places: int) -> Float[np.ndarray, "trace place"]:
     """The visit distribution of each trace."""
-    n_traces, n_instants = places.shape
-    cell = np.arange(n_traces)[:, None] * n_places + places
-    return np.bincount(cell.ravel(), minlength=n_traces * n_places).reshape(n_traces, n_places) / n_instants
+    return SeedTraces(np.arange(len(places)), places, len(places), n_places).visits() / places.shape[1]
 
 
 def _falling(shares: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row rank"]:

@@ -35,9 +35,8 @@ class Movements(NamedTuple):
     @classmethod
     def of(cls, seeds: SeedTraces, profiles: VisitProfiles, n_time_periods: int, n_ranks: int) -> Movements:
         """Count the steps; `n_ranks`: at least the largest number of places that a user visits."""
-        require_memory(
-            "similarity by transitions", 12 * n_time_periods * seeds.n_users * n_ranks**2, "Take fewer users"
-        )
+        n_bytes = 12 * n_time_periods * seeds.n_users * n_ranks**2
+        require_memory("similarity by transitions", n_bytes, "Take fewer users")
         rank = profiles.rank[seeds.user[:, None], seeds.place]
         steps = np.zeros((n_time_periods, seeds.n_users, n_ranks, n_ranks), np.float32)
         for counts, at in zip(steps, np.array_split(np.arange(rank.shape[1]), n_time_periods), strict=True):

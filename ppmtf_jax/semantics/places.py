@@ -30,9 +30,8 @@ class SeedTraces(NamedTuple):
     def of(cls, train: Traces) -> SeedTraces:
         """Cut traces into periods.
 
-        Periods without events are left out, and also the last period if the grid cuts it off.
-
-        Raises `InputError`: a period has some events, but not all, or a user has no whole period.
+        Periods without events are left out, and also the last period if the grid cuts it off. Raises `InputError`: a
+        period has some events, but not all, or a user has no whole period.
         """
         length = train.time_grid.period
         n_periods = train.time_grid.n_instants // length
@@ -104,7 +103,6 @@ class VisitProfiles(NamedTuple):
 
     @classmethod
     def of(cls, seeds: SeedTraces) -> VisitProfiles:
-        """The profiles of users over all their seeds."""
         visits = seeds.visits()
         mass = seeds.place.shape[1] + SMOOTHING * seeds.n_places
         order = np.argsort(-visits, axis=1, kind="stable").astype(np.int32)
@@ -138,15 +136,13 @@ def place_similarity(*profiles: VisitProfiles) -> Float[np.ndarray, "place other
     """Semantic similarity of places: the graph G of the paper, from the best mappings between all pairs of users.
 
     `profiles`: of each time period, which weighs as much as it is long. As in (10), each has its own mappings, and the
-    similarity of two users is the weighted sum over all time periods.
+    similarity of two users is the weighted sum over all time periods. For each pair of users, and each user with
+    themselves, each mapped pair of places gets the smaller of the two shares times the users' similarity, in both
+    directions. The matrix is symmetric, and every entry is at least 1e-8.
 
-    For each pair of users, and each user with themselves, each mapped pair of places gets the smaller of the two shares
-    times the users' similarity, in both directions. Many mappings are optimal, since both users visit few places. The
-    mapping used here maps the first n visited places of both users by rank, where n is the smaller number of visited
-    places. Every other place is mapped to itself. If a place cannot be mapped to itself because it is already mapped on
-    the other side, it is mapped to another such place, by rank.
-
-    The matrix is symmetric, and every entry is at least 1e-8.
+    Many mappings are optimal, since both users visit few places. The mapping used here maps the first n visited places
+    of both users by rank, where n is the smaller number of visited places. Every other place is mapped to itself, or by
+    rank to another such place if it is already mapped on the other side.
     """
     n_users, n_places = len(profiles[0].place), profiles[0].n_places
     weights = np.array([each.n_instants for each in profiles]) / sum(each.n_instants for each in profiles)
@@ -168,8 +164,8 @@ def _mapped_pairs(
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Pairs of places from the mappings between some users and all users, weighted by the similarity of the users.
 
-    There are too many pairs of unvisited places to list. So first all places are mapped to themselves, and then the
-    weights of places with another partner are subtracted.
+    There are too many pairs of unvisited places to list. So all places are mapped to themselves, and the weights of
+    places with another partner are subtracted.
     """
     similarity = similarity[..., None]
     n_by_rank = np.minimum(profiles.n_visited[users, None], profiles.n_visited)[..., None]
@@ -237,33 +233,28 @@ def cluster_places(
     Minimizes the sum over clusters of size^2 times (similarity of its places to all places) / (similarity of its places
     to each other): the criterion G1' of CLUTO, which the published program uses, plus the sum of size^2. Each of ten
     starts assigns every place to the most similar of random seed places. Then single places move to the cluster that
-    lowers the criterion most, until no move lowers it. The result of the best start is returned.
-
-    `similarity`: symmetric and positive. Raises `InputError`: `n_clusters` is below 1 or above the number of places.
+    lowers the criterion most, until no move lowers it. The best start counts. `similarity` is symmetric and positive.
+    Raises `InputError`: `n_clusters` is below 1 or above the number of places.
     """
     n_places = len(similarity)
     if not 1 <= n_clusters <= n_places:
         raise InputError("sglt", [Problem(f"n_clusters from 1 to {n_places}, the number of places", repr(n_clusters))])
     # Double precision is needed: in single precision, subtracting the largest term of a sum leaves rounding errors.
     with jax.enable_x64(True):
-        found, value = _best_of_starts(
-            jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64), n_clusters
-        )
+        keys, exact = jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64)
+        found, value = _of_starts(keys, exact, n_clusters)
         return np.asarray(found)[int(np.argmin(value))]
 
 
-def criterion(similarity: Float[Array, "place other"], cluster: Int[Array, " place"], n_clusters: int) -> Array:
-    """The criterion of `cluster_places`."""
-    return _cost(*_sums(similarity, cluster, n_clusters)).sum()
-
-
 @partial(jax.jit, static_argnames="n_clusters")
-def _best_of_starts(
+def _of_starts(
     keys: Key[Array, " start"], similarity: Float[Array, "place other"], n_clusters: int
 ) -> tuple[Int[Array, "start place"], Float[Array, " start"]]:
+    """The clusters of each start, and the criterion."""
+
     def descend(key: Array) -> tuple[Array, Array]:
         cluster = _descend(key, similarity, n_clusters)
-        return cluster, criterion(similarity, cluster, n_clusters)
+        return cluster, criterion(*_sums(similarity, cluster, n_clusters)).sum()
 
     return jax.lax.map(descend, keys)
 
@@ -279,10 +270,10 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
     def move(place: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         cluster, size, total, inside, moved = state
         left, own = cluster[place], jax.ops.segment_sum(similarity[place], cluster, n_clusters)
-        cost = _cost(size, total, inside)
-        joined = _cost(size + 1, total + to_all[place], inside + 2 * own + to_itself[place])
+        cost = criterion(size, total, inside)
+        joined = criterion(size + 1, total + to_all[place], inside + 2 * own + to_itself[place])
         inside_rest = jnp.where(size[left] > 1, inside[left] - 2 * own[left] + to_itself[place], 1)
-        rest = _cost(size[left] - 1, total[left] - to_all[place], inside_rest)
+        rest = criterion(size[left] - 1, total[left] - to_all[place], inside_rest)
         change = (joined - cost + rest - cost[left]).at[left].set(0)
         best = jnp.argmin(change).astype(jnp.int32)
         moves = (size[left] > 1) & (change[best] < -MIN_GAIN * cost.sum())
@@ -317,5 +308,6 @@ def _sums(similarity: Array, cluster: Array, n_clusters: int) -> tuple[Array, Ar
     return member.sum(axis=0), near.sum(axis=0), (member * near).sum(axis=0)
 
 
-def _cost(size: Array, total: Array, inside: Array) -> Array:
+def criterion(size: Array, total: Array, inside: Array) -> Array:
+    """Terms of the criterion of `cluster_places`."""
     return size**2 * total / inside

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
-from ppmtf_jax.attacks.estimators.group_norms import group_minimizer, norm_minimizer
+from ppmtf_jax.attacks.estimators.group_norms import group_minimizer
 from ppmtf_jax.attacks.estimators.tensor import (
     UPDATES,
     FactorizedCounts,
@@ -82,9 +82,6 @@ def test_the_objective_is_that_of_the_whole_tensor(penalty: Penalty) -> None:
     )
 
 
-minimize_norm = jax.jit(norm_minimizer)
-
-
 @pytest.mark.parametrize("q", [1.3, 2.0, 3.0, np.inf])
 def test_the_minimum_with_any_norm_is_that_of_a_general_method(q: float) -> None:
     rng = np.random.default_rng(0)
@@ -92,7 +89,7 @@ def test_the_minimum_with_any_norm_is_that_of_a_general_method(q: float) -> None
     curvature[:10, 3], gradient[:10, 3] = 0, -0.1
     n_zero = 0
     for g, c in zip(gradient, curvature, strict=True):
-        found = np.asarray(minimize_norm(g, c, 1.2, GROUP, jnp.asarray(q)))
+        found = np.asarray(minimize_groups(g, c, 1.2, GROUP, jnp.asarray(q)))
         if q == 2:
             np.testing.assert_allclose(found, minimize_groups(g, c, 1.2, GROUP), atol=1e-7)
         for group in range(3):
@@ -117,14 +114,14 @@ def test_the_minimum_with_any_norm_is_that_of_a_general_method(q: float) -> None
 def test_a_norm_of_tiny_or_large_weight_neither_overflows_nor_moves_the_minimum() -> None:
     gradient, curvature = np.full(N_PLACES, 2.0), np.ones(N_PLACES)
     for q in (1.01, 2.5, np.inf):
-        small = minimize_norm(gradient, curvature, 1e-9, GROUP, jnp.asarray(q))
+        small = minimize_groups(gradient, curvature, 1e-9, GROUP, jnp.asarray(q))
         np.testing.assert_allclose(small, 2.0, rtol=1e-6)
-        assert not np.asarray(minimize_norm(gradient, curvature, 1e9, GROUP, jnp.asarray(q))).any()
+        assert not np.asarray(minimize_groups(gradient, curvature, 1e9, GROUP, jnp.asarray(q))).any()
         # Just beyond the bound of the dual norm, all of a group are above 0; just within it, none is.
         dual, size = 1 / (1 - 1 / q), np.bincount(GROUP)[np.asarray(GROUP)]
         for norm in (1.02, 0.98):
             at = 0.6 * norm * size ** (-1 / dual)
-            assert (np.asarray(minimize_norm(at, curvature, 1.2, GROUP, jnp.asarray(q))) > 0).all() == (norm > 1)
+            assert (np.asarray(minimize_groups(at, curvature, 1.2, GROUP, jnp.asarray(q))) > 0).all() == (norm > 1)
 
 
 def minimized(factors: Factors, block: int, steps: Transitions, penalty: Penalty) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -78,27 +78,6 @@ class GroupSparseSettings(TensorFactorizationSettings):
         return Penalty(user_ridge=self.alpha, group_norm=beta, group=group, q=q)
 
 
-@dataclass(frozen=True, eq=False)
-class CrossValidation:
-    """How well held-out transitions identify their user, for each beta.
-
-    `auc` is the area under the curve of the log-likelihood ratio.
-    """
-
-    beta: Float[np.ndarray, " beta"]
-    auc: Float[np.ndarray, "beta fold"] = field(repr=False)
-
-    @property
-    def mean(self) -> Float[np.ndarray, " beta"]:
-        """Mean over the folds."""
-        return self.auc.mean(axis=1)
-
-    @property
-    def best(self) -> float:
-        """The beta with the greatest mean AUC; the smallest one if there are ties."""
-        return float(self.beta[self.mean.argmax()])
-
-
 def cross_validate_beta(
     train: Traces,
     settings: GroupSparseSettings | None = None,
@@ -107,16 +86,16 @@ def cross_validate_beta(
     n_folds: int = N_FOLDS,
     seed: int = 0,
     progress: bool = False,
-) -> CrossValidation:
-    """Score each beta on held-out transitions of the training traces.
+) -> Float[np.ndarray, "beta fold"]:
+    """How well held-out transitions of the training traces identify their user (AUC), for each beta.
 
     Each user's transitions, in order of time, are cut into as many runs as there are folds; a fold holds out one run of
     each user with at least two transitions. Groups and factors are learned without the held-out runs. Each run is
     scored as in the attack, by log P(run | user) - log P(run | the others), for its own user and for all others.
     Probabilities below the floor are raised to the floor, and rows are not normalized again.
 
-    The beta of `settings` is ignored. There are at most as many folds as a user has transitions. Raises `InputError` if
-    a setting is out of range, there are fewer than two users or no user with two transitions, or memory is too small.
+    The beta of `settings` is ignored. There are at most as many folds as a user has transitions. Raises `InputError`:
+    wrong `betas` or `n_folds`, fewer than two users or no user with two transitions, or too little memory.
     """
     settings = settings or GroupSparseSettings()
     settings = replace(settings, n_sweeps=min(settings.n_sweeps, MAX_SWEEPS))
@@ -133,27 +112,27 @@ def cross_validate_beta(
     raise_any("cross-validation of beta", problems)
     n_folds = min(n_folds, most)
     fold = _folds(steps, train.user_ids, n_folds, seed)
-    weights = np.asarray(betas, float)
     n_scored = len(steps.user) // n_folds * train.n_users
     require_memory("cross-validation of beta", 6 * 8 * n_scored, "Give beta a number")
     scores = []
-    with one_thread(), progress_bar("cross-validation", n_folds * len(weights), show=progress) as advance:
+    with one_thread(), progress_bar("cross-validation", n_folds * len(betas), show=progress) as advance:
         for held_out in (fold == number for number in range(n_folds)):
             kept, left_out = (Transitions(*(column[mask] for column in steps)) for mask in (~held_out, held_out))
             group = jnp.asarray(_groups(kept, train.places, settings, seed))
             given = start_fit(kept, train.user_ids, train.n_places, settings.rank, seed, n_fits=n_threads() + 1)
             score = partial(_score, *given, group, left_out, settings)
-            for found in map_in_threads(score, weights.tolist()):
+            for found in map_in_threads(score, betas):
                 scores.append(found)
                 advance(1)
-    return CrossValidation(weights, np.reshape(scores, (n_folds, len(weights))).T)
+    return np.reshape(scores, (n_folds, len(betas))).T
 
 
 @estimator("gstf", "Group sparsity tensor factorization", GroupSparseSettings)
 def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress: bool) -> FactorizedCounts:
     beta = settings.beta
     if beta == "cross-validated":
-        beta = cross_validate_beta(train, settings, seed=seed, progress=progress).best
+        auc = cross_validate_beta(train, settings, seed=seed, progress=progress)
+        beta = BETAS[auc.mean(axis=1).argmax()]  # the smallest one if there are ties
     with spinner("tensor factorization", show=progress):
         group = _groups(train.transitions(), train.places, settings, seed)
         return fit_counts(train, settings, settings.penalty(beta, jnp.asarray(group)), seed, beta)

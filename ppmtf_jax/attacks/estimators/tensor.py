@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.attacks.estimators.base import EstimatorSettings, estimator
-from ppmtf_jax.attacks.estimators.group_norms import NEWTON_STEPS, group_minimizer, norm_minimizer, norms_of_groups
+from ppmtf_jax.attacks.estimators.group_norms import NEWTON_STEPS, group_minimizer, norms_of_groups
 from ppmtf_jax.data.runs import Transitions
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.memory import require_memory
@@ -188,9 +188,8 @@ def _minimizer(name: str, penalty: Penalty, n_steps: int = NEWTON_STEPS) -> Call
         return partial(_ridge_minimizer, ridge=penalty.user_ridge)
     if penalty.group is None:
         return partial(_ridge_minimizer, ridge=penalty.place_ridge)
-    if penalty.q is not None:
-        return partial(norm_minimizer, group_norm=penalty.group_norm, group=penalty.group, q=penalty.q)
-    return partial(group_minimizer, group_norm=penalty.group_norm, group=penalty.group, n_steps=n_steps)
+    of_penalty = {"group_norm": penalty.group_norm, "group": penalty.group, "q": penalty.q}
+    return partial(group_minimizer, **of_penalty, n_steps=n_steps)
 
 
 def _columns(

@@ -88,12 +88,11 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
         for name, windows in people.items()
         for row, place in enumerate(_by_window(windows, windows.place))
     ]
-    square = {"marker": "s", "linestyle": "none", "markersize": 7}
+    of_ranks = zip([*RANK_COLOURS[:2], OTHER_COLOUR], [*RANK_NAMES[:2], "others"], "sso", strict=True)
     handles = [
-        Line2D([], [], color=colour, label=name, **square)
-        for colour, name in zip(RANK_COLOURS[:2], RANK_NAMES, strict=False)
+        Line2D([], [], color=colour, label=name, marker=marker, linestyle="none", markersize=7)
+        for colour, name, marker in of_ranks
     ]
-    handles.append(Line2D([], [], color=OTHER_COLOUR, label="others", **square | {"marker": "o"}))
     return panels(
         draws,
         size=(1.6, 1.9),
