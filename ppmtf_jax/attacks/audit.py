@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,8 @@ from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
 from ppmtf_jax.attacks.scoring import FLOOR
 from ppmtf_jax.attacks.trace_scores import MAX_GAP, NOBODY, OpenWorld, TraceScores, score_traces, verification
 from ppmtf_jax.data.comparable import index_of_ids, training_user_of
-from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.description import finite_or_none
+from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import EXPOSED, FOUND, NAMED, Judgement, shows_leak
@@ -115,11 +115,7 @@ class Linkage:
     def numbers(self) -> dict[str, Any]:
         """All numbers for JSON, without the curve."""
         found = {name: value for name, value in vars(self).items() if name != "roc"}
-        # JSON has no NaN and no infinity.
-        rules = {
-            str(rate): {name: value if math.isfinite(value) else None for name, value in each._asdict().items()}
-            for rate, each in self.open_world.items()
-        }
+        rules = {str(rate): each._asdict() for rate, each in self.open_world.items()}
         rates = {str(rate): each for rate, each in self.true_positive_rate.items()}
         return found | {"true_positive_rate": rates, "open_world": rules}
 
@@ -140,10 +136,10 @@ class Reidentified:
     hidden: Deobfuscation | None = None
 
     def numbers(self) -> dict[str, Any]:
-        """All numbers for JSON, without the curves."""
+        """All numbers for JSON, without the curves; None for what is not known."""
         linkages = {"each": self.each.numbers(), "combined": self.combined.numbers()}
         linkages |= {} if self.hidden is None else {"hidden": self.hidden.numbers()}
-        return {"estimator": self.estimator, **linkages, "seconds": round(self.seconds, 1)}
+        return finite_or_none({"estimator": self.estimator, **linkages, "seconds": round(self.seconds, 1)})
 
 
 def reidentification_attacks(
@@ -218,7 +214,9 @@ def reidentification_attacks(
         # Of each estimator, traces are attacked one by one and together.
         n_attacks = 2 * len(parsed) + n_other_attacks
         each, combined = (Linkage.of(of, seed=seed, n_attacks=n_attacks) for of in (scores, scores.combined()))
-        title = entry.title if given.floor == FLOOR else f"{entry.title}, floor {given.floor:g}"
+        usual = vars(entry.settings())
+        told = (f"{key.replace('_', ' ')} {value}" for key, value in vars(given).items() if value != usual[key])
+        title = ", ".join([entry.title, *told])
         # The worst places are deleted from target users' traces alone, so strangers' places could not be compared; and
         # places of synthetic traces are nobody's.
         tracked = chosen.deletion == "random" and anonymized.origin is None
@@ -264,6 +262,7 @@ class RehearsalSettings(Settings, subject="rehearsal"):
     ----------
     pieces : "period" or "trace"
         The events that share one pseudonym: a user's events in a period of the time grid, such as a day, or a trace.
+        Of a user's events of one instant in several traces, the first trace's counts if pieces are periods.
     known_share : float
         Share of each target user's pieces that the attacker knows: the earliest pieces, at least one.
     stranger_share : float
@@ -283,7 +282,10 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
 
     Raises `InputError` if fewer than two target users have two pieces.
     """
-    cut = traces.cut_into_periods() if settings.pieces == "period" else traces
+    cut = traces
+    if settings.pieces == "period":
+        # The traces that a model made of one user are many versions of one life, so they stay apart.
+        cut = (traces if traces.origin is not None else _as_one_trace(traces)).cut_into_periods()
     shuffled = numpy_stream(seed, Stage.REHEARSAL).permutation(cut.n_users)
     n_strangers = round(cut.n_users * settings.stranger_share)
     strangers, chosen = shuffled[:n_strangers][: settings.n_targets], shuffled[n_strangers:][: settings.n_targets]
@@ -301,6 +303,14 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
     left_out = len(chosen) - int(is_target.sum())
     known = cut.select_traces(is_early & is_target[user_of_piece])
     return Rehearsal(known, cut.select_traces(is_used & ~is_early), left_out)
+
+
+def _as_one_trace(traces: Traces) -> Traces:
+    """All events of a user in one trace, with one event an instant."""
+    order = np.lexsort((traces.trace, traces.instant, traces.user))
+    kept = order[run_begins(traces.user[order], traces.instant[order])]
+    columns = {name: getattr(traces, name)[kept] for name in ("user", "instant", "place")}
+    return replace(traces, trace=np.zeros(len(kept), np.int32), **columns)
 
 
 def targets_of(train: Traces, released: Traces, n_targets: int, *, seed: int) -> Rehearsal:

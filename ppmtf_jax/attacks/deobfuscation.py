@@ -30,7 +30,7 @@ from ppmtf_jax.attacks.trace_scores import MAX_GAP, NOBODY, TraceScores, batches
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.privacy.limits import INFERRED, Judgement, people_of_both
+from ppmtf_jax.privacy.limits import INFERRED, TRACKED, Judgement, people_of_both
 from ppmtf_jax.streams import Stage, numpy_stream
 
 UNSEEN, BLOCK = -1, 3
@@ -128,13 +128,15 @@ def _position_km(matrices: TransitionMatrices) -> Float[np.ndarray, "place 2"]:
     return np.where(known[:, None], matrices.places.position_km(), np.nan)
 
 
-def _by_person(
+def _accuracy(
     user: Int[np.ndarray, " hidden"], hidden: HiddenEvents, inferred: Float[np.ndarray, "2 hidden"]
-) -> Float[np.ndarray, "2 person"]:
-    """Share of right places, and mean distance, of each person; NaN where nothing was inferred."""
-    right = np.where(np.isnan(inferred[0]), np.nan, inferred[0] == hidden.place)
-    _, person, n = np.unique(user, return_inverse=True, return_counts=True)
-    return np.stack([np.bincount(person, each) / n for each in (right, inferred[1])])
+) -> Float[np.ndarray, "2"]:
+    """Share of right places, and mean distance: means over each person's events that are not NaN, and over people."""
+    known, person = np.isfinite(inferred), np.unique(user, return_inverse=True)[1]
+    n = [np.bincount(person[those]) for those in known]
+    right = inferred[0] == hidden.place
+    total = [np.bincount(person[those], each[those]) for those, each in zip(known, (right, inferred[1]), strict=True)]
+    return np.array([(t[m > 0] / m[m > 0]).mean() if m.any() else np.nan for t, m in zip(total, n, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -167,27 +169,27 @@ class Deobfuscation:
         batches, km = batches_of_users(matrices, np.arange(matrices.n_users)), _position_km(matrices)
         total = sum(matrices.counts.of_users(users).sum(axis=0) for users in batches)
         away = np.linalg.norm(km[last] - km[hidden.place], axis=1)
+        is_known, by_own = own != NOBODY, np.full((2, len(own)), np.nan)
+        by_own[:, is_known] = infer_places(hidden.select(is_known), matrices, own[is_known], total)
         found = {
             "Model of the person named": infer_places(hidden, matrices, named, total),
-            "The person's own model": np.where(own == NOBODY, np.nan, infer_places(hidden, matrices, own, total)),
+            "The person's own model": by_own,
             "Model of all people": infer_places(hidden, matrices, np.full(len(own), NOBODY), total),
-            "Last place seen": np.stack([last, away]),
+            "Last place seen": np.stack([last, np.where(last == UNSEEN, np.nan, away)]),
         }
-        sets = [
-            [_by_person(user[those], hidden.select(those), each[:, those]) for each in found.values()]
-            for those in (own != NOBODY, own == NOBODY)
-        ]
-        means = [[each.mean(axis=1).tolist() if each.size else [math.nan] * 2 for each in of] for of in sets]
-        rows = {name: known + others for name, known, others in zip(found, *means, strict=True)}
-        people = (sets[0][0].shape[1], sets[1][0].shape[1])
-        return cls(rows, INFERRED.judge(means[0][0][0] - means[1][0][0], people, n_attacks=n_attacks))
+        sets = is_known, ~is_known
+        rows = {
+            name: np.concatenate([_accuracy(user[s], hidden.select(s), each[:, s]) for s in sets]).tolist()
+            for name, each in found.items()
+        }
+        right, _, of_others, _ = rows["Model of the person named"]
+        people = len(np.unique(user[is_known])), len(np.unique(user[~is_known]))
+        return cls(rows, TRACKED.judge(right - of_others, people, n_attacks=n_attacks))
 
     def numbers(self) -> dict[str, Any]:
-        """`rows`, and the judged difference with its interval, for JSON, with None for NaN."""
+        """`rows`, and the judged difference with its interval."""
         light = self.judgement
-        judged = {"difference": light.value, "low": light.low, "high": light.high}
-        shown = {name: [each if math.isfinite(each) else None for each in row] for name, row in self.rows.items()}
-        return shown | {name: each if math.isfinite(each) else None for name, each in judged.items()}
+        return self.rows | {"difference": light.value, "low": light.low, "high": light.high}
 
 
 # As `evaluate` measures it: synthetic traces stand in for what the attacker knows of people
@@ -221,7 +223,7 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
         known = comparison.statistic(ml_transitions, released, over_gaps)
         named = guesses(attacked_traces(seen, True, over_gaps), known)[user]
         inferred = infer_places(hidden, TransitionMatrices(*learned), named, total)
-        means.append(_by_person(user, hidden, inferred).mean(axis=1))
+        means.append(_accuracy(user, hidden, inferred))
     return (means[0] - means[1]).tolist()
 
 

@@ -121,9 +121,9 @@ def reidentify(
     _show("Re-identification", identity_table(attacks))
     strongest = f"{attacks[0].title.lower()} ({attacks[0].estimator})"
     tell(f"{sets.known.n_users} target users, {n_strangers} strangers. {STRONGEST}: {strongest}.")
-    tracked = {attack.title: attack.hidden for attack in attacks if attack.hidden is not None}
+    tracked = [attack.hidden.judgement for attack in attacks if attack.hidden is not None]
     if tracked:
-        _show("De-obfuscation", hidden_table(tracked))
+        _show("De-obfuscation", hidden_table(attacks))
     if sets.n_left_out:
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     rules = attacks[0].each.open_world[0.01]
@@ -135,7 +135,7 @@ def reidentify(
     )
     _tell_worst([each for attack in attacks for of in (attack.each, attack.combined) for each in of.judgements()])
     if tracked:
-        _tell_worst([each.judgement for each in tracked.values()])
+        _tell_worst(tracked)
     content = {"n_targets": sets.known.n_users, "n_strangers": n_strangers, "n_left_out": sets.n_left_out}
     content |= {"settings": asdict(settings) | asdict(rehearsal) | {"seed": seed}, **sampled, "made_by": REPORT}
     _write(json_file, content | {"attacks": [each.numbers() for each in attacks]})

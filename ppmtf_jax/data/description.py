@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from textwrap import wrap
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -81,3 +82,12 @@ def quantiles(samples: Mapping[str, np.ndarray]) -> pd.DataFrame:
     ]
     whole = dict.fromkeys(("count", "sum", "min", "max"), "Int64")
     return pd.DataFrame(rows, index=list(samples)).astype(whole)
+
+
+def finite_or_none(content: Any) -> Any:
+    """The same numbers, lists and dicts with None for NaN and infinity, which JSON does not have."""
+    if isinstance(content, dict):
+        return {key: finite_or_none(value) for key, value in content.items()}
+    if type(content) in (list, tuple):
+        return type(content)(map(finite_or_none, content))
+    return None if isinstance(content, float) and not math.isfinite(content) else content

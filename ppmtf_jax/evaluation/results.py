@@ -18,6 +18,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ppmtf_jax.data.description import finite_or_none
 from ppmtf_jax.data.measurement import Caveat, Interpretation, MetricInfo
 from ppmtf_jax.errors import InputError, Problem, raise_any
 from ppmtf_jax.runtime.folders import Lineage
@@ -172,9 +173,9 @@ class Evaluation:
         """As JSON; an undefined number becomes null, because JSON has no NaN."""
         metrics = [
             vars(row.quantity) | {"kind": row.kind}
-            | {"numbers": {column: _or_none(value) for column, value in row.numbers.items()}}
+            | {"numbers": finite_or_none(row.numbers)}
             | {"references": row.reading.references, "caveats": [each._asdict() for each in row.reading.caveats]}
-            | {"alarm": _or_none(row.reading.alarm)}
+            | {"alarm": finite_or_none(row.reading.alarm)}
             for row in self.rows
         ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
@@ -214,10 +215,6 @@ def _row_from_json(content: dict[str, Any]) -> Row:
     alarm = math.inf if content["alarm"] is None else float(content["alarm"])
     numbers = {str(name): math.nan if value is None else float(value) for name, value in content["numbers"].items()}
     return Row(quantity, str(content["kind"]), numbers, Interpretation(references, caveats, alarm))
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 class TableOrList:

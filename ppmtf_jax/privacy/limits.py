@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from scipy.special import betaincinv, ndtri
@@ -129,6 +129,7 @@ class Limit:
     reason: str  # why the limits have these values
     guess: float = 0.0  # the number that chance alone gives
     of_whom: str = "people"  # who are too few if the status is not known
+    told_from_others: str = "training users"  # who are compared with others
     too_few: str = "There are too few {of_whom} to tell: {people}."  # said if the status is not known
     counts_people: bool = False  # whether results are numbers of people, not shares
     # Function of a result, its number of people and the probability of a tail that returns the ends of the interval.
@@ -239,7 +240,8 @@ class Judgement:
         if self.status is not Status.UNKNOWN:
             return said
         if isinstance(self.people, tuple):
-            there_are, each = "{:,} training users and {:,} others".format(*self.people), " of each"
+            some, others = self.people
+            there_are, each = f"{some:,} {self.limit.told_from_others} and {others:,} others", " of each"
         else:
             there_are, each = f"{self.people:,.0f}", ""
         would_do = "" if self.needed is None else f" About {self.needed:,}{each} would be enough."
@@ -354,6 +356,14 @@ INFERRED = Limit(
     interval=difference_interval,
 )
 """Difference of two mean shares, from -1 to 1, of training users and of others."""
+TRACKED = replace(
+    INFERRED,
+    name="Tracked",
+    sentence="Hidden places are inferred right for {value} more of the known people than of strangers",
+    reason="For 90 or 85 of 100 people, an attacker who knows traces of them infers no more than of strangers.",
+    told_from_others="known people",
+)
+"""The same difference, of people whose traces an attacker knows and of strangers."""
 
 SURE = Limit(
     "Sure of the input user",

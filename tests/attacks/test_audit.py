@@ -17,7 +17,9 @@ from ppmtf_jax.attacks.audit import (
     targets_of,
 )
 from ppmtf_jax.attacks.trace_scores import score_traces as score
+from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.trace_set import Origin
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -160,6 +162,33 @@ def test_the_attacker_knows_the_earlier_pieces_of_targets_and_nothing_of_strange
         own = sorted(number for each, number in known if each == user)
         assert own == [0, 1]
         assert min(number for each, number in handed_out if each == user) == 2
+
+
+def test_events_of_one_instant_in_other_traces_give_no_pieces_of_their_own(city_split):
+    """As imported with `--repeats count`, where each repeat begins another trace; one trace a user is unchanged."""
+    again = dataclasses.replace(city_split, place=(city_split.place + 1) % 20, trace=city_split.trace + 1)
+    both = [np.concatenate([getattr(each, name) for each in (city_split, again)]) for name in EVENT_COLUMNS]
+    repeated = Traces.from_indices(*both, city_split.user_ids, city_split.places, city_split.time_grid)
+    for settings in (RehearsalSettings(), RehearsalSettings(pieces="trace", stranger_share=0.0)):
+        made = rehearse(repeated, settings, seed=1)
+        if settings.pieces == "period":
+            once = rehearse(city_split, settings, seed=1)
+            assert made.known.digest == once.known.digest
+            assert made.anonymized.digest == once.anonymized.digest
+        else:
+            assert made.anonymized.n_events == city_split.n_events
+    # Traces that a model made of one user are other versions of a life.
+    origin = Origin("m" * 64, 0, seeds_given=True)
+    made = rehearse(dataclasses.replace(repeated, origin=origin), RehearsalSettings(stranger_share=0.0), seed=1)
+    assert made.known.n_events + made.anonymized.n_events == repeated.n_events
+
+
+@pytest.mark.parametrize("text", ["tf rank=2 n_sweeps=2", "tf n_sweeps=2 rank=2 floor=1e-3"])
+def test_a_title_tells_the_settings_that_were_given(city_split, text):
+    made = rehearse(city_split, RehearsalSettings(), seed=0)
+    (attack,) = reidentification_attacks(made.known, made.anonymized, [text])
+    floor = ", floor 0.001" if "floor" in text else ""
+    assert attack.title.partition(", ")[2] == f"{floor[2:]}{', ' if floor else ''}rank 2, n sweeps 2"
 
 
 def test_targets_and_strangers_are_as_few_as_asked_for(city_split):

@@ -20,6 +20,7 @@ from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.measurement import Comparison, NoSettings
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.report.page import hidden_table
 from ppmtf_jax.privacy.limits import Status
 from tests.support import minutes, places_in_line, random_traces, to_traces
 
@@ -170,6 +171,24 @@ def test_known_people_are_tracked_and_others_are_not() -> None:
     assert (
         json.loads(json.dumps(attack.numbers(), allow_nan=False))["hidden"]["The person's own model"][2:] == [None] * 2
     )
+
+
+def test_a_place_without_coordinates_leaves_its_events_out_of_distances_alone(monkeypatch) -> None:
+    people = cyclic(60, seed=0)
+    far = people.places.longitude.copy()
+    far[:1] = np.nan
+    made = rehearse(replace(people, places=replace(people.places, longitude=far)), RehearsalSettings(), seed=0)
+    asked, infer = [], deobfuscation.infer_places
+    monkeypatch.setattr(deobfuscation, "infer_places", lambda *of: asked.append(of[2]) or infer(*of))
+    attacks = reidentification_attacks(made.known, made.anonymized, ["ml", "ml floor=1e-3"], DELETED)
+    for attack in attacks:
+        assert attack.hidden is not None
+        for name, row in attack.hidden.rows.items():
+            assert np.isnan(row).tolist() == [False, False] + [name == "The person's own model"] * 2
+    # Strangers have no model of their own, so none is asked for.
+    assert len(asked[0]) < len(asked[1])
+    assert (asked[0] >= 0).all()
+    assert len(hidden_table(attacks).rows) == 2 * len(attacks[0].hidden.rows)
 
 
 def test_a_city_where_all_are_alike_tells_nothing_of_a_person() -> None:

@@ -71,7 +71,7 @@ def test_hidden_places_are_inferred_beside(city, tmp_path):
     words = ("reidentify", city, "--estimator", "ml", "--deleted", 3, "--json", found)
     result = attack(*words, "--deletion", "random")
     assert "De-obfuscation" in result
-    assert "What is guessed is right for" in result.replace("\u00a0", " ")
+    assert "Hidden places are inferred right for" in result.replace("\u00a0", " ")
     (attacked,) = json.loads(found.read_text())["attacks"]
     right, km, right_of_others, _ = attacked["hidden"]["Model of the person named"]
     assert 0 < right_of_others <= 1

@@ -78,5 +78,10 @@ def test_co_locations_by_instant_and_category() -> None:
     chance = np.array([2, 2, 1, 0])[:, None] / 4 / 2 - co_locations(REAL)
     found = measured("friend_meetings", MADE, REAL, uniform=True)[-2:]
     assert found == pytest.approx([np.abs(chance).mean(), (chance**2).mean()])
+    # One category of all places is known, and so the errors are.
+    of_one = [replace(each, places=replace(PLACES, category=np.full(4, "bar", object))) for each in (MADE, REAL)]
+    error = error.sum(axis=1, keepdims=True)
+    found = measured("friend_meetings", *of_one)[-3:]
+    assert found == pytest.approx([0, np.abs(error).mean(), (error**2).mean()])
     unnamed = replace(REAL, places=replace(PLACES, category=None))
     assert np.isnan(measured("friend_meetings", unnamed, unnamed)[-2:]).all()

@@ -36,7 +36,7 @@ def test_every_metric_is_in_the_table_with_direction_and_good_value() -> None:
     assert text.splitlines()[0].strip() == "Utility and privacy: lower is better, unless said otherwise"
     for quantity in QUANTITIES:
         (line,) = [line for line in text.splitlines() if line.startswith(f" {quantity.title}  ")]
-        assert line.count("0.2500") == 3
+        assert line.split().count(quantity.text(0.25)) == 3
         assert quantity.good_value in line
 
 
@@ -44,7 +44,8 @@ def test_four_columns_of_numbers_fit_80_characters() -> None:
     """Long titles are wrapped; numbers and words are not, and nothing is cut off beside five columns."""
     lines = printed(full("released", "all", "training", "uniform", tm_emd_y=19.87654)).splitlines()
     assert max(map(len, lines)) <= 80
-    numbers = [line for line in lines if line.count("0.2500") + line.count("19.8765") == 4]
+    # Means over the cells of a table have three digits, but no zeros at their end.
+    numbers = [line for line in lines if len(re.findall(r" (?:0\.25(?:00)?|19\.8765)(?= )", line)) == 4]
     assert len(numbers) == len(QUANTITIES)
     for line, quantity in zip(numbers, QUANTITIES, strict=True):
         assert line.rstrip().endswith(quantity.good_value)
@@ -114,7 +115,7 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width: int) -> None:
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     n_numbers = sum(len(row.numbers) for row in evaluation.rows)
-    assert len(re.findall(r"\d\.\d{4}| -(?= )", text)) >= n_numbers
+    assert len(re.findall(r"\d\.\d{2,4}| -(?= )", text)) >= n_numbers
     assert "All: before. Undefined, shown as -." in text
     assert ("─" in text) == (width >= 80)
 

@@ -20,6 +20,7 @@ from ppmtf_jax.privacy.limits import (
     MEMBERSHIP_AUC,
     NAMED,
     SURE,
+    TRACKED,
     Limit,
     Status,
     advantage_interval,
@@ -242,6 +243,6 @@ def test_the_page_on_attacks_has_the_limits_of_the_code() -> None:
             f"{end:.2f}" if each in plain else each.shown(end, "g").replace("\u00a0", " ")
             for end in (each.good, each.fair)
         ]
-        for each in (*FINDING_LIMITS, MEMBERSHIP_AUC, ADVANTAGE, COPIED, INFERRED, SURE)
+        for each in (*FINDING_LIMITS, MEMBERSHIP_AUC, ADVANTAGE, COPIED, INFERRED, TRACKED, SURE)
     ]
     assert [row[1:] for row in rows[1:]] == expected

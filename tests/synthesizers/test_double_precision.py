@@ -24,6 +24,7 @@ SETTINGS = {
     "bridge": {"n_clusters": 2, "min_cluster_users": 5, "memory": "none"},
     "itf": {"n_sweeps": 2, "rank": 4},
     "ppmtf": {"n_sweeps": 2, "rank": 4},
+    "ppmtf_plus": {"n_sweeps": 2, "rank": 4},
     "private": {"noise": "seeded", "public_places": True},
     "sgd": {},
     "sglt": {"n_clusters": 3},

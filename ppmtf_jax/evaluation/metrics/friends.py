@@ -142,13 +142,11 @@ class _Meetings(NamedTuple):
     def distances(self, test: _Meetings, places: PlaceTable, of_pairs: float) -> list[float]:
         """Rates minus those of the test users, and total variations between slots, `of_pairs`, and categories."""
         known = np.full(len(places), "") if places.category is None else places.category.astype(str)
-        category = np.unique(known, return_inverse=True)[1]
-        by_category = (np.bincount(category, each.met.sum(axis=0)) for each in (self, test))
         kinds, errors = math.nan, [math.nan] * 2
-        if category.any():
-            kinds = variation_of_counts(*by_category)
+        if (known != "").any():
+            of_all = (category_counts(each.met.sum(axis=0, keepdims=True), places)[1][0] for each in (self, test))
             made, real = (category_counts(each.met, places)[1] for each in (self, test))
-            errors = mean_errors(made - real)
+            kinds, errors = variation_of_counts(*of_all), mean_errors(made - real)
         by_slot = variation_of_counts(self.by_slot, test.by_slot)
         return [*(self.rates - test.rates).tolist(), by_slot, of_pairs, kinds, *errors]
 

@@ -135,7 +135,8 @@ register_utility(
         "VF-TV",
         "Total variation between the distributions of the share of events at a place, over windows as long as a "
         "synthetic trace, averaged over the places, weighted by the number of windows with a visit.",
-        "no place that windows visit in both real sets, no synthetic window, or time grids with different periods",
+        "no place that windows visit in both real sets, no synthetic window, or (unless `published`) time grids with "
+        "different periods",
         plain="Share of their time that people spend at each place",
         section="visit-fractions",
     ),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ppmtf_jax.attacks.audit import Reidentified
     from ppmtf_jax.attacks.copies import CopyCheck
-    from ppmtf_jax.attacks.deobfuscation import Deobfuscation
     from ppmtf_jax.attacks.membership.base import MembershipSummary
 
 PIXELS_PER_INCH = 96
@@ -242,17 +241,14 @@ def identity_table(attacks: Sequence[Reidentified]) -> Table:
     return Table(caption, headings, rows, n_words=2)
 
 
-def hidden_table(found: Mapping[str, Deobfuscation]) -> Table:
-    """What each estimator infers of hidden places, by the title of the estimator."""
+def hidden_table(attacks: Sequence[Reidentified]) -> Table:
+    """What each attack infers of hidden places."""
     forms = (partial(percent, digits=1), "{:.2f}".format) * 2
     rows = [
-        [
-            title,
-            model,
-            *(form(number) if number == number else "-" for form, number in zip(forms, numbers, strict=True)),
-        ]
-        for title, each in found.items()
-        for model, numbers in each.rows.items()
+        [attack.title, model, *("-" if each != each else form(each) for form, each in zip(forms, numbers, strict=True))]
+        for attack in attacks
+        if attack.hidden is not None
+        for model, numbers in attack.hidden.rows.items()
     ]
     caption = (
         "Where were people at the hidden instants? Right: hidden places that are inferred right. Distance: expected "
