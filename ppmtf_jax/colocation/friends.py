@@ -328,7 +328,7 @@ def sample_barabasi_albert(n_users: int, probability: float, *, seed: int) -> Fr
 
     Examples
     --------
-    >>> sample_barabasi_albert(1000, 0.01, seed=0).degrees().max() > 5 * 0.01 * 1000
+    >>> bool(sample_barabasi_albert(1000, 0.01, seed=0).degrees().max() > 5 * 0.01 * 1000)
     True
     """
     _check_probability(n_users, probability)

@@ -693,7 +693,7 @@ MISTAKES = [
     (f"{CHECKINS}grid = [1, 2]", "found 2 values"),
     (f"{CHECKINS}grid = [1, 2, 3, 4, 5.5, 0]", r"whole numbers; found 5\.5 and 0"),
     (f"{CHECKINS}n_places = 0", "n_places as a whole number of at least 1"),
-    (f'{TOY}[fit]\nsystem = "ppmtf"\nrank = 0', r"\[fit\] expected rank as a whole number of at least 1; found 0"),
+    (f'{TOY}[fit]\nsystem = "ppmtf"\nrank = 0', r"\[fit\] expected rank as .* at least 1 or 'auto'; found 0"),
     (f"{TOY}[synthesize]\ntraces_per_user = 0", "traces_per_user as a whole number of at least 1"),
     (f"{TOY}[compare]\nsystem = 'sgd'", "with a system in each"),
     (f"{TOY}[[compare]]\nn_copied = 1", "with a system in each"),

@@ -94,5 +94,7 @@ def claims(model: NewPeople, settings: NewPeopleSettings) -> Claims:
 def registered_nobody() -> Iterator[None]:
     """The system "nobody", which learns this model."""
     SYNTHESIZERS.register(Synthesizer(NOBODY, "New people", NewPeopleSettings, learn, NewPeople, claims))
-    yield
-    SYNTHESIZERS.remove(NOBODY)
+    try:
+        yield
+    finally:
+        SYNTHESIZERS.remove(NOBODY)

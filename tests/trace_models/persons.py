@@ -115,8 +115,10 @@ def registered_persons() -> Iterator[None]:
     SYNTHESIZERS.register(
         Synthesizer("persons", "Persons with a home", PersonSettings, learn, HomeLovers, other_models=others)
     )
-    yield
-    SYNTHESIZERS.remove("persons")
+    try:
+        yield
+    finally:
+        SYNTHESIZERS.remove("persons")
 
 
 def every_trace(n_places: int, n_instants: int) -> np.ndarray:

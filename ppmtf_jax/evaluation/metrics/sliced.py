@@ -38,10 +38,10 @@ def sliced_wasserstein(found: np.ndarray, expected: np.ndarray, n_bins: int) -> 
 
     Examples
     --------
-    All people one cell further north: on average over all lines 2 / pi = 0.637.
+    All people one cell further north: 2 / pi = 0.637 on average over all lines, and 0.59 over these.
 
     >>> round(sliced_wasserstein(np.eye(4)[[2]], np.eye(4)[[0]], 2), 2)
-    0.61
+    0.59
     """
     cell = np.stack(np.divmod(np.arange(n_bins**2), n_bins))
     total = 0.0
