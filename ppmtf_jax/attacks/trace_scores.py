@@ -153,17 +153,15 @@ class TraceScores:
 
     def of_targets(self, targets: Int[np.ndarray, " target"]) -> TraceScores:
         """The scores for some targets (N'), given by index; all others are strangers to the attacker."""
-        return replace(
-            self, own=self.own[:, targets], others=self.others[:, targets], target_ids=self.target_ids[targets]
-        )
+        own, others = self.own[:, targets], self.others[:, targets]
+        return replace(self, own=own, others=others, target_ids=self.target_ids[targets])
 
     def open_world(self, pair_false: float) -> OpenWorld:
         """Both rules at the lowest threshold at which at most a share `pair_false` of others' pairs is above it."""
         roc, n, truth = verification(self).roc(), len(self.target_ids), self.truth
         at = int(np.flatnonzero(roc.false_positive_rate <= pair_false * (1 + 1e-12))[-1])
-        threshold, true, false = (
-            float(each[at]) for each in (roc.threshold, roc.true_positive_rate, roc.false_positive_rate)
-        )
+        curve = roc.threshold, roc.true_positive_rate, roc.false_positive_rate
+        threshold, true, false = (float(each[at]) for each in curve)
         candidates, named, known = self.candidates(threshold), self.named(threshold), truth != NOBODY
         alarms = float(candidates[~known].any(axis=1).mean()) if not known.all() else math.nan
         right = float((named == truth)[known].mean())

@@ -99,7 +99,6 @@ class VisitProfiles(NamedTuple):
     rank: Int[np.ndarray, "user place"]
     n_visited: Int[np.ndarray, " user"]
     background: float  # share of a place without visits
-    n_instants: int  # of the time period that the shares are of
 
     @classmethod
     def of(cls, seeds: SeedTraces) -> VisitProfiles:
@@ -111,7 +110,7 @@ class VisitProfiles(NamedTuple):
         n_visited = np.count_nonzero(visits, axis=1)
         place = order[:, : n_visited.max()].copy()  # a view would keep all of `order`
         share = (np.take_along_axis(visits, place, axis=1) + SMOOTHING) / mass
-        return cls(place, share, rank, n_visited, SMOOTHING / mass, seeds.place.shape[1])
+        return cls(place, share, rank, n_visited, SMOOTHING / mass)
 
     @property
     def n_places(self) -> int:
@@ -132,11 +131,11 @@ class VisitProfiles(NamedTuple):
         return least.sum(axis=2) + self.background * (self.n_places - self.share.shape[1])
 
 
-def place_similarity(*profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
+def place_similarity(seeds: SeedTraces, n_time_periods: int = 1) -> Float[np.ndarray, "place other"]:
     """Semantic similarity of places: the graph G of the paper, from the best mappings between all pairs of users.
 
-    `profiles`: of each time period, which weighs as much as it is long. As in (10), each has its own mappings, and the
-    similarity of two users is the weighted sum over all time periods. For each pair of users, and each user with
+    As in (10), each time period weighs as much as it is long and has its own mappings, and the similarity of two users
+    is the weighted sum over all time periods. For each pair of users, and each user with
     themselves, each mapped pair of places gets the smaller of the two shares times the users' similarity, in both
     directions. The matrix is symmetric, and every entry is at least 1e-8.
 
@@ -144,8 +143,8 @@ def place_similarity(*profiles: VisitProfiles) -> Float[np.ndarray, "place other
     of both users by rank, where n is the smaller number of visited places. Every other place is mapped to itself, or by
     rank to another such place if it is already mapped on the other side.
     """
-    n_users, n_places = len(profiles[0].place), profiles[0].n_places
-    weights = np.array([each.n_instants for each in profiles]) / sum(each.n_instants for each in profiles)
+    n_users, n_places, weights = seeds.n_users, seeds.n_places, seeds.time_shares(n_time_periods)
+    profiles = [VisitProfiles.of(part) for part in seeds.in_time_periods(n_time_periods)]
     total = np.zeros(n_places**2)
     block = max(1, CELLS_AT_A_TIME // (n_users * max(each.place.shape[1] for each in profiles)))
     for first in range(0, n_users, block):

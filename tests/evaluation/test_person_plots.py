@@ -119,6 +119,10 @@ def test_users_of_a_group_are_those_who_are_predicted_to_go_there():
     ]  # fmt: skip
     drawn = [line.get_xdata() for line in figure.axes[0].lines if len(line.get_xdata()) > 2]
     np.testing.assert_allclose(drawn[0], train.places.unbroken_longitude()[train.place[train.user == 3]])
+    # A model that predicts nothing has nobody who goes most.
+    nobody = group_maps(train, replace(counts, factors=counts.factors._replace(user_b=user_b * 0)), n_users=1)
+    assert not nobody.axes[0].lines
+    assert nobody.axes[0].get_title() == "4 places, 0 % of events"
     with pytest.raises(InputError, match="matrices of gstf that were learned from these traces"):
         group_maps(train, replace(counts, group=None))
     with pytest.raises(InputError, match="matrices of gstf"):

@@ -148,7 +148,7 @@ def test_similarity_of_places_is_that_of_a_loop_over_pairs_of_users(cells_at_a_t
                 weight = min(share[user, place], share[other, mapped]) * of_users[user, other]
                 expected[place, mapped] += weight
                 expected[mapped, place] += weight
-    found = place_similarity(profiles)
+    found = place_similarity(seeds)
     np.testing.assert_allclose(found, np.maximum(expected, FLOOR), rtol=1e-9)
     # A place that nobody visits is like itself alone, but for users who fill all others.
     assert (expected[-1, :-1] == 0).any()
@@ -172,12 +172,12 @@ def test_each_time_period_has_its_own_mappings_and_weighs_as_it_is_long():
                 mapping = best_mapping(each, user, other)
                 both = np.minimum(share[user], share[other, mapping]) * weight * of_users[user, other]
                 np.add.at(expected, (np.arange(PLACES), mapping), both)
-    np.testing.assert_allclose(place_similarity(*profiles), np.maximum(expected + expected.T, FLOOR), rtol=1e-9)
+    np.testing.assert_allclose(place_similarity(seeds, 2), np.maximum(expected + expected.T, FLOOR), rtol=1e-9)
 
 
 def test_one_user_makes_places_like_themselves_alone():
     seeds = random_seeds(n_users=1)
-    found = place_similarity(VisitProfiles.of(seeds))
+    found = place_similarity(seeds)
     np.testing.assert_allclose(found, np.diag(2 * shares(seeds)[0]) + FLOOR * (1 - np.eye(PLACES)))
 
 

@@ -70,9 +70,8 @@ def person_maps(people: Mapping[str, Windows]) -> Figure:
     """Draw the routes of single persons on maps: a panel for each window, which shows only the places of this window.
 
     Arrows lead from each place to the next one. Numbers are the order in which the places are first visited; of places
-    that are very near each other, only one has a number. Squares are the most and the second most visited place. All
-    windows have the same length, and all places have coordinates. Raises `InputError`: there is no set, a set has no
-    window, the windows differ in length, or a place has no coordinates.
+    that are very near each other, only one has a number. Squares are the most and the second most visited place.
+    Raises `InputError` as `person_timelines`, and if a place has no coordinates.
 
     Examples
     --------
@@ -106,9 +105,9 @@ def group_maps(train: Traces, counts: FactorizedCounts, *, n_groups: int = 4, n_
     """Draw the traces of the users who go most to a group of places: Fig. 13 of Murakami et al. (TIFS 2017).
 
     A panel for each of the groups with the most events. Black dots are the places of the group, and each colour is one
-    of the `n_users` users with the greatest mean of U^(b) V^(b)T over the group. This shows real people: keep it
-    private. `counts` are of `gstf`, learned from `train`. Raises `InputError`: they have no groups or other users, or a
-    place has no coordinates.
+    of the `n_users` users with the greatest mean of U^(b) V^(b)T over the group, above 0. This shows real people: keep
+    it private. `counts` are of `gstf`, learned from `train`. Raises `InputError`: they have no groups or other users,
+    or a place has no coordinates.
 
     Examples
     --------
@@ -131,13 +130,14 @@ def group_maps(train: Traces, counts: FactorizedCounts, *, n_groups: int = 4, n_
         inside = group == which
         map_frame(ax, train.places)
         ax.scatter(x, y, s=2 + 7 * inside, color=np.where(inside, "black", OTHER_COLOUR), linewidths=0)
-        top = np.argsort(-affinity[:, inside].mean(axis=1), kind="stable")[:n_users]
+        mean = affinity[:, inside].mean(axis=1)
+        top = np.argsort(-mean, kind="stable")[: min(n_users, np.count_nonzero(mean))]
         for user, colour in zip(top.tolist(), cycle(RANK_COLOURS), strict=False):
             way, begins = train.place[train.user == user], run_begins(trace[train.user == user])
             for stops in np.split(way, np.flatnonzero(begins)[1:]):
                 ax.plot(x[stops], y[stops], ".-", color=colour, lw=0.7, ms=3, alpha=0.7)
-        share = 100 * inside[train.place[np.isin(train.user, top)]].mean()
-        ax.set_title(f"{inside.sum()} places, {share:.0f} % of events", fontsize=8)
+        at = inside[train.place[np.isin(train.user, top)]]
+        ax.set_title(f"{inside.sum()} places, {100 * at.sum() / max(1, len(at)):.0f} % of events", fontsize=8)
 
     largest = np.argsort(-np.bincount(group[train.place]), kind="stable")[:n_groups]
     draws = [partial(draw, which=which) for which in largest.tolist()]

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Lt
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
@@ -23,13 +23,7 @@ from ppmtf_jax.errors import Problem, raise_any
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 from ppmtf_jax.semantics.movements import place_similarity_by_moves
-from ppmtf_jax.semantics.places import (
-    SeedTraces,
-    VisitProfiles,
-    cluster_places,
-    most_modular_clusters,
-    place_similarity,
-)
+from ppmtf_jax.semantics.places import SeedTraces, cluster_places, most_modular_clusters, place_similarity
 from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
@@ -39,7 +33,7 @@ from ppmtf_jax.trace_models.population import stationary_distribution
 TITLE = "SGLT: each place of a user's trace replaced by one with a similar meaning, by Viterbi (section 4.2)"
 # Places per cluster by default: 400 places had 100 clusters in the publication.
 PLACES_IN_CLUSTER = 4
-# Memory of a fit per pair of places, per user and place, and what `VisitProfiles` keep of these in each time period.
+# Memory of a fit per pair of places, per user and place, and what `place_similarity` keeps of it in each time period.
 PLACE_PAIR_BYTES, USER_PLACE_BYTES, RANK_BYTES = 9 * 8, 4 * 8, 4
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -121,13 +115,9 @@ class SGLT(TraceModel):
         """Transform one of the user's seed traces, drawn at random."""
         of_choice, of_semantics, of_decoding = jax.random.split(key, 3)
         row = jax.random.randint(of_choice, (), self.seed_start[user], self.seed_start[user + 1])
-        allowed = self.allowed_places(of_semantics, self.seed[row, :n_instants])
+        seed, classes = self.seed[row, :n_instants], SemanticClasses(self.cluster, self.n_kept, self.n_joining)
+        allowed = semantic_seed(of_semantics, seed, classes, self.remove_true_prob, self.joins_as_published == 1)
         return decode(of_decoding, allowed, self.transition, self.first, self.randomization)
-
-    def allowed_places(self, key: OneKey, seed: Int[Array, " instant"]) -> Bool[Array, "instant place"]:
-        """Draw the places where a synthetic trace of a seed may be; see `semantics.decoding.semantic_seed`."""
-        classes = SemanticClasses(self.cluster, self.n_kept, self.n_joining)
-        return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_as_published == 1)
 
     def seed_traces(self) -> SeedTraces:
         """The training users' traces, from which synthetic traces are made."""
@@ -174,7 +164,7 @@ def fit_trace_model(train: Traces, settings: SGLTSettings, seed: int, *_: object
     if settings.similarity == "transitions":
         similarity = place_similarity_by_moves(seeds, settings.n_time_periods, key)
     else:
-        similarity = place_similarity(*map(VisitProfiles.of, seeds.in_time_periods(settings.n_time_periods)))
+        similarity = place_similarity(seeds, settings.n_time_periods)
     if n_clusters == "modularity":
         return model_of_clusters(seeds, train.places, most_modular_clusters(similarity, key), settings)
     return model_of_clusters(seeds, train.places, cluster_places(similarity, n_clusters, key), settings)
