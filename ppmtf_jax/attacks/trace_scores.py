@@ -79,11 +79,10 @@ class Observed:
 class OpenWorld(NamedTuple):
     """How well `n_targets` targets (N') are told apart by a threshold of the score, sections III-C and III-D.
 
-    `pair_true`, `pair_false`: share of the pairs of a trace and a target above the threshold (TPP_1, FPP_1).
-    `false_alarms` is the share of strangers' traces with candidates, NaN without strangers; `n_candidates` the mean
-    number of candidates of targets' traces; beside them, what (7) and (10) expect of independent scores. By (6), the
-    right person is a candidate at the rate `pair_true`; (9) is N' `pair_false`. `named_right` and `named_wrong`: shares
-    of targets' traces by the max-score rule, whose false alarms are the same.
+    `pair_true` (6), `pair_false`: share of the pairs of a trace and a target above the threshold (TPP_1, FPP_1).
+    `false_alarms`: share of strangers' traces with candidates, NaN without strangers. `n_candidates`: mean number of
+    candidates of targets' traces. Beside them, what (7) and (10) expect of independent scores. `named_right`,
+    `named_wrong`: shares of targets' traces by the max-score rule, whose false alarms are the same.
     """
 
     n_targets: int

@@ -28,14 +28,7 @@ from ppmtf_jax.data.stored_traces import open_traces
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import sample_of_users
-from ppmtf_jax.evaluation.report.page import (
-    Table,
-    copies_table,
-    hidden_table,
-    identity_table,
-    membership_table,
-    unicity_table,
-)
+from ppmtf_jax.evaluation.report import page
 from ppmtf_jax.evaluation.results import SYNTHETIC, TEST, TRAINING, sample_remark
 from ppmtf_jax.jobs.attack import shadows_like
 from ppmtf_jax.jobs.steps import open_released
@@ -60,7 +53,6 @@ is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REP
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel", "nearest")
 STRONGEST = "Strongest attack on these traces, chosen by these numbers"
 POINTS = "Identified by a few points"
-KEY_NEEDED = "Give it with --key: without the key, it is not known from which user a trace was made"
 attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
 
@@ -105,7 +97,8 @@ def reidentify(
         raise InputError("map of groups", [Problem("the estimator gstf, which has groups", ", ".join(estimator))])
     if group_map is not None and group_map == plot:
         raise InputError("map of groups", [Problem("a file of its own", "that of --plot")])
-    loaded, sampled = _load({TRAINING: traces}, released, key, not quiet, key_needed=KEY_NEEDED)
+    key_needed = "Give it with --key: without the key, it is not known from which user a trace was made"
+    loaded, sampled = _load({TRAINING: traces}, released, key, not quiet, key_needed)
     if group_map is not None:
         from ppmtf_jax.evaluation.plots.persons import require_coordinates
 
@@ -118,12 +111,12 @@ def reidentify(
     attacks = reidentification_attacks(sets.known, sets.anonymized, estimator or None, settings, **how)
     n_attacked_targets = len(set(sets.known.user_ids.tolist()) & set(sets.anonymized.user_ids.tolist()))
     n_strangers = sets.anonymized.n_users - n_attacked_targets
-    _show("Re-identification", identity_table(attacks))
+    _show("Re-identification", page.identity_table(attacks))
     strongest = f"{attacks[0].title.lower()} ({attacks[0].estimator})"
     tell(f"{sets.known.n_users} target users, {n_strangers} strangers. {STRONGEST}: {strongest}.")
     tracked = [attack.hidden.judgement for attack in attacks if attack.hidden is not None]
     if tracked:
-        _show("De-obfuscation", hidden_table(attacks))
+        _show("De-obfuscation", page.hidden_table(attacks))
     if sets.n_left_out:
         tell(f"{sets.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     rules = attacks[0].each.open_world[0.01]
@@ -228,7 +221,7 @@ def membership(
             say(f"shadow models of {made.people} people, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {name: scores.summary(seed=seed, n_attacks=len(ordered)) for name, scores in ordered.items()}
-    _show("Membership inference", membership_table(summaries))
+    _show("Membership inference", page.membership_table(summaries))
     tell(f"{STRONGEST}: {next(iter(summaries))}.")
     _tell_worst([judgement for each in summaries.values() for judgement in each.judgements()])
     attacks = {name: summary.to_dict() for name, summary in summaries.items()}
@@ -268,13 +261,14 @@ def few_points(
         loaded, sampled = _load({TRAINING: traces}, None, None, not quiet)
         shares = unicity(loaded[TRAINING], seed=seed)
         found: dict[str, Any] = {"unicity": shares.tolist()}
-        _show(POINTS, unicity_table({"These": shares}))
+        _show(POINTS, page.unicity_table({"These": shares}))
     else:
         loaded, sampled = _load({TRAINING: train, TEST: test}, traces, key, not quiet)
         copies = check_copies(loaded[SYNTHETIC], loaded[TRAINING], loaded[TEST], seed=seed)
         found = copies.to_dict()
-        _show(POINTS, unicity_table({"Synthetic": copies.unicity, "Training": copies.training_unicity}, copies.crowd))
-        _show("Copies", copies_table(copies))
+        shares_of = {"Synthetic": copies.unicity, "Training": copies.training_unicity}
+        _show(POINTS, page.unicity_table(shares_of, copies.crowd))
+        _show("Copies", page.copies_table(copies))
         _tell_worst([copies.judgement()])
     _write(json_file, {"made_by": REPORT, "seed": seed, **sampled, **found})
 
@@ -282,19 +276,14 @@ def few_points(
 def _load(
     real: Mapping[str, Path], synthetic: Path | None, key: Path | None, progress: bool, key_needed: str | None = None
 ) -> tuple[dict[str, Traces], dict[str, dict[str, int]]]:
-    """The sets in memory, all on the same places: of large sets, the sample that `evaluate` takes.
-
-    Also what a report says of samples.
-    """
+    """The sets in memory, on the same places, of large ones the sample of `evaluate`; and what a report says of it."""
     opened = {name: open_traces(folder, progress=progress) for name, folder in real.items()}
     if synthetic is not None:
-        how = {"key_needed": key_needed, "progress": progress}
-        opened[SYNTHETIC] = open_released(synthetic, opened[TRAINING], key, **how)
+        opened[SYNTHETIC] = open_released(synthetic, opened[TRAINING], key, key_needed=key_needed, progress=progress)
     loaded, sampled = sample_of_users(opened)
-    if not sampled:
-        return loaded, {}
-    tell(sample_remark(sampled))
-    return loaded, {"sampled": sampled}
+    if sampled:
+        tell(sample_remark(sampled))
+    return loaded, {"sampled": sampled} if sampled else {}
 
 
 def _check_outputs(json_file: Path | None, plot: Path | None, overwrite: bool) -> None:
@@ -320,7 +309,7 @@ def _draw(curves: dict[str, Roc], title: str, plot: Path | None, *, logarithmic:
         save_figure(roc_curves(curves, title=title, logarithmic=logarithmic), plot)
 
 
-def _show(title: str, table: Table) -> None:
+def _show(title: str, table: page.Table) -> None:
     console.print(plain_table(title, table.headings, table.rows, f"{table.caption}.", n_left=table.n_words))
 
 

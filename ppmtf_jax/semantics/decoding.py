@@ -39,13 +39,11 @@ def aggregate_transitions(
 
 
 class SemanticClasses(NamedTuple):
-    """Clusters of places with a similar meaning, with the numbers of kept and of joining places.
-
-    At d instants from a change to or from a cluster, `n_joining[d - 1]` of its places are allowed too (they join).
-    """
+    """Clusters of places with a similar meaning, with the numbers of kept and of joining places."""
 
     cluster: Int[Array, " place"]
     n_kept: Int[Array, " cluster"]
+    # At d instants from a change to or from a cluster, entry d - 1 of its places are allowed too (they join).
     n_joining: Int[Array, "distance cluster"]
 
     @classmethod
@@ -82,10 +80,9 @@ def semantic_seed(
     """Draw the allowed places of a synthetic trace: places with a similar meaning as those of a seed trace.
 
     At each instant the kept places of the seed's cluster are allowed. Around a change of cluster, some places of both
-    clusters are allowed in addition (they join): the places of distance d join from d instants before the change until
-    min(d, stay) instants after it, where stay is the number of further instants that the seed stays at its new place.
-    Then, at each instant, the seed's own place is removed with probability `remove_true_prob`. If no place is left at
-    an instant, all places are allowed.
+    clusters join: the places of distance d join from d instants before the change until min(d, stay) instants after it,
+    where stay is the number of further instants that the seed stays at its new place. Then, at each instant, the seed's
+    own place is removed with probability `remove_true_prob`. If no place is left at an instant, all are allowed.
 
     `as_published`: like the published program: d is the distance to the seed's next change of place, and no place joins
     if this change stays within a cluster; the places with the lowest numbers join, not random places.
@@ -150,9 +147,8 @@ def decode(
 ) -> Int[Array, " instant"]:
     """Find the most probable allowed trace by the Viterbi algorithm, with random factors.
 
-    Each first probability and each transition probability of each step is multiplied by its own factor, uniform from 1
-    to `randomization`. `vmap` runs one trace after the other, so that each step computes only its allowed places; a
-    batch of traces would compute all places in each step.
+    Each first probability, and each transition probability of each step, gets its own factor, uniform from 1 to
+    `randomization`. `vmap` runs one trace after the other: a batch would compute all places in each step.
     """
     n_instants, n_places = allowed.shape
     keys = jax.random.split(key, n_instants)

@@ -230,9 +230,8 @@ def _draw_way(ax: Axes, title: str, places: PlaceTable, place: np.ndarray) -> No
     for here, there in zip(stop[:-1].tolist(), stop[1:].tolist(), strict=True):
         arrow = look | {"connectionstyle": "arc3,rad=0.12"}
         ax.annotate("", (x[there], y[there]), (x[here], y[here]), arrowprops=arrow)
-    rank = _ranks(place)
     rank_of = np.empty(len(order), int)
-    rank_of[number[place]] = rank
+    rank_of[number[place]] = _ranks(place)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     share = np.column_stack([(x - west) / (east - west), (y - south) / (north - south)])
     labelled: list[np.ndarray] = []
