@@ -61,11 +61,11 @@ from matplotlib.figure import Figure
 from ppmtf_jax import Evaluation, InputError, evaluate, toy_city
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph
-from ppmtf_jax.colocation.metrics import colocation_rates
 from ppmtf_jax.colocation.statement import privacy_statement
 from ppmtf_jax.colocation.synthesizer import synthesize_colocations
 from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla
 from ppmtf_jax.evaluation import format_table
+from ppmtf_jax.evaluation.metrics.friends import Encounters
 from ppmtf_jax.evaluation.plots import friend_panels
 
 # %% [markdown]
@@ -95,9 +95,11 @@ else:
     settings = {"max_events": 24, "max_transitions": 24}
 train, test = traces.split_users(0.5, seed=0)
 for name, each in {"training": train, "test": test}.items():
-    rates = colocation_rates(each, FriendGraph.of(each))
+    seen = Encounters.of(each)
+    friends = seen.friends_met().sum() / seen.friends_seen().sum()
+    strangers = seen.strangers_met.sum() / seen.strangers_seen.sum()
     print(f"{name}: {each.n_users} users, {len(each.friendships)} friendships. Of the times at which both are seen,")
-    print(f"  two friends are at the same place in {rates.friends:.1%}, two strangers in {rates.strangers:.1%}.")
+    print(f"  two friends are at the same place in {friends:.1%}, two strangers in {strangers:.1%}.")
 
 # %% [markdown]
 # Friends meet many times as often as strangers. The pictures show, for both halves, when, where and how often friends

@@ -25,9 +25,10 @@ from ppmtf_jax.trace_models.completion import ABSENT
 # Minimum number of proposals at a time. If fewer than this share are new, all remaining codes are shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
-# Bytes per instant: for each pair, whether it was tried; for each user, their place, a copy, and their earliest
-# proposal.
-PAIR_BYTES, USER_BYTES = 1, 16
+# Bytes per instant: for each pair, whether it was tried and whether it met; for each user, their place, a copy, and
+# their earliest proposal. And, once all that is left is shuffled, for each pair at an instant (measured).
+PAIR_BYTES, USER_BYTES, SHUFFLED_BYTES = 2, 16, 140
+WAY_OUT = "Take fewer friendships or instants"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,8 @@ def draw_meetings(
         Probability that a random friend of one of the two is asked to come along; then, with the same probability, a
         further friend, and so on. A friend who is free joins, and this counts as a co-location.
     level : int array, shape (pairs,), optional
-        Two friends are drawn in proportion to the level of their friendship. By default all levels are equal.
+        Two friends are drawn, and friends are asked to come along, in proportion to the level of their friendship. By
+        default all levels are equal.
 
     Notes
     -----
@@ -114,12 +116,13 @@ def draw_meetings(
     proposals whose users have no earlier undecided proposal at the same instant.
     """
     n_instants = len(probabilities.instant)
-    n_possible = (graph.n_pairs if level is None else int((level > 0).sum())) * int((probabilities.instant > 0).sum())
+    weight = np.ones(graph.n_pairs, np.int64) if level is None else level
+    n_possible = int((weight > 0).sum()) * int((probabilities.instant > 0).sum())
     if allow_fewer:
         n_colocations = min(n_colocations, n_possible)
     _check(n_colocations, n_possible, joining_probability)
     needed = n_instants * (PAIR_BYTES * graph.n_pairs + USER_BYTES * graph.n_users)
-    require_memory("co-locations", needed, "Take fewer friendships or instants")
+    require_memory("co-locations", needed, WAY_OUT)
     rng = numpy_stream(seed, Stage.COLOCATIONS)
     pairs = partial(rng.integers, graph.n_pairs)
     if level is not None:
@@ -129,9 +132,10 @@ def draw_meetings(
     n_missing, stale = n_colocations, False
     while n_missing:
         if stale:
-            proposed = _in_random_order(~tried, probabilities.instant, level, rng)
+            require_memory("co-locations", SHUFFLED_BYTES * int((~tried).sum()), WAY_OUT)
+            proposed = _in_random_order(~tried, probabilities.instant, weight, rng)
         else:
-            proposed = _propose(graph, probabilities.instant, pairs, n_missing, joining_probability, rng)
+            proposed = _propose(graph, weight, probabilities.instant, pairs, n_missing, joining_probability, rng)
         fresh = pd.unique(proposed[~tried[proposed]])
         places = _draw_places(probabilities.place, fresh % n_instants, rng)
         meets = _settle(known.copy(), _ends(graph, fresh, n_instants), places)
@@ -184,7 +188,13 @@ def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row pl
 
 
 def _propose(
-    graph: FriendGraph, of_instant: np.ndarray, pairs: Callable[..., Any], n: int, joining: float, rng: Generator
+    graph: FriendGraph,
+    level: Int[np.ndarray, " pair"],
+    of_instant: np.ndarray,
+    pairs: Callable[..., Any],
+    n: int,
+    joining: float,
+    rng: Generator,
 ) -> Int[np.ndarray, " proposal"]:
     """Random pairs at instants, coded as pair * n_instants + instant, each followed by its additional pairs."""
     n_first = max(n, MIN_PROPOSALS)
@@ -194,21 +204,22 @@ def _propose(
     user_of, pair_of = graph.pairs.ravel(), np.repeat(np.arange(graph.n_pairs), 2)
     order = np.argsort(user_of, kind="stable")
     host = graph.pairs[np.repeat(pair, n_asked), rng.integers(2, size=n_asked.sum())]
-    n_friends = graph.degrees()
-    begin = np.cumsum(n_friends) - n_friends
-    asked = pair_of[order[begin[host] + rng.integers(n_friends[host])]]
+    # A host has a pair of a level above 0: the one that was drawn.
+    up_to = np.append(0, np.cumsum(level[pair_of[order]]))
+    ends = np.cumsum(graph.degrees())
+    before, total = up_to[ends - graph.degrees()][host], np.diff(up_to[ends], prepend=0)[host]
+    asked = pair_of[order[np.searchsorted(up_to, before + rng.integers(total), side="right") - 1]]
     followed_by = np.concatenate([pair, asked])
     after = np.argsort(np.concatenate([np.arange(n_first), np.repeat(np.arange(n_first), n_asked)]), kind="stable")
     return followed_by[after] * len(of_instant) + np.concatenate([instant, np.repeat(instant, n_asked)])[after]
 
 
 def _in_random_order(
-    open_: Bool[np.ndarray, " code"], of_instant: np.ndarray, level: np.ndarray | None, rng: Generator
+    open_: Bool[np.ndarray, " code"], of_instant: np.ndarray, level: np.ndarray, rng: Generator
 ) -> Int[np.ndarray, " proposal"]:
     """All open codes, in random order: as if drawn without replacement with the probabilities of pairs and instants."""
     code = np.flatnonzero(open_)
-    weight = of_instant[code % len(of_instant)]
-    weight = weight if level is None else weight * level[code // len(of_instant)]
+    weight = of_instant[code % len(of_instant)] * level[code // len(of_instant)]
     code, weight = code[weight > 0], weight[weight > 0]
     return code[np.argsort(rng.exponential(size=len(code)) / weight)]
 

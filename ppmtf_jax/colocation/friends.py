@@ -217,12 +217,6 @@ def limit_friends(graph: FriendGraph, max_friends: int, *, seed: int) -> FriendG
     return graph.select_pairs(keep)
 
 
-def degree_counts(graph: FriendGraph, max_friends: int) -> np.ndarray:
-    """Number of users who have at least 1, 2, ... `max_friends` friends, shape (max_friends,)."""
-    at_most = np.cumsum(np.bincount(np.minimum(graph.degrees(), max_friends), minlength=max_friends + 1))
-    return graph.n_users - at_most[:-1]
-
-
 def noisy_degree_distribution(
     graph: FriendGraph, max_friends: int, epsilon: float, noise: NoiseSource | None = None, *, seed: int
 ) -> Float[np.ndarray, " degree"]:
@@ -247,16 +241,11 @@ def noisy_degree_distribution(
     a + b, and u's own is |a - b|. Together that is at most 2 max(a, b), and u has at most max_friends friends in each
     graph. QED The bound is reached if u has no friend in one graph and max_friends in the other.
     """
-    counts = degree_counts(limit_friends(graph, max_friends, seed=seed), max_friends)
-    noisy = (noise or SecureNoise()).add_laplace(counts, 2 * max_friends, epsilon)
+    degrees = limit_friends(graph, max_friends, seed=seed).degrees()
+    at_most = np.cumsum(np.bincount(degrees, minlength=max_friends + 1))[:-1]
+    noisy = (noise or SecureNoise()).add_laplace(graph.n_users - at_most, 2 * max_friends, epsilon)
     falling = np.clip(isotonic_regression(noisy.astype(np.float64), increasing=False).x, 0, graph.n_users)
     return -np.diff(falling, prepend=graph.n_users, append=0) / graph.n_users
-
-
-def level_counts(graph: FriendGraph, level: np.ndarray, max_level: int, max_friends: int, *, seed: int) -> np.ndarray:
-    """Number of friendships of level 1, 2, ... `max_level` or more, at most `max_friends` of a user in each number."""
-    at_least = (graph.select_pairs(level >= least) for least in range(1, max_level + 1))
-    return np.array([limit_friends(each, max_friends, seed=seed).n_pairs for each in at_least])
 
 
 def noisy_level_counts(
@@ -269,29 +258,34 @@ def noisy_level_counts(
     *,
     seed: int,
 ) -> Float[np.ndarray, " level"]:
-    """Number of friendships of level 1, 2, ... `max_level` or more, under epsilon-node differential privacy.
+    """Number of friendships of level 0, 1, ... `max_level` or more, under epsilon-node differential privacy.
 
     `level`: a whole number for each friendship, such as how often the friends meet. It must depend on nothing but the
-    data of these two users. `max_friends`, `noise`, `seed`: as in `noisy_degree_distribution`.
+    data of these two users. `max_friends`, `noise`, `seed`: as in `noisy_degree_distribution`. Each number counts at
+    most max_friends friendships of a user, which leaves out more of the lower levels if users have more friends.
 
     Notes
     -----
-    Mechanism: discrete Laplace noise of scale max_level max_friends / epsilon on `level_counts`; then the nearest
-    non-increasing numbers of at least 0.
+    Mechanism: for each l, the friendships of level l or more are cut by `limit_friends` and counted. Discrete Laplace
+    noise of scale (max_level + 1) max_friends / epsilon is added; then the nearest non-increasing numbers of at least 0
+    are taken.
 
-    Sensitivity: max_level max_friends in L1, also if the events of the user differ. Proof: the friendships without the
-    user u have the same levels, because these depend on nothing of u. So for each l, the graphs of the friendships of
-    level l or more differ only in friendships of u, and the order in which they are read does not depend on u either.
-    By the lemma of `greedy_b_matching`, both numbers lie between that without u and that plus max_friends. There are
-    max_level numbers. QED The bound is reached if u has max_friends friends of the highest level who have no others.
+    Sensitivity: (max_level + 1) max_friends in L1, also if the events of the user differ. Proof: the friendships
+    without the user u have the same levels, because these depend on nothing of u. So for each l, the graphs of the
+    friendships of level l or more differ only in friendships of u, and the order in which they are read does not depend
+    on u either. By the lemma of `greedy_b_matching`, both numbers lie between that without u and that plus max_friends.
+    There are max_level + 1 numbers. QED The bound is reached if u has max_friends friends of the highest level who have
+    no others.
     """
-    counts = level_counts(graph, level, max_level, max_friends, seed=seed)
-    noisy = (noise or SecureNoise()).add_laplace(counts, max_level * max_friends, epsilon)
+    at_least = (graph.select_pairs(level >= least) for least in range(max_level + 1))
+    counts = np.array([limit_friends(each, max_friends, seed=seed).n_pairs for each in at_least])
+    noisy = (noise or SecureNoise()).add_laplace(counts, (max_level + 1) * max_friends, epsilon)
     return np.maximum(isotonic_regression(noisy.astype(np.float64), increasing=False).x, 0)
 
 
 # Bytes per pair: its number, and both users, sorted and unsorted.
 PAIR_BYTES = 40
+NO_USER = Problem("at least one user", "none")
 
 
 def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> FriendGraph:
@@ -358,7 +352,7 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
     `degree_distribution` (shape (degrees,)): probability of 0, 1, ... friends, cut at the number of other users. Raises
     `InputError`: there is no user, or the distribution is impossible.
     """
-    problems = _user_problems(n_users)
+    problems = [] if n_users >= 1 else [NO_USER]
     shares = np.asarray(degree_distribution, np.float64)
     if shares.ndim != 1 or not (shares >= 0).all() or not math.isclose(shares.sum(), 1, abs_tol=1e-6):
         problems.append(Problem("probabilities of 0, 1, ... friends that add up to 1", f"{degree_distribution!r}"))
@@ -371,12 +365,8 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
     return FriendGraph.from_pairs(np.arange(n_users), pairs[pairs[:, 0] != pairs[:, 1]])
 
 
-def _user_problems(n_users: int) -> list[Problem]:
-    return [] if n_users >= 1 else [Problem("at least one user", repr(n_users))]
-
-
 def _check_probability(n_users: int, probability: float) -> None:
-    problems = _user_problems(n_users)
+    problems = [] if n_users >= 1 else [NO_USER]
     if not 0 <= probability <= 1:
         problems.append(Problem("a friendship probability from 0 to 1", repr(probability)))
     raise_any("friendship graph", problems)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from scipy import sparse
 
-from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friends import FriendGraph, sorted_distinct
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -20,14 +18,6 @@ from ppmtf_jax.errors import InputError, Problem
 HOURS = 24
 Counts = sparse.csr_array | np.ndarray
 """Numbers of co-locations, shape (instants, places)."""
-
-
-class ColocationRates(NamedTuple):
-    """Co-locations per instant at which both users have events; NaN if there is no such instant."""
-
-    # `friends`: over all pairs of friends. `strangers`: over all other pairs.
-    friends: float
-    strangers: float
 
 
 def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.ndarray]:
@@ -65,17 +55,6 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
         raise InputError("counts", [Problem(f"shape ({time_grid.n_instants}, places)", f"shape {counts.shape}")])
     hour = time_grid.since_midnight_s() // 3600 % HOURS
     return _shares(np.bincount(hour, np.asarray(counts.sum(axis=1)).ravel(), HOURS))
-
-
-def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
-    """Share of instants with events of both users at which both are at one place, for friends and for strangers.
-
-    Raises `InputError`: as `find_colocations` does.
-    """
-    met, seen = (
-        (len(find_colocations(each, graph)), int(pairs_together(each).sum())) for each in (traces, at_one_place(traces))
-    )
-    return ColocationRates(_ratio(met[0], seen[0]), _ratio(met[1] - met[0], seen[1] - seen[0]))
 
 
 def at_one_place(traces: Traces) -> Traces:
@@ -139,7 +118,8 @@ def clustering_coefficient(graph: FriendGraph) -> float:
     ones = np.ones(len(low), np.int64)
     points_to = sparse.csr_array(sparse.coo_array((ones, (low, high)), shape=(graph.n_users, graph.n_users)))
     n_triangles = ((points_to @ points_to) * points_to).sum()
-    return _ratio(3 * int(n_triangles), int((degrees * (degrees - 1) // 2).sum()))
+    n_paths = int((degrees * (degrees - 1) // 2).sum())
+    return 3 * int(n_triangles) / n_paths if n_paths else math.nan
 
 
 def _shape(counts: Counts) -> tuple[int, ...]:
@@ -149,7 +129,3 @@ def _shape(counts: Counts) -> tuple[int, ...]:
 def _shares(counts: np.ndarray) -> np.ndarray:
     total = counts.sum()
     return counts / total if total else np.full(counts.shape, np.nan)
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan

@@ -6,6 +6,7 @@ of co-locations from the data, and completion of traces under any trace model wi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -49,6 +50,8 @@ RELATION = (
 )
 # Allowed relative error of the number of co-locations, and maximum number of draws of meetings.
 CLOSE_ENOUGH, MAX_DRAWS = 0.02, 6
+# Scale of the noise on levels, as a share of the number of friendships, above which there is a warning.
+MUCH_NOISE = 0.2
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class ColocationSettings(Settings, subject="co-location settings"):
     max_level : int
         With 1, all friendships are equal, as published. Otherwise the level of a friendship is how often the friends
         meet in the data, up to this number, and synthetic friends meet in proportion to a level drawn from their
-        distribution; level 0 is for friends who meet by chance only. The noise is proportional to it.
+        distribution; friends of level 0 meet by chance only. The noise grows with it, and a warning says if it hides
+        the levels. Users with more than `max_degree` friends who rarely meet make levels too high.
     meetings : "published" or "by-counts"
         Instants and places of meetings. "published": as in the paper, instants are equally probable. "by-counts": in
         proportion to the nearest non-negative counts. This is better only if counts are well above their noise;
@@ -108,7 +112,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
     epsilon_colocation: Positive = 1.0
     epsilon_number: Positive = 0.1
     epsilon_moves: Positive = 1.0
-    epsilon_level: Positive = 0.1
+    epsilon_level: Positive = 1.0
     n_colocations: Count | None = None
     subtract_chance: bool = False
     max_events: Count = 10
@@ -235,7 +239,8 @@ def synthesize_colocations(
     """
     chosen = chosen_settings(ColocationSettings, settings, named_settings, "co-locations")
     friends = graph if graph is not None else FriendGraph.of(traces)
-    _check_model(model, traces)
+    if model is not None:
+        raise_any("model", [*completion_problems(model), *grid_problems(model, traces)])
     if chosen.mechanism == "privelet":
         place_hierarchy(traces.places)  # refused before anything is spent
     own_seed = draw_seed(seed)
@@ -330,15 +335,22 @@ def _synthetic_levels(
 ) -> Int[np.ndarray, " pair"]:
     """A level of each of `n_pairs` synthetic friendships, drawn from the noisy distribution."""
     most, limit = settings.max_level, settings.max_degree
-    epsilon = accountant.spend("levels of friendships", settings.epsilon_level, sensitivity=most * limit)
+    epsilon = accountant.spend("levels of friendships", settings.epsilon_level, sensitivity=(most + 1) * limit)
     level = np.bincount(find_colocations(traces, graph).pair, minlength=graph.n_pairs)
-    at_least = noisy_level_counts(graph, level, most, limit, epsilon, accountant.noise, seed=seed)
-    drawn = numpy_stream(seed, Stage.FRIENDSHIPS, 1).random(n_pairs) * n_pairs
-    found = (drawn[:, None] < at_least).sum(axis=1)
+    n_counted, *at_least = noisy_level_counts(graph, level, most, limit, epsilon, accountant.noise, seed=seed)
+    drawn = numpy_stream(seed, Stage.FRIENDSHIPS, 1).random(n_pairs) * n_counted
+    found = (drawn[:, None] < np.array(at_least)).sum(axis=1)
     if not found.any():
         way_out = "Raise epsilon_level, or leave max_level at 1. What was spent is spent"
         problem = Problem("friends who meet, by the noisy levels of friendships", "none", way_out=way_out)
         raise InputError("co-locations", [problem])
+    scale = (most + 1) * limit / float(epsilon)
+    if scale > MUCH_NOISE * n_counted:
+        warnings.warn(
+            f"The levels of friendships have much noise: of scale {scale:,.0f}, on {n_counted:,.0f} friendships (a "
+            "noisy number). Raise epsilon_level, lower max_level or max_degree, or leave max_level at 1.",
+            stacklevel=4,
+        )
     return found
 
 
@@ -394,12 +406,6 @@ def _n_colocations(places: Int[np.ndarray, "user instant"], graph: FriendGraph) 
     """Number of pairs of friends at one place, over all instants."""
     one, other = graph.pairs.T
     return sum(int((places[one, instant] == places[other, instant]).sum()) for instant in range(places.shape[1]))
-
-
-def _check_model(model: FittedModel | None, traces: Traces) -> None:
-    if model is None:
-        return
-    raise_any("model", [*completion_problems(model), *grid_problems(model, traces)])
 
 
 def _completed(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import pyarrow as pa
 
 from ppmtf_jax.data.traces import Traces
@@ -54,8 +56,6 @@ class FoursquareWWWSettings(CheckinTableSettings):
         Which city: istanbul, jakarta, kuala-lumpur, new-york, sao-paulo or tokyo, in the boxes of the papers.
     graph : "old" or "new"
         Friendships before the check-ins (old) or after them (new). Only pairs of users who have events are kept.
-    repeats : "first" or "count"
-        Of several check-ins of a user at one instant, the first; or all, as the published programs count them.
     time_zone : str, optional
         Name of the zone of the clocks, by default the city's. Local times always follow the offsets of the check-ins.
     """
@@ -91,13 +91,10 @@ def read_foursquare_www(
 ) -> tuple[Traces, ImportReport]:
     """Read a city out of the "Global-scale Check-in Dataset with User Social Networks".
 
-    The folder has four files, plain or gzipped, with TABs and no header. raw_Checkins_anonymized.txt: user, venue, UTC
-    time such as "Tue Apr 03 18:00:06 +0000 2012", offset of local time in minutes. raw_POIs.txt: venue, latitude,
-    longitude, category, country; in several encodings. friendship_before_old.txt and friendship_after_new.txt: pairs of
-    users; either may be missing. Only the check-ins in the box are kept while the file is read, and the most visited
-    venues are counted among them.
-
-    The published programs took UTC for local time, so their slots of two hours are shifted; these slots are local.
+    The files have TABs and no header. Check-ins: user, venue, UTC time such as "Tue Apr 03 18:00:06 +0000 2012", offset
+    of local time in minutes. Venues: venue, latitude, longitude, category, country; in several encodings. Friendships:
+    pairs of users; the file may be missing or empty. The most visited venues are counted in the box alone. The
+    published programs took UTC for local time, so their slots of two hours are shifted; these slots are local.
 
     References
     ----------
@@ -115,33 +112,39 @@ def read_foursquare_www(
         raise InputError(str(folder), [Problem(f"a folder with {' and '.join(FILES)}", "at least one is missing")])
     if pairs is None:
         notes.append(f"no friendships: the folder has no {GRAPHS[settings.graph]}")
-    else:
+    elif _head(pairs).strip():
         friends, problems, *_ = read_columns(pairs, EDGE_COLUMNS, quote_char=False, subject=str(pairs))
         problems += [each for name in EDGE_COLUMNS for each in user_problems(pairs, friends[name])]
+    else:
+        friends = pd.DataFrame(columns=[*EDGE_COLUMNS])
     with database() as connection:
-        _read_venues(connection, venues, GridPlaces(*CITIES[settings.city or ""][0], 1, 1))
-        with opened(checkins) as stream:
-            part = _OfVenues(checkins, stream.read(HEAD_BYTES), Wanted(CHECKINS, (), False))
+        notes += _read_venues(connection, venues, GridPlaces(*CITIES[settings.city or ""][0], 1, 1))
+        part = _OfVenues(checkins, _head(checkins), Wanted(CHECKINS, (), False))
+        if not re.search("[0-9]", "".join(part.content.first_fields)):
+            raise InputError(
+                str(checkins), [Problem("check-ins in every row", "a header line (row 1)", way_out="Remove it")]
+            )
         part.file = checkins.as_posix()
         part.types |= {"latitude": pa.float64(), "longitude": pa.float64(), "category": pa.string()}
         rows = Rows(connection, [part])
-        n_rows, n_unknown = rows.one(
-            f"SELECT count(*), count(*) FILTER (hash(place) NOT IN (FROM located)) FROM ({part.all_rows(connection)})"
+        n_rows, n_nowhere, n_unknown = rows.one(
+            "SELECT count(*), count(*) FILTER (place IS NULL), count(*) FILTER (hash(place) NOT IN (FROM located) AND "
+            f"place IS NOT NULL) FROM ({part.all_rows(connection)})"
         )
         rows.starts[-1] = n_rows  # rows keep their numbers among all
         notes.append(
             f"{n_rows:,} check-ins of the world read; {n_unknown:,} of them, wherever they are, are left out because "
-            f"{venues.name} has no position of their venue"
+            f"{venues.name} has no position of their venue, and {n_nowhere:,} because they name no venue"
         )
         if not rows.one("SELECT count(*) FROM source")[0]:
             raise InputError(subject, [*rows.problems, Problem("check-ins in the box", f"none of {n_rows:,}")])
         ids, walls = tidy_ids(rows), read_walls(rows, None)
-        code_rows(rows, ids, f"{walls.columns}, TRY_CAST(minutes AS INTEGER) AS minutes", walls.table)
+        code_rows(rows, ids, f"{walls.columns}, TRY_CAST(minutes AS DOUBLE) AS minutes", walls.table)
         times = read_times(rows, walls, "UTC", None)
-        known = f"abs(minutes) <= {MAX_MINUTES}"
-        expected = f"offsets from UTC in minutes, {-MAX_MINUTES} to {MAX_MINUTES}"
+        known = f"abs(minutes) <= {MAX_MINUTES} AND minutes % 1 = 0"
+        expected = f"offsets from UTC in whole minutes, {-MAX_MINUTES} to {MAX_MINUTES}"
         no_offset = rows.problem(f"NOT coalesce({known}, false)", expected, values="minutes", table="clocked")
-        local = f"CASE WHEN {known} THEN utc_s + 60 * minutes END AS local_s"
+        local = f"CASE WHEN {known} THEN utc_s + CAST(60 * minutes AS BIGINT) END AS local_s"
         connection.execute("ALTER VIEW every_row RENAME TO in_utc")
         connection.execute(f"CREATE VIEW every_row AS SELECT * REPLACE ({local}) FROM in_utc")
         findings = Findings(
@@ -173,10 +176,16 @@ def _file(folder: Path, name: str) -> Path | None:
     return next((file for file in (folder / name, folder / f"{name}.gz") if file.is_file()), None)
 
 
-def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> None:
+def _head(file: Path) -> bytes:
+    with opened(file) as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> list[str]:
     """Make `venues`: those in the box, with coordinates as texts; and `located`: hashes of all that have a position.
 
     A line that cannot be split is left out. Encodings differ from line to line, and the category Café is broken.
+    Returns a note if venues are in the box at several positions.
     """
     columns = "{'f0': 'VARCHAR', 'f1': 'VARCHAR', 'f2': 'VARCHAR', 'f3': 'VARCHAR', 'f4': 'VARCHAR'}"
     how = f"columns = {columns}, delim = '\t', quote = '', escape = '', header = false, auto_detect = false"
@@ -184,11 +193,13 @@ def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> None:
     degrees = "TRY_CAST(f1 AS DOUBLE) AS latitude, TRY_CAST(f2 AS DOUBLE) AS longitude"
     (folder,) = connection.execute("SELECT getvariable('import_folder')").fetchall()[0]
     with readable(file):
-        with opened(file) as stream:
-            content = look_at(file, stream.read(HEAD_BYTES), False)
-        # Every byte is a letter of Latin-1.
-        copy, _ = utf8_copy(content._replace(encoding="latin-1"), Path(folder))
-        rows = f"SELECT f0 AS venue, {degrees}, f3 AS category FROM read_csv({text(str(copy))}, {how})"
+        # Every byte is a letter of Latin-1, and so are those of a byte-order mark.
+        copy, _ = utf8_copy(look_at(file, _head(file), False)._replace(encoding="latin-1"), Path(folder))
+        venue, read = (
+            f"replace(f0, {text(codecs.BOM_UTF8.decode('latin-1'))}, '')",
+            f"read_csv({text(str(copy))}, {how})",
+        )
+        rows = f"SELECT {venue} AS venue, {degrees}, f3 AS category FROM {read}"
         connection.execute(
             f"CREATE TABLE located AS SELECT DISTINCT hash(venue) FROM ({rows}) "
             "WHERE isfinite(latitude) AND isfinite(longitude)"
@@ -201,6 +212,9 @@ def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> None:
         "CAST(longitude AS VARCHAR) AS longitude, label AS category "
         "FROM found_venues LEFT JOIN labels ON written = category ORDER BY ALL"
     )
+    several = "SELECT venue FROM found_venues GROUP BY venue HAVING count(DISTINCT (latitude, longitude)) > 1"
+    (n_several,) = connection.execute(f"SELECT count(*) FROM ({several})").fetchall()[0]
+    return [f"venues at several positions, of which one is taken: {n_several:,}"] if n_several else []
 
 
 def _repaired(label: str) -> str:

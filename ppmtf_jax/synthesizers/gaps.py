@@ -14,7 +14,7 @@ from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, raise_any
 from ppmtf_jax.people.completion import complete_traces
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, chosen_settings
@@ -74,7 +74,8 @@ def complete(
         traces. By default it comes from the operating system.
     say : function of a text
         Is told which pieces of traces keep their known events alone, because an event is impossible under the model
-        (under sgd, for example, a move that nobody made), or too improbable for the particles of people who remember.
+        (under sgd, for example, a move that nobody made), or too improbable for the particles of people who remember;
+        and that users have several traces in one period, each of which is completed by itself.
     **named_settings
         Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
 
@@ -85,9 +86,9 @@ def complete(
 
     Notes
     -----
-    Raises `InputError`: the traces have another grid, another place table or unknown users; the model has no
-    likelihoods, or its traces have gaps themselves; nothing could be completed; or memory is too small (see
-    `trace_models.completion`).
+    Raises `InputError`: the traces have another grid, another place table or unknown users; a real user has several
+    events at one instant; the model has no likelihoods, or its traces have gaps themselves; nothing could be completed;
+    or memory is too small (see `trace_models.completion`).
 
     Completions under chains are exact. Completions of people who remember come from a particle filter, see
     `people.completion`. Their home and second place are sought among the 12 known places with the most events
@@ -105,6 +106,8 @@ def complete(
     chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
     raise_any("model", completion_problems(model))
     raise_any("traces to complete", grid_problems(model, traces))
+    if traces.origin is None:
+        _check_one_at_a_time(traces, say)
 
     # One row for each chain or person: its instants, the known places, and which periods have events.
     grid, length = traces.time_grid, _instants_of_one(model, traces)
@@ -143,6 +146,24 @@ def complete(
     columns |= {"user": np.repeat(user, of_row), "trace": np.repeat(trace, of_row)}
     # Completed traces have no origin, since they are not a model's draw.
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
+
+
+def _check_one_at_a_time(traces: Traces, say: Callable[[str], None]) -> None:
+    """Refuse several events of a user at one instant; say if users have several traces in one period."""
+    grid = traces.time_grid
+    for length in (1, grid.period):
+        first = traces.periods(length).first
+        at = traces.user[first].astype(np.int64) * grid.n_instants + traces.instant[first] // length
+        n_more = len(at) - len(np.unique(at))
+        if n_more and length == 1:
+            way_out = Message("Import the data with ", Setting("repeats", "first"), ", or choose among these traces")
+            problem = Problem("one event of a user at an instant", "others at the same instant", n_more, (), way_out)
+            raise InputError("traces to complete", [problem])
+        if n_more:
+            say(
+                f"{n_more} of {len(at)} pieces of traces are in a period in which their user has another: each is "
+                "completed by itself, so that the completed traces of a user can be at two places at once."
+            )
 
 
 def _left(

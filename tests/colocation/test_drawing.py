@@ -169,6 +169,14 @@ def test_friends_meet_in_proportion_to_their_level(n_wanted):
         draw_meetings(couples(6000), uniform(4, 3), 18_001, level=level, seed=7)
 
 
+def test_friends_of_level_0_are_not_asked_along():
+    """Everybody is everybody's friend: of three friendships, two have level 0."""
+    graph = random_friends(0, n_users=30, probability=1.0)
+    level = (np.arange(graph.n_pairs) % 3 == 0).astype(int)
+    drawn = draw_meetings(graph, uniform(24, 500), 300, joining_probability=0.5, level=level, seed=0)
+    assert (level[drawn.pair] == 1).all()
+
+
 TWO_PLACES = MeetingProbabilities(np.ones(1), np.array([[0.7, 0.3]]))
 
 

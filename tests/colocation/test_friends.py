@@ -14,10 +14,8 @@ from scipy import stats
 
 from ppmtf_jax.colocation.friends import (
     FriendGraph,
-    degree_counts,
     friendship_probability,
     greedy_b_matching,
-    level_counts,
     limit_friends,
     noisy_degree_distribution,
     noisy_friendship_probability,
@@ -147,6 +145,13 @@ def largest_change(of_graph) -> float:
     return largest
 
 
+def counted(mechanism, *given, seed: int) -> np.ndarray:
+    """The numbers to which a mechanism adds noise."""
+    noise = Recorded()
+    mechanism(*given, 1.0, noise, seed=seed)
+    return noise.asked[0].values
+
+
 def test_one_user_changes_the_probability_by_2_over_n_at_most():
     assert largest_change(friendship_probability) == pytest.approx(2 / N_FEW)
 
@@ -157,12 +162,12 @@ def test_one_user_changes_the_degrees_by_what_noise_covers(max_friends, seed):
     noisy_degree_distribution(STAR, max_friends, 0.5, noise, seed=seed)
     ((_, sensitivity, epsilon),) = noise.asked
     assert (sensitivity, epsilon) == (2 * max_friends, 0.5)
-    assert largest_change(lambda g: degree_counts(limit_friends(g, max_friends, seed=seed), max_friends)) == sensitivity
+    assert largest_change(lambda g: counted(noisy_degree_distribution, g, max_friends, seed=seed)) == sensitivity
 
 
 def test_planted_degrees_that_are_only_cut_change_by_more():
     """Counting nobody with more than two friends bounds one user's degree, but not what they do to the others."""
-    assert largest_change(lambda g: degree_counts(g, 2)) == 2 + 3 > 2 * 2
+    assert largest_change(lambda g: np.array([(g.degrees() >= k).sum() for k in (1, 2)])) == 2 + 3 > 2 * 2
 
 
 def test_noise_is_on_the_number_of_friendships():
@@ -353,8 +358,8 @@ def levels_of(friends: tuple[int, ...]) -> tuple[FriendGraph, np.ndarray]:
 
 
 def largest_change_of_levels(told) -> float:
-    """The same as `largest_change`, of graphs with levels 1 and 2, over other friendships and levels of one user."""
-    values = {friends: told(*levels_of(friends)) for friends in product((-1, 1, 2), repeat=len(ALL_PAIRS))}
+    """The same as `largest_change`, of graphs with levels 0 and 1, over other friendships and levels of one user."""
+    values = {friends: told(*levels_of(friends)) for friends in product((-1, 0, 1), repeat=len(ALL_PAIRS))}
     own, by_others = (ALL_PAIRS == 0).any(axis=1), {}
     for friends, value in values.items():
         by_others.setdefault(tuple(np.array(friends)[~own].tolist()), []).append(value)
@@ -365,10 +370,11 @@ def largest_change_of_levels(told) -> float:
 @pytest.mark.parametrize("max_friends", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_user_changes_the_levels_by_what_noise_covers(max_friends):
     noise = Recorded()
-    noisy_level_counts(STAR, np.arange(4), 2, max_friends, 0.5, noise, seed=1)
+    noisy_level_counts(STAR, np.arange(4) - 1, 1, max_friends, 0.5, noise, seed=1)
     ((counts, sensitivity, epsilon),) = noise.asked
     assert (counts.tolist(), sensitivity, epsilon) == ([min(3, max_friends), min(2, max_friends)], 2 * max_friends, 0.5)
-    assert largest_change_of_levels(lambda g, level: level_counts(g, level, 2, max_friends, seed=1)) == sensitivity
+    change = largest_change_of_levels(lambda g, level: counted(noisy_level_counts, g, level, 1, max_friends, seed=1))
+    assert change == sensitivity
 
 
 def test_planted_levels_of_a_graph_that_is_cut_once_change_by_more():
@@ -377,15 +383,15 @@ def test_planted_levels_of_a_graph_that_is_cut_once_change_by_more():
     def cut_once(graph, level):
         number = {tuple(pair): each for pair, each in zip(graph.pairs.tolist(), level.tolist(), strict=True)}
         left = [number[tuple(pair)] for pair in limit_friends(graph, 1, seed=1).pairs.tolist()]
-        return [sum(each >= least for each in left) for least in (1, 2)]
+        return [sum(each >= least for each in left) for least in (0, 1)]
 
     assert largest_change_of_levels(cut_once) > 2
 
 
 def test_noisy_levels_never_increase():
     graph = random_friends(0, n_users=20)
-    noisy = noisy_level_counts(graph, np.ones(graph.n_pairs, int), 3, 20, 1.0, Recorded(np.array([-4, 8, -90])), seed=0)
-    assert noisy.tolist() == [2, 2, 0]
+    noise = Recorded(np.array([9, -4, 8, -90]))
+    assert noisy_level_counts(graph, np.ones(graph.n_pairs, int), 3, 20, 1.0, noise, seed=0).tolist() == [9, 2, 2, 0]
 
 
 # Preferential attachment
@@ -417,7 +423,7 @@ def test_graphs_by_preferential_attachment_at_the_edges(n_users, probability):
     # Each user draws one of two numbers, so that the variance of the mean of 20 is at most n / 4 / 20; and one more for
     # the first users, who are all friends.
     assert abs(found.mean() - wanted) <= 5 * np.sqrt(n_users / 80) * (0 < probability < 1) + (0 < probability < 1)
-    assert (
-        sample_barabasi_albert(n_users, probability, seed=3).pairs.tolist()
-        == sample_barabasi_albert(n_users, probability, seed=3).pairs.tolist()
-    )
+    graph = sample_barabasi_albert(n_users, probability, seed=3)
+    assert (graph.n_users, graph.n_pairs) == (n_users, found[3])
+    # Nobody but the first m + 1 users has less than the smaller of the two numbers beside m.
+    assert graph.degrees().min() >= np.floor(wanted / n_users)

@@ -14,15 +14,14 @@ from ppmtf_jax.colocation.friends import FriendGraph
 from ppmtf_jax.colocation.metrics import (
     category_counts,
     clustering_coefficient,
-    colocation_rates,
     degree_distribution,
     meetings_by_category,
     meetings_by_hour,
 )
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
-from tests.colocation.examples import GRID, N_USERS, PLACES, random_data, random_friends
-from tests.support import places_in_line, to_traces
+from tests.colocation.examples import random_friends
+from tests.support import places_in_line
 
 CATEGORIES = np.array(["bar", "home", "bar", ""], object)
 WITH_CATEGORIES = replace(places_in_line(4), category=CATEGORIES)
@@ -55,32 +54,6 @@ def test_hours_of_a_grid_of_two_days_that_begins_in_the_evening():
     assert {hour: share for hour, share in enumerate(shares.tolist()) if share} == {20: 0.3, 0: 0.3, 18: 0.4}
     with pytest.raises(InputError, match=r"shape \(24, places\)"):
         meetings_by_hour(counts[:23], grid)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rates_are_those_of_a_loop_over_pairs(seed):
-    traces, graph = random_data(seed)
-    friends = {tuple(pair) for pair in graph.pairs.tolist()}
-    present: dict[int, set[tuple[int, int]]] = {user: set() for user in range(N_USERS)}
-    for user, instant, place in zip(traces.user_ids[traces.user], traces.instant, traces.place, strict=True):
-        present[int(user)].add((int(instant), int(place)))
-    met, seen = {True: 0, False: 0}, {True: 0, False: 0}
-    for pair in combinations(range(N_USERS), 2):
-        one, other = (present[user] for user in pair)
-        met[pair in friends] += len(one & other)
-        seen[pair in friends] += len({instant for instant, _ in one} & {instant for instant, _ in other})
-    rates = colocation_rates(traces, graph)
-    assert rates.friends == pytest.approx(met[True] / seen[True])
-    assert rates.strangers == pytest.approx(met[False] / seen[False])
-
-
-def test_rates_without_pairs_are_not_numbers():
-    never_both = to_traces([(0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 2, 0)], PLACES, GRID)
-    assert all(math.isnan(rate) for rate in colocation_rates(never_both, NO_FRIENDS))
-    together = to_traces([(0, 0, 0, 0), (1, 0, 0, 0)], PLACES, GRID)
-    rates = colocation_rates(together, NO_FRIENDS)
-    assert math.isnan(rates.friends)
-    assert rates.strangers == 1
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -85,6 +85,7 @@ def test_what_else_can_be_asked_for(world):
             "5\tbb\tTue Apr 03 18:00:00 +0000 2012\t",
             "minutes, -840 to 840; found others (1 row), first: nothing (row 12)",
         ),
+        ("5\tbb\tTue Apr 03 18:00:00 +0000 2012\t-240.5", "whole minutes, -840 to 840; found others (1 row)"),
         ("5\tbb\tTue Apr 03 18:00:00 +0000 2012\t2000", "first: '2000' (row 12)"),
         ("5\tbb\tTue Apr 31 18:00:00 +0000 2012\t-240", "times that can be parsed"),
         ("5\tbb\tTue Apr 03 18:00:00 +0000 2012", "4 fields in every row of raw_Checkins_anonymized.txt"),
@@ -96,6 +97,29 @@ def test_bad_lines_are_named_or_left_out(world, line, message):
         file.write(f"{line}\n")
     assert message in refusal(world, city="new-york")
     assert events(read(world, city="new-york", drop_bad_rows=True)[0]) == events(whole)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_venue(world):
+    for name in (VENUES.name, CHECKINS.name, "friendship_after_new.txt"):
+        (world / name).write_bytes(b"\xef\xbb\xbf" + (world / name).read_bytes())
+    with_marks, without = (read(folder, city="new-york")[0] for folder in (world, WORLD))
+    assert events(with_marks) == events(without)
+    assert with_marks.friendships.tolist() == without.friendships.tolist()
+
+
+def test_a_header_an_empty_venue_two_positions_and_no_friendships(world):
+    checkins, venues = (world / name for name in foursquare_www.FILES)
+    checkins.write_text("5\t\tTue Apr 03 18:00:00 +0000 2012\t-240\n" + CHECKINS.read_text())
+    venues.write_bytes(VENUES.read_bytes() + b"\naa\t40.71\t-74.00\tBar\tUS\n")
+    (world / "friendship_after_new.txt").write_text("\n")
+    traces, report = read(world, city="new-york")
+    assert events(traces) == events(read(WORLD, city="new-york")[0])
+    assert traces.friendships.shape == (0, 2)
+    assert "3 of them, wherever they are, are left out because raw_POIs.txt has no" in " ".join(report.notes)
+    assert "and 1 because they name no venue" in " ".join(report.notes)
+    assert "venues at several positions, of which one is taken: 1" in report.notes
+    checkins.write_text("user\tvenue\ttime\toffset\n" + CHECKINS.read_text())
+    assert "found a header line (row 1). Remove it" in refusal(world, city="new-york")
 
 
 def test_what_is_no_such_folder_and_no_such_city(world):

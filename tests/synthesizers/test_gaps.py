@@ -32,6 +32,11 @@ def train() -> Traces:
     return random_traces(0, range(6), PLACES, GRID, n_traces=2, keep=0.5)
 
 
+def one_by_one(model: FittedModel, traces: Traces, **settings) -> Traces:
+    """Completed as synthetic traces, of which a user may have several at one instant."""
+    return complete(model, model.claim(traces), **settings)
+
+
 @pytest.fixture(scope="module")
 def model(train) -> FittedModel:
     return fit(train, "tpm", seed=0, noise="seeded", epsilon=100.0)
@@ -63,18 +68,18 @@ def test_a_period_without_events_stays_without(model):
 
 
 def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model):
-    first, again, other = (complete(model, train, how="random", seed=seed) for seed in (0, 0, 1))
+    first, again, other = (one_by_one(model, train, how="random", seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.place, again.place)
     assert (first.place != other.place).any()
     # As many periods, for the program that is compiled already: those of two users are traces of two others.
     frame, is_moved = train.to_frame(), train.user < 2
     moved = frame.assign(user=frame["user"] + 4 * is_moved, trace=frame["trace"] + 2 * is_moved)
-    among_others = complete(model, Traces.from_frame(moved, PLACES, GRID), how="random", seed=0)
+    among_others = one_by_one(model, Traces.from_frame(moved, PLACES, GRID), how="random", seed=0)
     own, same = ({row for row in rows(each) if row[0] in (2, 3)} for each in (first, among_others))
     assert own == same
     n_whole = int((train.instant[train.periods().first] < 3 * PERIOD).sum())
     same_gaps = to_traces([(0, n // 3, n % 3 * PERIOD, 0) for n in range(n_whole)], PLACES, GRID)
-    drawn = complete(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
+    drawn = one_by_one(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
     # More than there are traces: periods of a trace differ too.
     assert len(set(map(tuple, drawn.tolist()))) > -(-n_whole // 3)
 
@@ -83,7 +88,7 @@ def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(train, 
     """What would come after the end has no say: the most probable three events, not the first three of four."""
     # As many traces as of the training users, for the program that is compiled already.
     n_traces = int((train.instant[train.periods().first] >= 12).sum())
-    whole = complete(model, to_traces([(0, trace, 12, 1) for trace in range(n_traces)], PLACES, GRID))
+    whole = one_by_one(model, to_traces([(0, trace, 12, 1) for trace in range(n_traces)], PLACES, GRID))
     assert whole.instant.tolist() == [12, 13, 14] * n_traces
     every = np.array([(1, second, third) for second in range(5) for third in range(5)])
     log_likelihood = step_log_probabilities(model.trace_model, np.zeros(len(every), int), every).sum(axis=1)
@@ -107,13 +112,25 @@ def test_what_is_impossible_stays_and_is_named_and_the_rest_is_completed(how):
         complete(model, to_traces(impossible, PLACES, GRID), how=how)
 
 
+def test_a_user_is_at_one_place_at_a_time(model):
+    """Two events at instant 1, or two traces in the first period; `repeats="count"` makes both."""
+    twice, beside = ([(0, 0, 1, 2), (0, 1, instant, 3), (1, 0, 1, 3)] for instant in (1, 2))
+    with pytest.raises(
+        InputError, match=r"one event of a user at an instant; found others .*\(1 row\).*repeats='first'"
+    ):
+        complete(model, to_traces(twice, PLACES, GRID))
+    with pytest.warns(UserWarning, match="1 of 3 pieces of traces are in a period in which their user has another"):
+        complete(model, to_traces(beside, PLACES, GRID))
+    assert complete(model, to_traces([(0, 0, 1, 2), (0, 1, 4, 3)], PLACES, GRID)).n_events == 2 * PERIOD
+
+
 def test_strange_traces_are_refused(train, model):
     one_day = TimeGrid("2024-01-01T00:00:00", 60, np.arange(PERIOD))
     other_grid = to_traces([(0, 0, 0, 0), (0, 1, 0, 0)], PLACES, one_day)
     shorter = to_traces([(0, 0, 0, 0)], places_in_line(4), GRID)
     two_days = to_traces([(0, 0, 0, 0), (0, 0, 4, 0)], PLACES, GRID)
     assert complete(model, two_days).n_events == 2 * PERIOD
-    assert complete(model, other_grid).n_events == 2 * PERIOD
+    assert one_by_one(model, other_grid).n_events == 2 * PERIOD
     with pytest.raises(InputError, match="place table"):
         complete(model, shorter)
     with pytest.raises(InputError, match="time grid"):
