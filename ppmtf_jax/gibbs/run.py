@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -214,13 +214,19 @@ def run_within(
     If a chain drew from the exact posterior, the result would be a draw from the posterior under this constraint,
     exp(-G) / (integral of exp(-G) over the factors inside), whose budget is `privacy.budgets.epsilon_of_user`. Hence
     every try has the same cells, and a key of its own: with other cells, or with one chain that goes on until it is
-    inside, the distribution would be another one. Fix kappa before you look at any draw.
+    inside, the distribution would be another one. Fix kappa before you look at any draw. `max_count` is that of both
+    tensors; if they differ, the larger one, also in the budget.
 
-    Raises `NumericalError`: no try was inside; `InputError`: no try, or a negative kappa. The rest as for `run_gibbs`.
+    The budget covers the draw alone. Whether a try was inside, how many it took (so also the time) and how near they
+    came depend on the data, and nothing bounds by how much: keep them secret.
+
+    Raises `NumericalError`: no try was inside; `InputError`: no try, a negative kappa, or weighted zeros, which the
+    proof does not cover. The rest as for `run_gibbs`.
     """
-    if max_tries < 1 or not kappa >= 0:
-        found = f"{max_tries}, {kappa}"
-        raise InputError("run", [Problem("at least one try, and kappa of at least 0", found)])
+    weighted = [name for name, own in cells.items() if own.zero_weight is not None]
+    if max_tries < 1 or not kappa >= 0 or weighted:
+        expected = "at least one try, kappa of at least 0, and sampled zeros"
+        raise InputError("run", [Problem(expected, f"{max_tries}, {kappa}, {'weighted' if weighted else 'sampled'}")])
     nearest = math.inf
     for number in range(max_tries):
         own = jax.random.fold_in(key, number)
@@ -230,8 +236,8 @@ def run_within(
             return result
         nearest = min(nearest, outside)
     raise NumericalError(
-        f"none of {max_tries} draws reconstructs all counts within kappa = {kappa:g} of 0 and {max_count}: the nearest "
-        f"is {nearest:.4g} away. Allow a larger kappa, which costs a larger epsilon, or more tries"
+        f"none of {max_tries} draws has all counts within kappa = {kappa:g} of 0 and {max_count}: the nearest is "
+        f"{nearest:.4g} away. Allow more tries, or a larger kappa, which costs a larger epsilon"
     )
 
 
@@ -297,7 +303,7 @@ def run_sweeps(
     same = coupling, replace(settings, noise_precision=1.0), mesh
     # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
     # chains run the same program, so the draws of a chain do not depend on the number of chains.
-    sweep = program_on(mesh.devices.flat[0].platform)
+    sweep = sweep_on(mesh.devices.flat[0].platform)
     after = [
         sweep(chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, alpha, *same)
         for chain in range(len(chain_keys))
@@ -305,7 +311,6 @@ def run_sweeps(
     return jax.tree.map(lambda *chains: jnp.stack(chains), *after)
 
 
-@partial(jax.jit, static_argnames=("coupling", "settings", "mesh"))
 def sweep_chain(
     key: Array,
     state: GibbsState,
@@ -342,16 +347,11 @@ def sweep_chain(
     return share(key, state, cells, n_active, noise_precision)
 
 
-sweep_chain_on_cpu = jax.jit(
-    sweep_chain.__wrapped__,  # pyright: ignore[reportAttributeAccessIssue]
-    static_argnames=("coupling", "settings", "mesh"),
-    compiler_options=ONE_CORE_A_DEVICE,
-)
-
-
-def program_on(platform: str) -> Callable[..., tuple[GibbsState, SweepInfo]]:
-    """`sweep_chain` for a platform: options of the CPU must not reach the compiler of another one."""
-    return sweep_chain_on_cpu if platform == "cpu" else sweep_chain
+@cache
+def sweep_on(platform: str) -> Callable[..., tuple[GibbsState, SweepInfo]]:
+    """`sweep_chain`, compiled for a platform: options of the CPU must not reach the compiler of another one."""
+    options = ONE_CORE_A_DEVICE if platform == "cpu" else None
+    return jax.jit(sweep_chain, static_argnames=("coupling", "settings", "mesh"), compiler_options=options)
 
 
 def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> Trace:

@@ -162,7 +162,7 @@ def sweep_z():
             cells[name] = with_values(numbered[name], exact + noise / np.sqrt(SETTINGS.noise_precision))
         # The program that `run_gibbs` runs, on one device, asked for one sweep.
         given = SETTINGS.noise_precision, SHARED, replace(SETTINGS, noise_precision=1.0), one_device
-        return sweep_chain.__wrapped__(sweep_key, state, cells, 1, *given)[0], None
+        return sweep_chain(sweep_key, state, cells, 1, *given)[0], None
 
     @jax.jit
     def run(bugs, keys, state):

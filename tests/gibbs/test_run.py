@@ -107,12 +107,12 @@ def test_keep_every():
 
 
 def test_nothing_is_compiled_again_for_other_seeds_numbers_of_sweeps_data_and_noise(unbroken):
-    size = run.sweep_chain_on_cpu._cache_size()
+    size = run.sweep_on("cpu")._cache_size()
     for seed, n_sweeps in ((2, 1), (3, 4), (4, 7)):
         start(seed, n_sweeps)
     start(cells=observed(seed=9), keep=keep_every(2))
     other = run_gibbs(jax.random.key(0), CELLS, ROWS, SHARED, GibbsSettings(2, 51.0), n_sweeps=N_SWEEPS)
-    assert run.sweep_chain_on_cpu._cache_size() == size
+    assert run.sweep_on("cpu")._cache_size() == size
     assert not np.array_equal(other.state.factors["user"], unbroken.state.factors["user"])
 
 

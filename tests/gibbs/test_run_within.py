@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import jax
 import numpy as np
 import pytest
 
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.gibbs import run
+from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import GibbsResult, kappa_of, run_within
+from ppmtf_jax.gibbs.tensors import count_tensors
 
 N_ROWS = {"user": 3, "place": 4, "next_place": 4, "slot": 2}
 MAX_COUNT = 2
@@ -39,9 +44,9 @@ def brute(factors: dict[str, np.ndarray]) -> float:
     return max(0.0, -counts.min(), counts.max() - MAX_COUNT)
 
 
-def within(seed: int, kappa: float, **options) -> GibbsResult:
+def within(seed: int, kappa: float, cells=None, **options) -> GibbsResult:
     how = {"kappa": kappa, "max_count": MAX_COUNT, "n_sweeps": 1, **options}
-    return run_within(jax.random.key(seed), {}, N_ROWS, SHARED, GibbsSettings(2), **how)
+    return run_within(jax.random.key(seed), cells or {}, N_ROWS, SHARED, GibbsSettings(2), **how)
 
 
 def test_the_distance_is_that_of_all_reconstructed_counts():
@@ -73,3 +78,11 @@ def test_retries_end_and_say_how_near_they_came(tried):
     for wrong in ({"max_tries": 0}, {"kappa": -1.0}, {"kappa": float("nan")}):
         with pytest.raises(InputError, match="at least one try"):
             within(0, **({"kappa": 1.0} | wrong))
+
+
+def test_weighted_zeros_are_refused_because_the_budget_is_that_of_sampled_ones(tried):
+    counts = count_tensors(toy_city(n_users=5, n_places=8, n_days=1, seed=0).traces, seed=0)
+    for zeros in ("sampled", "weighted"):
+        with pytest.raises(InputError, match="weighted") if zeros == "weighted" else nullcontext():
+            within(0, 1e3, cells=observe(counts, zeros, 5, seed=0))
+    assert len(tried) == 1

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -123,9 +124,10 @@ def test_what_differs_is_caught():
     assert differences("x", one, one | {"x/model a": one["x/model a"] * np.nan}) != []
 
 
-def test_options_of_the_cpu_reach_no_other_platform():
-    assert gibbs_run.program_on("cpu") is gibbs_run.sweep_chain_on_cpu
-    assert gibbs_run.program_on("gpu") is gibbs_run.program_on("tpu") is gibbs_run.sweep_chain
+def test_options_of_the_cpu_reach_no_other_platform(monkeypatch):
+    monkeypatch.setattr(jax, "jit", lambda function, *, compiler_options, **_: lambda: compiler_options)
+    compiled = {platform: gibbs_run.sweep_on.__wrapped__(platform)() for platform in ("cpu", "gpu", "tpu")}
+    assert compiled == {"cpu": gibbs_run.ONE_CORE_A_DEVICE, "gpu": None, "tpu": None}
     # Nobody else gives options to the compiler, and nobody writes them into the environment.
     given = [path.name for path in (ROOT / "ppmtf_jax").rglob("*.py") if "compiler_options=" in path.read_text()]
     assert given == ["run.py"]
