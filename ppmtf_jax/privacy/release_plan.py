@@ -103,9 +103,10 @@ def plan_release(
 ) -> ReleasePlan:
     """Plan a release of the traces that passed, with new user ids in a random order, or of traces of nobody.
 
-    Places are listed in the order of their ids, because the order in the training data is by popularity. The time grid
-    gets a nominal date with the same day of the week, because the date in the training data is that of a real event. A
-    date that `synthesize` was asked for (`start`) stays.
+    Places are listed in the order of their ids, because the order in the training data may be by popularity; those of a
+    differentially private model of nobody are public and stay as they are. The time grid gets a nominal date with the
+    same day of the week, because the date in the training data is that of a real event. A date that `synthesize` was
+    asked for (`start`) stays.
 
     Raises `InputError`: the verdicts belong to other traces; the traces were changed after the test; no trace passed;
     or a visited place had fewer training users than `min_users_per_place`. If a model is given: it knows users, it did
@@ -147,11 +148,9 @@ def plan_release(
     new_user, new_trace = _new_numbers(user, by.passed, together, own_seed.value)
     n_users = int(new_user.max()) + 1
     released = Rearranged(synthetic, user, new_user, new_trace, n_users)
-    place_order = np.argsort(synthetic.places.ids, kind="stable")
-    new_place = np.argsort(place_order).astype(np.int32)
-    places = _in_order(synthetic.places, place_order)
+    places, new_place = _by_id(synthetic.places)
     grid = synthetic.time_grid if by.origin.dated else synthetic.time_grid.on_nominal_date()
-    new_ids = partial(ids_of_nobody, n_users, "released", [released.at_place[place_order]])
+    new_ids = partial(ids_of_nobody, n_users, "released", [released.at_place[np.argsort(new_place)]])
 
     def in_parts() -> Iterator[Traces]:
         for users, rows in released.in_parts():
@@ -181,7 +180,7 @@ def plan_release(
 
 def _plan_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> ReleasePlan:
     """Plan of all traces of nobody; a part is refused, because the guarantee does not cover the choice of a part."""
-    statement = model_statement(model, dated=synthetic.origin is not None and synthetic.origin.dated)
+    statement = model_statement(model, synthetic.origin)
     if (least := getattr(model.trace_model, "least_users_per_place", None)) is not None:
         if least < settings.min_users_per_place:
             raise _few_users(f"visited places with fewer, one of them with only {least}", int(least), settings)
@@ -196,14 +195,22 @@ def _plan_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSett
     if problems:
         raise InputError("release", problems)
 
+    places, ids = synthetic.places, synthetic.user_ids
+    if statement["ledger"] is None:
+        places, new_place = _by_id(places)
+        blocks = blocks.map(lambda block: replace(block, place=new_place[block.place], places=places))
+        # The ids are a hash of the places' numbers, which could confirm a guess of the old order.
+        ids = ids_of_people(n_users, blocks.map(lambda block: block.place))
+    blocks = blocks.map(lambda block, user_ids: replace(block, user_ids=user_ids, origin=None), ids)
+
     def in_parts() -> Iterator[Traces]:
         remaining = iter(blocks)
         while part := list(islice(remaining, PART_BLOCKS)):
-            yield replace(joined(part), origin=None)
+            yield joined(part)
 
     n_traces = int(blocks.map(lambda block: np.array(len(block.trace_table()[0]))).total())
     size = n_users, n_traces, synthetic.n_events
-    return ReleasePlan(*size, synthetic.places, synthetic.time_grid, in_parts, statement, origin, synthetic.lineage)
+    return ReleasePlan(*size, places, synthetic.time_grid, in_parts, statement, origin, synthetic.lineage)
 
 
 def _new_numbers(
@@ -235,9 +242,12 @@ def _ranks(keys: UInt64[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
     return np.argsort(np.argsort(keys, kind="stable"))
 
 
-def _in_order(places: PlaceTable, order: Int[np.ndarray, " place"]) -> PlaceTable:
+def _by_id(places: PlaceTable) -> tuple[PlaceTable, Int[np.ndarray, " place"]]:
+    """The places in the order of their ids, and the new number of each place."""
+    order = np.argsort(places.ids, kind="stable")
     category = None if places.category is None else places.category[order]
-    return PlaceTable(places.ids[order], places.latitude[order], places.longitude[order], category)
+    by_id = PlaceTable(places.ids[order], places.latitude[order], places.longitude[order], category)
+    return by_id, np.argsort(order).astype(np.int32)
 
 
 def _check_places(verdicts: Verdicts, settings: ReleaseSettings) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ppmtf_jax.data.description import at_most, counted, share_of
+from ppmtf_jax.data.trace_set import Origin
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.verdicts import Verdicts
 from ppmtf_jax.settings import build_settings, input_paths
@@ -52,8 +53,9 @@ PLACES = (
 )
 HOUSEHOLD = (
     "A household as one: two people who live together count as two users. So a family alone can reach a limit on the "
-    "number of users of a place, or of users who could have led to a trace."
+    "number of users of a place"
 )
+SEED_KNOWN = "Anything against a person who knows or guesses the seed, which somebody chose."
 SAME_NUMBER = (
     "The same number of traces was made from each training user, so the number of released traces reveals something "
     "about how many users there were."
@@ -93,7 +95,7 @@ NOT_PROTECTED = (
 
 NOT_PROTECTED_WITHOUT_PROOF = (
     PLACES,
-    HOUSEHOLD,
+    f"{HOUSEHOLD}.",
     "What many people have in common, and what it says about each of them.",
     "Anybody, against numbers and pictures that compare synthetic with real traces.",
     "Anybody, by what the model reveals, if it is published or if somebody draws many traces from it.",
@@ -140,11 +142,11 @@ def privacy_statement(
         events = share_of(int(n_events[is_of_one].sum()), int(n_events.sum()), "released events")
         points.append(f"Who was at the places with only one training user: {places}, with {events}.")
     points += [
-        HOUSEHOLD,
+        f"{HOUSEHOLD}, or of users who could have led to a trace.",
         *([f"How many training users there were. {SAME_NUMBER}"] if number_of_traces == SAME_NUMBER else []),
         "What many people have in common, and what it says about each of them.",
         "Anything against a person who has the model. It is not released, and this statement does not hold for them.",
-        *(["Anything against a person who knows or guesses the seed, which somebody chose."] if seed_given else []),
+        *([SEED_KNOWN] if seed_given else []),
         "Which traces were withheld, and how many.",
     ]
     return {
@@ -170,13 +172,14 @@ def privacy_statement(
 # Of traces of nobody
 
 
-def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any]:
+def model_statement(model: FittedModel, origin: Origin | None = None) -> dict[str, Any]:
     """The privacy statement for everything made from a model of nobody: the guarantee, its cost and its limits.
 
-    `dated`: whether the publisher chose the date of the traces. Returns JSON values: format, guarantee, private,
-    neighbours, epsilon, delta, ledger, generator, traces, public, protected, not_protected, randomness. `generator` has
-    the checksum of the model, which may be published too, and the settings; for a file in the settings, only its name,
+    `origin`: that of the traces, which says whether somebody chose a seed or the date. Returns JSON values: format,
+    guarantee, private, neighbours, epsilon, delta, ledger, generator, traces, public, protected, not_protected,
+    randomness. `generator` has the checksum of the model, and the settings; for a file in the settings, only its name,
     without the folder. Of a model without a ledger, nothing is proven: neighbours, epsilon, delta and ledger are None.
+    Its checksum is left out: who knows the data of the others and guesses the seed could confirm a guess of one user's.
     Raises `InputError`: the model knows users.
     """
     if not model.of_nobody:
@@ -186,6 +189,7 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
     claims, synthesizer, ledger = model.claims(), SYNTHESIZERS[model.system], model.trace_model.ledger()
     settings = build_settings(synthesizer.settings, model.settings, model.system)
     private, relation, epsilon, delta = False, None, None, None
+    seeds_given, dated = (False, False) if origin is None else (origin.seeds_given, origin.dated)
     promise, public, unprotected, randomness = NOT_PROVEN, PUBLIC[1:], NOT_PROTECTED_WITHOUT_PROOF, RANDOMNESS[None]
     if ledger is not None:
         (of_relation,) = ledger["relations"]
@@ -193,6 +197,8 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
         private = claims.is_private and ledger["private"]
         promise = guarantee(epsilon, delta) if private else NOT_PRIVATE
         public, unprotected, randomness = PUBLIC, NOT_PROTECTED, RANDOMNESS[ledger["private"]]
+    elif model.seed_given or seeds_given:
+        unprotected, randomness = (*unprotected, SEED_KNOWN), f"{randomness} Somebody chose a seed."
     date = "The publisher chose the dates of the traces." if dated else "The date of the time grid is nominal."
     return {
         "format": STATEMENT_FORMAT,
@@ -207,7 +213,7 @@ def model_statement(model: FittedModel, *, dated: bool = False) -> dict[str, Any
             "what": synthesizer.title,
             "settings": model.settings | {name: path.name for name, path in input_paths(settings).items()},
             "settings_in_words": dict(claims.settings),
-            "model": model.checksum,
+            **({} if ledger is None else {"model": model.checksum}),
         },
         "traces": f"Each trace is that of a new synthetic person, who stands for no real one. {date}",
         "public": list(public),

@@ -93,7 +93,7 @@ class FittedModel:
     time_grid : TimeGrid
         Grid of a synthetic trace: one period of the training grid, or more (`TraceModel.grid_of_trace`).
     seed_given : bool
-        Whether the caller gave the seed; otherwise it came from the operating system.
+        Whether the caller gave the seed; otherwise it came from the operating system. False for a model with a ledger.
     learned_from : str
         Digest of the training traces; empty if unknown.
     users_per_place : int array, shape (places,), optional
@@ -128,8 +128,8 @@ class FittedModel:
         """Model that was learned from traces; one of nobody keeps only its parameters and public facts."""
         grid = trace_model.grid_of_trace(train.time_grid)
         if trace_model.of_nobody:
-            nobody = np.zeros(0, object)
-            return cls(system, settings, 0, nobody, train.places, grid.on_nominal_date(), trace_model, False)
+            nobody, given = np.zeros(0, object), seed.given and trace_model.ledger() is None
+            return cls(system, settings, 0, nobody, train.places, grid.on_nominal_date(), trace_model, given)
         seen = train.digest, train.users_per_place()
         return cls(system, settings, seed.value, train.user_ids, train.places, grid, trace_model, seed.given, *seen)
 
@@ -165,7 +165,11 @@ class FittedModel:
             learned_from = f"learned from {counted(self.n_users, 'user')}"
         else:
             learned_from = "of nobody"
-            parts["privacy"] = "may be published" if claims.is_private else "NOT PRIVATE: secret like its training data"
+            parts["privacy"] = "NOT PRIVATE: secret like its training data"
+            if self.trace_model.ledger() is None:
+                parts["privacy"] = "NOT PROVEN: for those whom you choose"
+            elif claims.is_private:
+                parts["privacy"] = "may be published"
         return in_lines(f"FittedModel: {self.system}, {learned_from} at {places}", parts)
 
     def claims(self) -> Claims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.data.stored_traces import StoredTraces, open_traces
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -19,8 +21,9 @@ from ppmtf_jax.gibbs.run import GibbsResult
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.privacy.own_test import can_be_tested
 from ppmtf_jax.privacy.release_plan import plan_release
-from ppmtf_jax.privacy.statements import NOT_PROVEN, statement_texts
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.privacy.statements import NOT_PROVEN, SEED_KNOWN, statement_texts
+from ppmtf_jax.streams import Seed
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, ids_of_people
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import ppmtf
 from ppmtf_jax.synthesizers.systems.ppmtf_plus import NewUsers, without_users
@@ -127,12 +130,67 @@ def test_what_cannot_be_shared_is_refused(people, chains, tmp_path):
         NewUsers.from_arrays(people.to_arrays() | {"prior_precision": -np.asarray(people.prior_precision)})
 
 
-def release_of(people: NewUsers, **settings):
+def model_of(people: NewUsers, *, seed_given: bool = False, **settings) -> FittedModel:
+    """A model at eight places whose ids fall."""
     train = toy_city(n_users=12, n_places=8, n_days=1, seed=0).traces
     grid = replace(train.time_grid, slot_of_instant=np.array([0, 0, 1, 1]), period=4)
-    model = FittedModel("ppmtf_plus", {}, 0, np.zeros(0, object), train.places, grid, people)
+    places = replace(train.places, ids=np.array(list("hgfedcba"), object))
+    return FittedModel("ppmtf_plus", settings, 0, np.zeros(0, object), places, grid, people, seed_given)
+
+
+def release_of(people: NewUsers, **settings):
+    model = model_of(people)
     assert not can_be_tested(model)
     return plan_release(synthesize(model, people=7, seed=0), model, **settings)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_release_lists_the_places_by_id_and_hides_the_old_order(people, monkeypatch, tmp_path, in_parts):
+    """The list of imported places is by popularity, and the ids of people are a hash of numbers of places."""
+    model = model_of(people)
+    made = made_here = synthesize(model, people=9, seed=0)
+    if in_parts:
+        for name in ("traces", "stored_traces"):
+            monkeypatch.setattr(f"ppmtf_jax.data.{name}.BLOCK_USERS", 4)
+        made.save(tmp_path / "made")
+        monkeypatch.setattr(StoredTraces, "in_memory", None)
+        made = open_traces(tmp_path / "made")
+    plan = plan_release(made, model, min_users_per_place=2)
+    released = plan.traces
+    assert plan.places.ids.tolist() == released.places.ids.tolist() == list("abcdefgh")
+    np.testing.assert_array_equal(released.places.ids[released.place], made_here.places.ids[made_here.place])
+    np.testing.assert_array_equal(released.places.latitude, made_here.places.latitude[::-1])
+    np.testing.assert_array_equal(released.user_ids, ids_of_people(9, [released.place]))
+    assert not set(released.user_ids) & set(made_here.user_ids)
+    assert (released.n_users, released.origin, released.of_nobody) == (9, None, True)
+
+
+def test_a_chosen_seed_is_told_and_the_checksum_is_not(people):
+    """Whoever guesses the seed and knows the data of the others could compare checksums."""
+    for of_fit, seed in ((False, None), (True, None), (False, 3)):
+        model, chosen = model_of(people, seed_given=of_fit), of_fit or seed is not None
+        said = plan_release(synthesize(model, people=7, seed=seed), model, min_users_per_place=2).statement
+        assert (SEED_KNOWN in said["not_protected"]) == ("Somebody chose a seed" in said["randomness"]) == chosen
+        assert model.checksum not in json.dumps(said)
+    train = toy_city(n_users=12, n_places=8, n_days=1, seed=0).traces
+    for given in (True, False):
+        assert FittedModel.of("ppmtf_plus", {}, Seed(1, given), train, people).seed_given == given
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.5])
+def test_what_is_said_of_the_transitions_of_all_users_is_true_of_people(people, epsilon):
+    """There is no test of users here, no factor of one user, and no neighbour."""
+    mixed = replace(people, population=jnp.full((8, 8), 1 / 8), proposal_mix=0.5)
+    for each in (mixed, people):
+        model = model_of(each, proposal_mix=0.5, population_epsilon=epsilon)
+        plan = plan_release(synthesize(model, people=7), model, min_users_per_place=2)
+        said = " ".join(" ".join(statement_texts(plan.statement)).split())
+        assert ("Where people went from places that few people left" in said) == (each is mixed)
+        noise = "have no noise" if epsilon is None else "have noise, but the factors have none"
+        assert (noise in said) == (each is mixed)
+        for other in ("privacy test", "single users", "Neighbours", "differentially private by", "led to a trace"):
+            assert other not in said
+        assert "NOT PROVEN: for those whom you choose" in repr(model)
 
 
 def test_a_release_promises_no_proof_and_counts_the_users_of_places(people):

@@ -94,14 +94,16 @@ def without_users(model: FittedModel) -> FittedModel:
     per_place = model.users_per_place
     if not isinstance(model.trace_model, MetropolisHastings) or per_place is None:
         raise InputError("new users", [Problem("a model of ppmtf that `fit` made", f"one of {model.system}")])
-    known = NewUsers.of(model.trace_model, per_place)
+    known, nobody = NewUsers.of(model.trace_model, per_place), np.zeros(0, object)
     grid = model.time_grid.on_nominal_date()
-    return FittedModel("ppmtf_plus", model.settings, 0, np.zeros(0, object), model.places, grid, known, False)
+    return FittedModel("ppmtf_plus", model.settings, 0, nobody, model.places, grid, known, model.seed_given)
 
 
 def claims(model: NewUsers, settings: PPMTFSettings) -> Claims:
     """Claims of a release of these traces."""
-    of_all = ppmtf.claims(model, settings)
+    in_words = ppmtf.claims(model, settings).settings
+    # Without what it says of the population's transitions: here no privacy test compares users, and noise is in vain.
+    unproved = ppmtf.claims(replace(model, population=None), settings).not_protected
     input_user = (
         "from whom a trace was made: from nobody. The factors of its person were drawn from a distribution that all "
         "training users have in common, so no trace has an input user"
@@ -114,7 +116,13 @@ def claims(model: NewUsers, settings: PPMTFSettings) -> Claims:
         "who was at places that few people visited. The factors of a place come from the training users who visited "
         f"it, at least {int(model.least_users_per_place)} at each visited place, and traces go there as they did"
     )
-    return of_all._replace(protected=(input_user,), not_protected=(proof, rare, *of_all.not_protected))
+    noise = "have no noise" if settings.population_epsilon is None else "have noise, but the factors have none"
+    moves = (
+        "where people went from places that few people left. People move, in part, by the transitions of all training "
+        f"users together. These {noise}"
+    )
+    moved = () if model.population is None else (moves,)
+    return Claims((input_user,), (proof, rare, *moved, *unproved), settings=in_words)
 
 
 SYNTHESIZERS.register(
