@@ -57,7 +57,7 @@ from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_l
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.distributions import mean_errors
-from ppmtf_jax.evaluation.metrics.mean_errors import population
+from ppmtf_jax.evaluation.metrics.matrices import population
 from ppmtf_jax.evaluation.metrics.moves import transition_matrix
 from ppmtf_jax.noise.accountant import float_below
 from ppmtf_jax.noise.mechanisms import NoiseSource, SeededNoise

@@ -13,8 +13,8 @@ import scipy
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.evaluation.metrics import sliced
-from ppmtf_jax.evaluation.metrics.sliced import apart, sliced_wasserstein
+from ppmtf_jax.evaluation.metrics import matrices
+from ppmtf_jax.evaluation.metrics.matrices import apart, sliced_wasserstein
 from tests.support import minutes, places_in_line, random_traces
 
 NO_ATTACKS = EvaluationSettings(attacks=False)
@@ -63,7 +63,7 @@ def test_the_distance_is_that_of_projections_also_in_parts(monkeypatch):
     assert turned != pytest.approx(brute(found, expected, 3), rel=1e-3)
     train, test, other = (random_traces(n, range(6), places_in_line(10), minutes(8)) for n in range(3))
     whole = evaluate(train, other, test, NO_ATTACKS)
-    monkeypatch.setattr(sliced, "ROWS", 3)
+    monkeypatch.setattr(matrices, "ROWS", 3)
     parts = evaluate(train, other, test, NO_ATTACKS)
     for name in ("tm_tv", "tm_swd"):
         assert parts.value(name, "synthetic") == pytest.approx(whole.value(name, "synthetic"))
