@@ -18,7 +18,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import mean_errors, pair_counts, row_shares, row_variation, row_variation_from
 from ppmtf_jax.evaluation.metrics.moves import TransitionSettings, bins_of_places, transition_matrix
-from ppmtf_jax.evaluation.metrics.population import population_by_slot, visits
+from ppmtf_jax.evaluation.metrics.population import compared_populations, visits
 from ppmtf_jax.evaluation.metrics.windows import SEED, Sample, mean_difference, window_metric
 from ppmtf_jax.evaluation.registry import Undefined, error_quantities, register_utility, variation_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -58,10 +58,9 @@ def _at_cells(comparison: Comparison, settings: TransitionSettings) -> sparse.cs
 
 
 def _population(comparison: Comparison, settings: TransitionSettings, *, uniform: bool = False) -> list[float]:
-    cells, test = _at_cells(comparison, settings), comparison.statistic(population_by_slot, comparison.test)
-    made = comparison.traces
-    found = np.full_like(test, 1 / test.shape[1]) if uniform else comparison.statistic(population_by_slot, made)
-    return [sliced_wasserstein(found @ cells, test @ cells, settings.n_bins)]
+    cells = _at_cells(comparison, settings)
+    found, test = (each @ cells for each in compared_populations(comparison, uniform=uniform))
+    return [sliced_wasserstein(found, test, settings.n_bins)]
 
 
 def _rows(comparison: Comparison, settings: TransitionSettings, of: str = "traces") -> list[float]:

@@ -51,8 +51,6 @@ JUMP_HOURS = {
 }
 """Classes of hours between two events: more than the first number, at most the second number; and their titles."""
 MOSTLY_GAPS = 0.5
-Axes = list[np.ndarray]
-"""An array for latitude and one for longitude."""
 
 
 # TM-EMD: earth mover's distance between the next places of people, in bins of latitude and of longitude
@@ -107,36 +105,21 @@ def bins_of_places(places: PlaceTable, settings: TransitionSettings) -> list[np.
     return [bin_of(places.latitude, south, north), bin_of(longitude, west, east)]
 
 
-def _axes(places: PlaceTable, settings: TransitionSettings) -> Axes:
-    """The bins of each place as 0-1 matrices of shape (places, bins)."""
-    return [np.eye(settings.n_bins)[each] for each in bins_of_places(places, settings)]
-
-
-def _measure(comparison: Comparison, settings: TransitionSettings) -> list[float]:
-    axes = _axes(comparison.test.places, settings)
-    matrix = comparison.statistic(transition_matrix, comparison.traces)
-    return _from_test([matrix @ axis for axis in axes], axes, comparison)
-
-
-def _uniform(comparison: Comparison, settings: TransitionSettings) -> list[float]:
-    axes = _axes(comparison.test.places, settings)
-    return _from_test([np.tile(axis.mean(axis=0), (len(axis), 1)) for axis in axes], axes, comparison)
-
-
-def _from_test(onward: Axes, axes: Axes, comparison: Comparison) -> list[float]:
-    """Earth mover's distances on both axes from the test users; `onward`: probability of each bin of the next place."""
+def _measure(comparison: Comparison, settings: TransitionSettings, of: str = "traces") -> list[float]:
+    """Distances on both axes of the traces, of people who go anywhere ("uniform") or who never move ("stays")."""
     if not comparison.statistic(Traces.has_transitions, comparison.test):
         raise Undefined
-    matrix = comparison.statistic(transition_matrix, comparison.test)
-    return [earth_movers_distance(next_bin, matrix @ axis) for next_bin, axis in zip(onward, axes, strict=True)]
+    made, test = (comparison.statistic(transition_matrix, each) for each in (comparison.traces, comparison.test))
+    # The bins of each place as 0-1 matrices of shape (places, bins).
+    axes = [np.eye(settings.n_bins)[each] for each in bins_of_places(comparison.test.places, settings)]
+    # The next place of a person who never moves is the same place.
+    onward = {"traces": lambda axis: made @ axis, "uniform": lambda axis: axis.mean(axis=0), "stays": lambda axis: axis}
+    return [earth_movers_distance(onward[of](axis), test @ axis) for axis in axes]
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:
     """The reference is the value of traces that never move, because such traces score well on sparse test traces."""
-    test = comparison.test
-    axes = _axes(test.places, settings)
-    # The next place of a person who never moves is the same place.
-    never_moving = _from_test(axes, axes, comparison)
+    test, never_moving = comparison.test, _measure(comparison, settings, "stays")
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
     text = (
         f"{percent(empty)} of the places have no test step, so all users stay there; traces that stay score well there"
@@ -169,7 +152,7 @@ register_utility(
     ),
     name="tm_emd",
     measure=_measure,
-    uniform=_uniform,
+    uniform=partial(_measure, of="uniform"),
     settings=TransitionSettings,
     per_trace_number=True,
     pools_gaps=True,

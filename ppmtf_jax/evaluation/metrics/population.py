@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 import numpy as np
@@ -73,17 +73,16 @@ def tp_tv(traces: Traces, test: Traces) -> float:
     return total_variation(population_by_slot(traces), population_by_slot(test))
 
 
-def _measure_slots(comparison: Comparison, settings: PopulationSettings) -> list[float]:
-    return _variations(comparison.statistic(population_by_slot, comparison.traces), comparison, settings)
-
-
-def _uniform_slots(comparison: Comparison, settings: PopulationSettings) -> list[float]:
-    test = comparison.test
-    return _variations(np.full((test.time_grid.n_slots, test.n_places), 1 / test.n_places), comparison, settings)
-
-
-def _variations(population: np.ndarray, comparison: Comparison, settings: PopulationSettings) -> list[float]:
+def compared_populations(comparison: Comparison, *, uniform: bool) -> tuple[np.ndarray, np.ndarray]:
+    """`population_by_slot` of the measured traces, or of people at random places, and of the test users."""
     test = comparison.statistic(population_by_slot, comparison.test)
+    if uniform:
+        return np.full_like(test, 1 / test.shape[1]), test
+    return comparison.statistic(population_by_slot, comparison.traces), test
+
+
+def _measure_slots(comparison: Comparison, settings: PopulationSettings, *, uniform: bool = False) -> list[float]:
+    population, test = compared_populations(comparison, uniform=uniform)
     top = np.argsort(-test, axis=1, kind="stable")[:, : settings.n_top]
     at_top = (np.take_along_axis(each, top, axis=1) for each in (population, test))
     return [total_variation(population, test), total_variation(*at_top)]
@@ -117,7 +116,7 @@ register_utility(
         uses=("population",),
     ),
     measure=_measure_slots,
-    uniform=_uniform_slots,
+    uniform=partial(_measure_slots, uniform=True),
     settings=PopulationSettings,
     per_trace_number=True,
     pools_gaps=True,
@@ -177,23 +176,14 @@ def _rare(comparison: Comparison, settings: RareSettings) -> np.ndarray:
     return rare
 
 
-def _compared(comparison: Comparison, settings: RareSettings, found: np.ndarray) -> list[float]:
-    """Both metrics; `found` has the number of visits of each place, shape (places,)."""
+def _measure_rare(comparison: Comparison, settings: RareSettings, *, uniform: bool = False) -> list[float]:
     rare, test = _rare(comparison, settings), comparison.statistic(visits, comparison.test)
+    found = np.full(len(test), test.sum() / len(test)) if uniform else comparison.statistic(visits, comparison.traces)
     # Half an event is added, so that traces without any rare place are far off, but not infinitely far.
     shares = [(each[rare].sum() + 0.5) / (each.sum() + 0.5) for each in (found, test)]
     cell = comparison.test.places.grid_cell(settings.n_cells)[rare]
     by_cell = (np.bincount(cell, each[rare], settings.n_cells**2) for each in (found, test))
     return [float(np.log2(shares[0] / shares[1])), variation_of_counts(*by_cell)]
-
-
-def _measure_rare(comparison: Comparison, settings: RareSettings) -> list[float]:
-    return _compared(comparison, settings, comparison.statistic(visits, comparison.traces))
-
-
-def _uniform_rare(comparison: Comparison, settings: RareSettings) -> list[float]:
-    n_places = comparison.test.n_places
-    return _compared(comparison, settings, np.full(n_places, comparison.test.n_events / n_places))
 
 
 def _has_rare(comparison: Comparison) -> bool:
@@ -234,7 +224,7 @@ register_utility(
     ),
     name="rare_places",
     measure=_measure_rare,
-    uniform=_uniform_rare,
+    uniform=partial(_measure_rare, uniform=True),
     settings=RareSettings,
     reading=_read_rare,
     applies=_has_rare,
@@ -387,10 +377,6 @@ def _measure_groups(comparison: Comparison, settings: GroupSettings) -> list[flo
     return [groups.variation(windows, groups.of_user[user], thin=thin)]
 
 
-def _uniform_groups(comparison: Comparison, settings: GroupSettings) -> list[float]:
-    return [_groups(comparison, settings).uniform()]
-
-
 def _read_groups(comparison: Comparison, settings: GroupSettings) -> list[Interpretation]:
     try:
         groups = _groups(comparison, settings)
@@ -414,7 +400,7 @@ register_utility(
         uses=("groups",),
     ),
     measure=_measure_groups,
-    uniform=_uniform_groups,
+    uniform=lambda comparison, settings: [_groups(comparison, settings).uniform()],
     settings=GroupSettings,
     reading=_read_groups,
 )
