@@ -36,8 +36,9 @@ from ppmtf_jax.attacks.estimators.base import TransitionMatrices, estimate_trans
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
 from ppmtf_jax.attacks.trace_scores import TraceScores, score_traces, verification
 from ppmtf_jax.data.comparable import index_of_ids
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.datasets import GridPlaces, read_foursquare, read_geolife, read_gowalla
-from ppmtf_jax.datasets.discretize import SpacedTraces, split_traces
+from ppmtf_jax.datasets.discretize import SpacedTraces
 
 N_DIVISIONS, SEEDS = 10, range(3)
 DAY_S = 86_400
@@ -95,9 +96,13 @@ class Attack:
         """What the attacker knows of the target users, and the other traces of all users."""
         data = DATA[self.data]
         if self.section == "biased":
-            known, rest = split_traces(all_traces(shared, self.data, DAY_S), data.first_month)
+            traces, share = all_traces(shared, self.data, DAY_S), data.first_month
         else:
-            known, rest = split_traces(all_traces(shared, self.data), self.known / 10)
+            traces, share = all_traces(shared, self.data), self.known / 10
+        user, _ = traces.trace_table()
+        # The first traces of each user, at least one.
+        is_first = rank_in_run(user) < np.maximum(1, np.ceil(share * np.bincount(user) - 1e-9))[user]
+        known, rest = traces.select_traces(is_first), traces.select_traces(~is_first)
         shuffled = np.random.default_rng(self.division).permutation(known.n_users)
         return known.select_users(np.sort(shuffled[: known.n_users // 2])), rest
 

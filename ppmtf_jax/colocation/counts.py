@@ -1,13 +1,8 @@
 """Co-locations of friends: all of them, or with limits on the data of one user.
 
 Section 4.3 of the co-location paper (see `friends`). A co-location is a pair of friends who are at one place at one
-instant; it counts once, even if it occurs in two traces of a user. There are three ways to select co-locations:
-
-    find_colocations     all of them: Q* of section 5.2
-    greedy_colocations   as published: at most c of each user. One user changes their total by at most c, but the counts
-                         by place and instant without any bound that does not grow with the data
-    bounded_colocations  at most c events of each user, and at each event at most D friends: one user changes the counts
-                         by at most c x D, which is proved
+instant; it counts once, even if it occurs in two traces of a user. `find_colocations` finds all of them,
+`greedy_colocations` has the published limit, and `bounded_colocations` one that bounds what a user changes.
 """
 
 from __future__ import annotations
@@ -84,11 +79,10 @@ class Colocations:
 
 
 def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
-    """All co-locations of friends.
+    """All co-locations of friends: Q* of section 5.2.
 
-    Events are first reduced to distinct ones by user, place and instant. Then, for each pair of friends, the events of
-    the friend with fewer events are looked up among the other friend's events. So crowded places cost no more than
-    other places, except for their meetings.
+    For each pair of friends, the events of the friend with fewer events are looked up among the other friend's events.
+    So crowded places cost no more than other places, except for their meetings.
 
     `traces`: those of some or all users of the graph. Raises `InputError`: a user of the traces is not in the graph;
     several traces were synthesized for a user, so that their place is ambiguous; or memory is too small.
@@ -123,8 +117,7 @@ def bounded_colocations(
 
     First each user's events are cut to c distinct ones, drawn from their own stream. Then, separately for each place
     and instant, the pairs of friends who are there are read in the order of users. A pair counts if both friends have
-    so far been counted with fewer than D friends there. With D as large as the largest number of friends, all pairs
-    count.
+    so far been counted with fewer than D friends there.
 
     `limits`: c and D. `seed`: decides which events count. The privacy holds for every seed, even if the seed is known.
     Raises `InputError`: as in `find_colocations`.

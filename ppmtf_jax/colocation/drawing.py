@@ -6,10 +6,8 @@ use the data and has no privacy cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,10 +31,10 @@ WAY_OUT = "Take fewer friendships or instants"
 
 @dataclass(frozen=True, eq=False)
 class MeetingProbabilities:
-    """Probabilities of the instants and places at which friends meet."""
+    """Probabilities of the instants at which friends meet, and of places given the instant: R' of section 4.4."""
 
-    instant: np.ndarray  # probability of each instant; shape (instants,)
-    place: np.ndarray  # probability of each place, given the instant: R' of section 4.4; shape (instants, places)
+    instant: Float[np.ndarray, " instant"]
+    place: Float[np.ndarray, "instant place"]
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
@@ -124,9 +122,6 @@ def draw_meetings(
     needed = n_instants * (PAIR_BYTES * graph.n_pairs + USER_BYTES * graph.n_users)
     require_memory("co-locations", needed, WAY_OUT)
     rng = numpy_stream(seed, Stage.COLOCATIONS)
-    pairs = partial(rng.integers, graph.n_pairs)
-    if level is not None:
-        pairs = partial(rng.choice, graph.n_pairs, p=level / level.sum())
     known = np.full(graph.n_users * n_instants, ABSENT, np.int32)
     met, tried = np.zeros((2, graph.n_pairs * n_instants), bool)
     n_missing, stale = n_colocations, False
@@ -135,7 +130,7 @@ def draw_meetings(
             require_memory("co-locations", SHUFFLED_BYTES * int((~tried).sum()), WAY_OUT)
             proposed = _in_random_order(~tried, probabilities.instant, weight, rng)
         else:
-            proposed = _propose(graph, weight, probabilities.instant, pairs, n_missing, joining_probability, rng)
+            proposed = _propose(graph, weight, probabilities.instant, n_missing, joining_probability, rng)
         fresh = pd.unique(proposed[~tried[proposed]])
         places = _draw_places(probabilities.place, fresh % n_instants, rng)
         meets = _settle(known.copy(), _ends(graph, fresh, n_instants), places)
@@ -188,17 +183,11 @@ def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row pl
 
 
 def _propose(
-    graph: FriendGraph,
-    level: Int[np.ndarray, " pair"],
-    of_instant: np.ndarray,
-    pairs: Callable[..., Any],
-    n: int,
-    joining: float,
-    rng: Generator,
+    graph: FriendGraph, level: np.ndarray, of_instant: np.ndarray, n: int, joining: float, rng: Generator
 ) -> Int[np.ndarray, " proposal"]:
     """Random pairs at instants, coded as pair * n_instants + instant, each followed by its additional pairs."""
-    n_first = max(n, MIN_PROPOSALS)
-    pair, instant = pairs(size=n_first), rng.choice(len(of_instant), n_first, p=of_instant)
+    n_first, of_pair = max(n, MIN_PROPOSALS), level / level.sum() if np.ptp(level) else None
+    pair, instant = rng.choice(graph.n_pairs, n_first, p=of_pair), rng.choice(len(of_instant), n_first, p=of_instant)
     n_asked = rng.geometric(1 - joining, n_first) - 1
     # Pairs sorted by user; each pair occurs for both of its users.
     user_of, pair_of = graph.pairs.ravel(), np.repeat(np.arange(graph.n_pairs), 2)

@@ -5,8 +5,7 @@ Co-locations") and, for degrees, the projection by edge addition of Day, Li and 
 distribution with node differential privacy" (SIGMOD 2016).
 
 **Neighbours** are two graphs over the same n users that differ in any number of friendships of one user: in one graph
-they may have no friends, and in the other all users as friends. The number of users, n, is public. If n is not public,
-the noise of the paper protects less than the paper claims: its scale, 2 / (n epsilon), reveals n.
+they may have no friends, and in the other all users as friends. The number of users, n, is public.
 """
 
 from __future__ import annotations
@@ -344,10 +343,8 @@ def sample_barabasi_albert(n_users: int, probability: float, *, seed: int) -> Fr
 def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *, seed: int) -> FriendGraph:
     """Draw a graph whose numbers of friends have a given distribution.
 
-    With a long tail, some users have very many friends. This is the erased configuration model: each user draws a
-    number of stubs (half-friendships), and all stubs are paired at random. A pair of a user with themselves, and a
-    repeated pair, are erased. If the distribution is differentially private, such as `noisy_degree_distribution`, so is
-    the graph. The users' ids are 0, 1, ...
+    This is the erased configuration model: each user draws a number of stubs (half-friendships), and all stubs are
+    paired at random. A pair of a user with themselves, and a repeated pair, are erased. The users' ids are 0, 1, ...
 
     `degree_distribution` (shape (degrees,)): probability of 0, 1, ... friends, cut at the number of other users. Raises
     `InputError`: there is no user, or the distribution is impossible.

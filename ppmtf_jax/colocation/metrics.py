@@ -38,10 +38,7 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
 
 
 def meetings_by_category(counts: Counts, places: PlaceTable) -> dict[str, float]:
-    """Share of the co-locations at places of each category; NaN if there is no co-location.
-
-    Raises `InputError`: as `category_counts` does.
-    """
+    """Share of the co-locations at places of each category, as of `category_counts`; NaN if there is no co-location."""
     categories, by_category = category_counts(counts, places)
     return dict(zip(categories, _shares(by_category.sum(axis=0)).tolist(), strict=True))
 
@@ -83,9 +80,8 @@ def degree_distribution(graph: FriendGraph) -> np.ndarray:
 def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
     """Expected degree distribution in a random subset of `n_users` users, shape (degrees,).
 
-    If a user is not in the subset, their friendships are removed too. So users in a smaller subset have fewer friends:
-    the number of remaining friends of a user with d friends is hypergeometric. Use this function to compare graphs with
-    different numbers of users.
+    The number of friends who remain to a user with d friends is hypergeometric. So graphs with different numbers of
+    users can be compared.
 
     Raises `InputError`: `n_users` is not from 1 to the number of users of the graph.
 

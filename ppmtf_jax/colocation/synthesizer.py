@@ -1,7 +1,6 @@
 """Traces of synthetic friends who meet, under differential privacy.
 
-Section 4 of the co-location paper (see `friends`), with three changes: secure noise with proved sensitivities, a number
-of co-locations from the data, and completion of traces under any trace model with likelihoods.
+Section 4 of the co-location paper (see `friends`), with secure noise, and completion under any model with likelihoods.
 """
 
 from __future__ import annotations
@@ -127,10 +126,6 @@ class ColocationSettings(Settings, subject="co-location settings"):
     joining_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     completion: Literal["random", "most-probable"] = "random"
 
-    def limits(self) -> ColocationLimits:
-        """Limits of the co-locations that are counted; their sensitivity sets the noise."""
-        return ColocationLimits(self.max_events, self.max_friends)
-
 
 @dataclass(frozen=True, eq=False)
 class ColocationSynthesis:
@@ -181,9 +176,8 @@ def synthesize_colocations(
 ) -> ColocationSynthesis:
     """Synthesize traces of friends who meet: as many users as in the data, with one trace of one period each.
 
-    Noisy numbers are computed from the data: the probability of a friendship, the number of co-located pairs of friends
-    at each place and instant, and their total number. From these numbers alone, a friendship graph and meetings are
-    drawn (`draw_meetings`). A trace model fills the time between meetings, by default TPM with its own budget.
+    From noisy numbers alone, a friendship graph and meetings are drawn (`draw_meetings`). A trace model fills the time
+    between meetings, by default TPM with its own budget.
 
     Parameters
     ----------
@@ -213,19 +207,15 @@ def synthesize_colocations(
     public facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
     possible, fewer are drawn.
 
-    Without a given model, the traces and their friendships are differentially private, with the sum
-    of the ledger's epsilons.
-
-    Neighbours: two data sets over the same users, places and time grid, all public. One of them has neither events nor
-    friendships of one user; all other data are the same. Replacing all their data by other data costs twice as much.
-    The number of users is revealed, and their identity is treated as public.
+    Without a given model, the traces and their friendships are differentially private, with the sum of the ledger's
+    epsilons. Neighbours: `RELATION`. Replacing all data of a user by other data costs twice as much. The number of
+    users is revealed, and their identity, the places and the time grid are treated as public.
 
     Mechanisms, each with the proof of its sensitivity: `noisy_friendship_probability` or `noisy_degree_distribution`;
     with levels, `noisy_level_counts`; `noisy_colocation_counts`; discrete Laplace noise of scale max_meetings / epsilon
     on the number of co-locations that `greedy_colocations` keeps, which one user changes by at most max_meetings; and
-    TPM. All work on integers, with OpenDP's noise. Everything else is computed from their results and from random
-    numbers that do not depend on the data. Their budgets add up by sequential composition. Not covered: the duration of
-    the computation.
+    TPM. All work on integers, with OpenDP's noise, and their budgets add up. Everything else is computed from their
+    results and from random numbers that do not depend on the data. Not covered: the duration of the computation.
 
     Examples
     --------
@@ -253,7 +243,10 @@ def synthesize_colocations(
     by_counts = chosen.meetings == "by-counts"
     probabilities = (MeetingProbabilities.of_counts if by_counts else MeetingProbabilities.as_published)(counts)
     number = chosen.n_colocations or _noisy_number(traces, friends, chosen, accountant)
-    completing = model or _private_moves(traces, chosen, accountant, own_seed)
+    if (completing := model) is None:
+        what, most = "all other moves: transition matrix (TPM)", chosen.max_transitions
+        epsilon = accountant.spend(what, chosen.epsilon_moves, sensitivity=most)
+        completing = fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=own_seed)
 
     def draw(n: int) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
         drawn = no_meetings(synthetic.n_users, traces.time_grid.period)
@@ -291,12 +284,10 @@ def noisy_colocation_counts(
 ) -> Float[np.ndarray, "instant place"]:
     """Noisy number of pairs of friends at each place and instant of a period: Q' of section 4.3.
 
-    Counts are summed over all periods of the data; noisy counts may be negative. `seed` decides which events count.
-
-    The counts change by at most max_events x max_friends, in L1, between neighbours by `RELATION`
-    (`bounded_colocations`), and the noise is scaled to that.
+    Counts are summed over all periods of the data; noisy counts may be negative. They change by at most max_events x
+    max_friends, in L1, between neighbours by `RELATION` (`bounded_colocations`). `seed` decides which events count.
     """
-    limits, source = settings.limits(), accountant.noise
+    limits, source = ColocationLimits(settings.max_events, settings.max_friends), accountant.noise
     kept = bounded_colocations(traces, graph, limits, seed=seed)
     counts = kept.counts(traces.time_grid.period).toarray()
     what, sensitivity = f"co-locations by instant and place: {settings.mechanism}", limits.sensitivity
@@ -354,13 +345,6 @@ def _synthetic_levels(
     return found
 
 
-def _private_moves(traces: Traces, settings: ColocationSettings, accountant: Accountant, seed: Seed) -> FittedModel:
-    """The transition matrix of all users, learned under its own budget."""
-    what, most = "all other moves: transition matrix (TPM)", settings.max_transitions
-    epsilon = accountant.spend(what, settings.epsilon_moves, sensitivity=most)
-    return fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=seed)
-
-
 def _noisy_number(traces: Traces, graph: FriendGraph, settings: ColocationSettings, accountant: Accountant) -> int:
     """The noisy number of co-locations in a period."""
     most, grid = settings.max_meetings, traces.time_grid
@@ -379,10 +363,8 @@ def _as_many_in_all(
 ) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
     """Meetings and places with about `number` co-locations in total, including co-locations by chance.
 
-    Only noisy numbers are used. The first draw has no meetings, so it shows the number of co-locations by chance. The
-    second draw adds as many meetings as are missing. This gives too many co-locations, because people who meet stay
-    together for a while and meet friends of friends. Further draws interpolate linearly between the last draw with too
-    few co-locations and the last draw with too many.
+    The first draw has no meetings, so it shows the number by chance. The next ones interpolate linearly between the
+    last draw with too few co-locations and the last with too many: people who meet stay together for a while.
     """
     by_chance = _n_colocations(draw(0)[1], graph)
     if by_chance >= number:

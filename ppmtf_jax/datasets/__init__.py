@@ -4,7 +4,7 @@ Every reader of check-ins returns the traces and an `ImportReport`, which says h
 """
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretize import Discretization, SpacedTraces, split_traces
+from ppmtf_jax.datasets.discretize import Discretization, SpacedTraces
 from ppmtf_jax.datasets.foursquare_www import read_foursquare_www
 from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
@@ -35,5 +35,4 @@ __all__ = [
     "read_people_flow",
     "read_synthetic",
     "read_tensor",
-    "split_traces",
 ]

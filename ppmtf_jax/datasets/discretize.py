@@ -18,7 +18,6 @@ from annotated_types import Gt
 from ppmtf_jax.data.places import MIN_USERS_PER_PLACE
 from ppmtf_jax.data.runs import rank_in_run, run_begins, stable_order
 from ppmtf_jax.data.time_grid import DAY_S, DAY_TYPES, N_WEEKDAYS, TimeGrid
-from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import MOST, MostVisited, Number, OtherPlaces, PlaceChoice
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import n_cores
@@ -220,10 +219,7 @@ class Discretization(Settings, subject="discretization"):
     def _events(
         self, start_s: int, shorter: Sequence[int], block: Visits
     ) -> tuple[Sequence[np.ndarray], np.ndarray, np.ndarray]:
-        """User, trace, instant and place of the events of a block; their number in each hour of the day.
-
-        Also how many there would be with shorter steps.
-        """
+        """User, trace, instant and place of the events of a block; their number by hour, and with shorter steps."""
         instant = (block.local_s - start_s) // self.step_s
         order = stable_order(block.user, block.trace, instant, block.utc_s - instant * self.step_s)
         block, instant = block.take(order), instant[order]
@@ -359,21 +355,3 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
         kept[following[kept]] = True
         following = following[following]
     return kept[:n]
-
-
-def split_traces(traces: Traces, share: float) -> tuple[Traces, Traces]:
-    """The first traces of each user, at least one, and the user's other traces.
-
-    `share`: share of each user's traces that come first, rounded up. Raises `InputError`: the share is not above 0 and
-    below 1, or leaves no trace on the other side.
-    """
-    if not 0 < share < 1:
-        raise InputError("split", [Problem("a share above 0 and below 1", repr(share))])
-    user, _ = traces.trace_table()
-    n_first = np.maximum(1, np.ceil(share * np.bincount(user) - 1e-9))
-    is_first = rank_in_run(user) < n_first[user]
-    if is_first.all():
-        at_least = int(np.floor(1 / (1 - share))) + 1 if share > 0.5 else 2
-        found = f"at most {np.bincount(user).max()}"
-        raise InputError("split", [Problem(f"users with at least {at_least} traces", found)])
-    return traces.select_traces(is_first), traces.select_traces(~is_first)

@@ -187,19 +187,16 @@ def _read_venues(connection: Connection, file: Path, area: GridPlaces) -> list[s
     A line that cannot be split is left out. Encodings differ from line to line, and the category Café is broken.
     Returns a note if venues are in the box at several positions.
     """
-    columns = "{'f0': 'VARCHAR', 'f1': 'VARCHAR', 'f2': 'VARCHAR', 'f3': 'VARCHAR', 'f4': 'VARCHAR'}"
-    how = f"columns = {columns}, delim = '\t', quote = '', escape = '', header = false, auto_detect = false"
+    columns = ", ".join(f"'f{k}': 'VARCHAR'" for k in range(5))
+    how = f"columns = {{{columns}}}, delim = '\t', quote = '', escape = '', header = false, auto_detect = false"
     how += ", null_padding = true, ignore_errors = true, strict_mode = false"
     degrees = "TRY_CAST(f1 AS DOUBLE) AS latitude, TRY_CAST(f2 AS DOUBLE) AS longitude"
     (folder,) = connection.execute("SELECT getvariable('import_folder')").fetchall()[0]
     with readable(file):
         # Every byte is a letter of Latin-1, and so are those of a byte-order mark.
         copy, _ = utf8_copy(look_at(file, _head(file), False)._replace(encoding="latin-1"), Path(folder))
-        venue, read = (
-            f"replace(f0, {text(codecs.BOM_UTF8.decode('latin-1'))}, '')",
-            f"read_csv({text(str(copy))}, {how})",
-        )
-        rows = f"SELECT {venue} AS venue, {degrees}, f3 AS category FROM {read}"
+        venue = f"replace(f0, {text(codecs.BOM_UTF8.decode('latin-1'))}, '') AS venue"
+        rows = f"SELECT {venue}, {degrees}, f3 AS category FROM read_csv({text(str(copy))}, {how})"
         connection.execute(
             f"CREATE TABLE located AS SELECT DISTINCT hash(venue) FROM ({rows}) "
             "WHERE isfinite(latitude) AND isfinite(longitude)"

@@ -58,10 +58,9 @@ def complete(
     (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants; known events
     stay as they are. A period without any event stays empty, since nothing is known about it.
 
-    As in `synthesize`, a chain starts again in each period, so steps from one period to the next are ignored. It has no
-    memory, so a trace completed by a chain returns to earlier places only by chance. A person who remembers goes on
-    from period to period, and goes back to their home and places. A new person begins after at most `MAX_DAYS` days,
-    or after each period if periods are longer.
+    As in `synthesize`, a chain starts again in each period, and returns to earlier places only by chance. A person who
+    remembers goes on from period to period, and goes back to their home and places. A new person begins after at most
+    `MAX_DAYS` days, or after each period if periods are longer.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ def complete(
         (under sgd, for example, a move that nobody made), or too improbable for the particles of people who remember;
         and that users have several traces in one period, each of which is completed by itself.
     **named_settings
-        Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
+        Settings by name, in place of `settings`.
 
     Returns
     -------
@@ -160,10 +159,8 @@ def _check_one_at_a_time(traces: Traces, say: Callable[[str], None]) -> None:
             problem = Problem("one event of a user at an instant", "others at the same instant", n_more, (), way_out)
             raise InputError("traces to complete", [problem])
         if n_more:
-            say(
-                f"{n_more} of {len(at)} pieces of traces are in a period in which their user has another: each is "
-                "completed by itself, so that the completed traces of a user can be at two places at once."
-            )
+            what = f"{n_more} of {len(at)} pieces of traces share a period with another of their user, and are"
+            say(f"{what} completed by themselves: the completed traces of a user can be at two places at once.")
 
 
 def _left(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretize import SpacedTraces, is_spaced, split_traces
+from ppmtf_jax.datasets.discretize import SpacedTraces, is_spaced
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError
@@ -116,40 +116,3 @@ def test_impossible_settings_are_all_told():
     for gap in (1800, float("nan")):
         with pytest.raises(InputError, match="max_gap_s above min_gap_s, 1800 s"):
             SpacedTraces(PLACES, max_gap_s=gap)
-
-
-# The split
-
-
-def traces_of(n_traces: dict[int, int]) -> Traces:
-    rows = [(user, 100_000 * n + 40 * k, "a") for user, many in n_traces.items() for n in range(many) for k in range(2)]
-    return run(checkins(*rows), SpacedTraces(PLACES, n_traces=1, trace_length=2, max_gap_s=DAY_S))[0]
-
-
-def numbers(traces: Traces) -> list[tuple[int, int]]:
-    user, number = traces.trace_table()
-    return list(zip(traces.user_ids[user].tolist(), number.tolist(), strict=True))
-
-
-def test_each_user_gives_the_first_of_their_traces():
-    train, test = split_traces(traces_of({1: 1, 2: 2, 3: 10, 4: 11}), 0.1)
-    # A tenth of 10 traces is one, of 11 two; user 1 has nothing left.
-    assert numbers(train) == [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1)]
-    assert numbers(test) == [(2, 1), *((3, n) for n in range(1, 10)), *((4, n) for n in range(2, 11))]
-
-
-@pytest.mark.parametrize("n_first", [1, 3, 7, 9])
-def test_shares_of_ten_are_exact(n_first):
-    train, test = split_traces(traces_of({1: 10}), n_first / 10)
-    assert (len(numbers(train)), len(numbers(test))) == (n_first, 10 - n_first)
-
-
-def test_impossible_shares_and_nothing_left_to_attack():
-    for share in (0.0, 1.0, float("nan")):
-        with pytest.raises(InputError, match="a share above 0 and below 1"):
-            split_traces(traces_of({1: 10}), share)
-    with pytest.raises(InputError, match="at least 2 traces; found at most 1"):
-        split_traces(traces_of({1: 1}), 0.5)
-    # Two thirds of two traces are both.
-    with pytest.raises(InputError, match="at least 4 traces; found at most 2"):
-        split_traces(traces_of({1: 2}), 0.67)

@@ -119,7 +119,7 @@ def test_a_user_is_at_one_place_at_a_time(model):
         InputError, match=r"one event of a user at an instant; found others .*\(1 row\).*repeats='first'"
     ):
         complete(model, to_traces(twice, PLACES, GRID))
-    with pytest.warns(UserWarning, match="1 of 3 pieces of traces are in a period in which their user has another"):
+    with pytest.warns(UserWarning, match="1 of 3 pieces of traces share a period with another of their user"):
         complete(model, to_traces(beside, PLACES, GRID))
     assert complete(model, to_traces([(0, 0, 1, 2), (0, 1, 4, 3)], PLACES, GRID)).n_events == 2 * PERIOD
 
