@@ -168,7 +168,9 @@ def run_gibbs(
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
     cells = share_cells(cells, mesh)
-    chain_keys, state = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
+    state = _on_all_devices(jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys), mesh)
+    keys = jax.random.wrap_key_data(_on_all_devices(jax.random.key_data(keys), mesh))
     traces: list[Trace] = []  # of the sweeps of each call
     if checkpoints:
         continues_from(checkpoints.path, "the sweeps up to the last checkpoint")
@@ -180,7 +182,7 @@ def run_gibbs(
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
-            state, info = run_sweeps(chain_keys, state, cells, n, coupling, settings, mesh)
+            state, info = run_sweeps(keys, state, cells, n, coupling, settings, mesh)
             _check_finite(info, n, done, coupling, checkpoints)
             done += n
             advance(n)
@@ -270,15 +272,6 @@ def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
         name: jax.tree.map(lambda _: SAME, own)._replace(by_mode=jax.tree.map(lambda _: SPLIT, own.by_mode))
         for name, own in cells.items()
     }
-
-
-def init_chains(
-    key: Key[Array, ""], n_chains: int, n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, mesh: Mesh
-) -> tuple[Array, GibbsState]:
-    """The key and the initial state of each chain, copied to every device; all arrays have a leading chain axis."""
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
-    state = jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys)
-    return jax.random.wrap_key_data(_on_all_devices(jax.random.key_data(keys), mesh)), _on_all_devices(state, mesh)
 
 
 def _on_all_devices(tree: Any, mesh: Mesh) -> Any:

@@ -180,12 +180,12 @@ def plan_release(
 
 def _plan_of_nobody(synthetic: Traces, model: FittedModel, settings: ReleaseSettings) -> ReleasePlan:
     """Plan of all traces of nobody; a part is refused, because the guarantee does not cover the choice of a part."""
-    statement = model_statement(model, synthetic.origin)
+    origin, problems = check_origin(model, synthetic), []
+    statement = model_statement(model, origin)
     if (least := getattr(model.trace_model, "least_users_per_place", None)) is not None:
         if least < settings.min_users_per_place:
             raise _few_users(f"visited places with fewer, one of them with only {least}", int(least), settings)
         settings = replace(settings, min_users_per_place=MIN_USERS_PER_PLACE)
-    origin, problems = check_origin(model, synthetic), []
     n_users, blocks = synthetic.n_users, synthetic.blocks
     if not np.array_equal(synthetic.user_ids, ids_of_people(n_users, blocks.map(lambda block: block.place))):
         way_out = "Release what was synthesized: the guarantee does not cover a choice, which may depend on the data"

@@ -172,7 +172,7 @@ def privacy_statement(
 # Of traces of nobody
 
 
-def model_statement(model: FittedModel, origin: Origin | None = None) -> dict[str, Any]:
+def model_statement(model: FittedModel, origin: Origin) -> dict[str, Any]:
     """The privacy statement for everything made from a model of nobody: the guarantee, its cost and its limits.
 
     `origin`: that of the traces, which says whether somebody chose a seed or the date. Returns JSON values: format,
@@ -189,7 +189,6 @@ def model_statement(model: FittedModel, origin: Origin | None = None) -> dict[st
     claims, synthesizer, ledger = model.claims(), SYNTHESIZERS[model.system], model.trace_model.ledger()
     settings = build_settings(synthesizer.settings, model.settings, model.system)
     private, relation, epsilon, delta = False, None, None, None
-    seeds_given, dated = (False, False) if origin is None else (origin.seeds_given, origin.dated)
     promise, public, unprotected, randomness = NOT_PROVEN, PUBLIC[1:], NOT_PROTECTED_WITHOUT_PROOF, RANDOMNESS[None]
     if ledger is not None:
         (of_relation,) = ledger["relations"]
@@ -197,9 +196,9 @@ def model_statement(model: FittedModel, origin: Origin | None = None) -> dict[st
         private = claims.is_private and ledger["private"]
         promise = guarantee(epsilon, delta) if private else NOT_PRIVATE
         public, unprotected, randomness = PUBLIC, NOT_PROTECTED, RANDOMNESS[ledger["private"]]
-    elif model.seed_given or seeds_given:
+    elif origin.seeds_given:
         unprotected, randomness = (*unprotected, SEED_KNOWN), f"{randomness} Somebody chose a seed."
-    date = "The publisher chose the dates of the traces." if dated else "The date of the time grid is nominal."
+    date = "The publisher chose the dates of the traces." if origin.dated else "The date of the time grid is nominal."
     return {
         "format": STATEMENT_FORMAT,
         "guarantee": promise,

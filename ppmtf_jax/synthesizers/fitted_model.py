@@ -160,12 +160,9 @@ class FittedModel:
             "protects": "; ".join(claims.protected),
             "leaks": "; ".join(claims.not_protected),
         }
-        places = counted(len(self.places), "place")
-        if not self.of_nobody:
-            learned_from = f"learned from {counted(self.n_users, 'user')}"
-        else:
-            learned_from = "of nobody"
-            parts["privacy"] = "NOT PRIVATE: secret like its training data"
+        places, learned_from = counted(len(self.places), "place"), f"learned from {counted(self.n_users, 'user')}"
+        if self.of_nobody:
+            learned_from, parts["privacy"] = "of nobody", "NOT PRIVATE: secret like its training data"
             if self.trace_model.ledger() is None:
                 parts["privacy"] = "NOT PROVEN: for those whom you choose"
             elif claims.is_private:

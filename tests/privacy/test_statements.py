@@ -244,7 +244,7 @@ def test_people_are_read_and_released_in_parts(tmp_path, model, people, monkeypa
 def test_the_statement_begins_with_the_guarantee(tmp_path, model, people):
     write_release(plan_release(people, model), tmp_path / "released")
     statement = statement_of(tmp_path / "released")
-    assert statement == json.loads(json.dumps(model_statement(model)))
+    assert statement == json.loads(json.dumps(model_statement(model, people.origin)))
     assert (statement["private"], statement["epsilon"], statement["delta"]) == (True, 2.0, 1e-6)
     assert statement["neighbours"] == RELATION
     assert statement["generator"]["model"] == model.checksum
