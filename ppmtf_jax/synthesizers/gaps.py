@@ -14,7 +14,7 @@ from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, raise_any
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, raise_any
 from ppmtf_jax.people.completion import complete_traces
 from ppmtf_jax.runtime.threads import in_single_precision
 from ppmtf_jax.settings import Settings, chosen_settings
@@ -155,7 +155,7 @@ def _check_one_at_a_time(traces: Traces, say: Callable[[str], None]) -> None:
         at = traces.user[first].astype(np.int64) * grid.n_instants + traces.instant[first] // length
         n_more = len(at) - len(np.unique(at))
         if n_more and length == 1:
-            way_out = Message("Import the data with ", Setting("repeats", "first"), ", or choose among these traces")
+            way_out = 'Import the data with repeats="first" (--repeats first), or choose one of these traces'
             problem = Problem("one event of a user at an instant", "others at the same instant", n_more, (), way_out)
             raise InputError("traces to complete", [problem])
         if n_more:

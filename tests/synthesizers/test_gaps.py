@@ -116,7 +116,7 @@ def test_a_user_is_at_one_place_at_a_time(model):
     """Two events at instant 1, or two traces in the first period; `repeats="count"` makes both."""
     twice, beside = ([(0, 0, 1, 2), (0, 1, instant, 3), (1, 0, 1, 3)] for instant in (1, 2))
     with pytest.raises(
-        InputError, match=r"one event of a user at an instant; found others .*\(1 row\).*repeats='first'"
+        InputError, match=r"one event of a user at an instant; found others .*\(1 row\).*--repeats first"
     ):
         complete(model, to_traces(twice, PLACES, GRID))
     with pytest.warns(UserWarning, match="1 of 3 pieces of traces share a period with another of their user"):
