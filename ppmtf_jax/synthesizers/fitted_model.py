@@ -57,7 +57,25 @@ class SyntheticPart(NamedTuple):
         require_memory_to_sample(int(of_user[users].sum()), grid.n_instants)
         key, how = jax_stream(origin.seed, Stage.SYNTHESIS), {"batch_users": batch_users, "progress": progress}
         place = sample_traces(key, model.trace_model, of_user, grid.n_instants, users=users, **how)
-        return model.traces_of(place, of_user, users, grid, origin)
+        is_event = place != ABSENT
+        n_events = is_event.sum(axis=1)
+        if not n_events.all():
+            raise NumericalError(f"{int((n_events == 0).sum())} synthetic traces have no event")
+        drawn = np.flatnonzero(of_user[users])
+        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[users][drawn])
+        instants = np.arange(grid.n_instants, dtype=np.int32)
+        events = place[is_event]
+        return Traces(
+            np.repeat(user, n_events),
+            np.repeat(rank_in_run(user).astype(np.int32), n_events),
+            np.broadcast_to(instants, place.shape)[is_event],
+            events,
+            ids_of_people(len(drawn), [events]) if model.of_nobody else model.user_ids[users][drawn],
+            model.places,
+            grid,
+            origin=origin,
+            of_nobody=model.of_nobody,
+        )
 
 
 def require_memory_to_sample(n_traces: int, n_instants: int) -> None:
@@ -290,28 +308,6 @@ class FittedModel:
         each = [slice(first, first + n_users) for first in range(0, len(of_user), n_users)]
         given = (grid, origin, batch_users, progress)
         return [SyntheticPart(self, of_user, users, *given) for users in each if of_user[users].any()]
-
-    def traces_of(self, place: np.ndarray, of_user: np.ndarray, users: slice, grid: TimeGrid, origin: Origin) -> Traces:
-        """Traces from the places of each trace of some users, shape (traces, instants)."""
-        is_event = place != ABSENT
-        n_events = is_event.sum(axis=1)
-        if not n_events.all():
-            raise NumericalError(f"{int((n_events == 0).sum())} synthetic traces have no event")
-        drawn = np.flatnonzero(of_user[users])
-        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[users][drawn])
-        instants = np.arange(grid.n_instants, dtype=np.int32)
-        events = place[is_event]
-        return Traces(
-            np.repeat(user, n_events),
-            np.repeat(rank_in_run(user).astype(np.int32), n_events),
-            np.broadcast_to(instants, place.shape)[is_event],
-            events,
-            ids_of_people(len(drawn), [events]) if self.of_nobody else self.user_ids[users][drawn],
-            self.places,
-            grid,
-            origin=origin,
-            of_nobody=self.of_nobody,
-        )
 
     def grid_of_days(self, days: int | None = None, start: date | None = None) -> TimeGrid:
         """Time grid of synthetic traces that last some days, from a date; see `sample`.
