@@ -13,6 +13,10 @@ job=$(realpath "$1")
 folder=$2/$(basename "$job" .toml)-$SLURM_ARRAY_TASK_ID
 mkdir -p "$folder"
 # A job's paths are relative to its file: give [import] path as an absolute one. A task that is started again continues.
-{ echo "seed = $SLURM_ARRAY_TASK_ID"; grep -v '^seed *=' "$job"; } > "$folder/job.toml"
+# A seed below the first [table] is a setting of that table, and stays.
+{
+    echo "seed = $SLURM_ARRAY_TASK_ID"
+    awk '/^[ \t]*\[/ { in_table = 1 } in_table || !/^[ \t]*seed[ \t]*=/' "$job"
+} > "$folder/job.toml"
 export JAX_COMPILATION_CACHE_DIR="$folder/cache" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
 ppmtf run "$folder/job.toml" --quiet

@@ -57,6 +57,17 @@ def run(script: str, *words: object, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
+def test_a_task_replaces_the_seed_of_the_job_and_no_other(tmp_path):
+    job, stand_in = tmp_path / "job.toml", tmp_path / "ppmtf"
+    job.write_text("seed=1\n  seed = 2\nseeds = 3\n[systems.a]\nseed = 4\n")
+    stand_in.write_text("#!/bin/bash\n")
+    stand_in.chmod(0o700)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = run("slurm_seeds.sh", job, tmp_path, SLURM_ARRAY_TASK_ID="7", PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "job-7" / "job.toml").read_text() == "seed = 7\nseeds = 3\n[systems.a]\nseed = 4\n"
+
+
 @pytest.mark.slow
 def test_array_of_seeds(tmp_path):
     job = small("uniform", tmp_path)
