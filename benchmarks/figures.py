@@ -18,133 +18,104 @@ from functools import cache, partial
 from io import BytesIO
 from itertools import islice, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import FOLDER, SHARED, Clock, Row, in_a_process, measured, new_york_2019, people_flow
+from common import FOLDER, SHARED, Clock, in_a_process, measured, new_york_2019, people_flow
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 from PIL import Image
 from scipy.stats import spearmanr
 
-from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, MAP_COLOURS, STYLE
+from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, STYLE
 
 Point = tuple[str, str, str, float | str, float]
 MEASURED = FOLDER / "figures.csv"
 PAGE, PICTURES = FOLDER.parent / "docs" / "figures.md", FOLDER.parent / "docs" / "figures"
 PAPERS = {"ppmtf": "PPMTF", "colocation": "co-location", "gstf": "GSTF", "ppmtf+": "PPMTF+"}
-MARKS, WIDTH = "os^Dv*Ph", 7.0
+MARKS = "os^Dv*Ph"
 COLUMNS = ["part", "figure", "panel", "series", "x", "y"]
 UTILITY = {"tp_tv": "TP-TV", "tp_tv_top50": "TP-TV-Top50", "vf_tv": "VF-TV"}
+UTILITY |= {"tm_emd_y": "TM-EMD-Y", "tm_emd_x": "TM-EMD-X"}
 PLUS = {"tp_tv": "TP-TV", "tp_tv_top50": "TP-TV-Top50", "tp_swd": "TP-SWD", "tm_tv": "TM-TV", "tm_swd": "TM-SWD"}
-DISTANCES = {"tm_emd_y": "TM-EMD-Y", "tm_emd_x": "TM-EMD-X"}
-CITIES = {"New York": "NYC", "Sao Paulo": "SaoPaulo", "Jakarta": "Jakarta", "Kuala Lumpur": "KualaLampur"}
 KS = np.array([1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 75, 100, 150, 200])
 SIZES = {"users": [(n, 400) for n in (100, 200, 500, 1000)], "places": [(100, n) for n in (100, 200, 400, 1000)]}
 ALPHAS = (1e-6, 1e-4, 1e-2, 0.1, 0.4, 1.0, 10.0, 200.0, 1000.0)
 TRACE_SIZES = {"2 to 5": (2, 5), "6 to 10": (6, 10), "11 to 15": (11, 15), "16 to 20": (16, 20), "21 to 25": (21, 25)}
 TRACE_SIZES["over 25"] = (26, 10**9)
-MODES = ("user", "place", "next_place", "slot")
-KINDS = ("Park", "Bar", "Office", "University")
 
 
 # Measuring
 
 
-def city(shared: Path, name: str) -> Any:
-    """A city as in section 4.1: the 1,000 most visited venues, slots of two hours, 80 % of the users to train."""
-    from ppmtf_jax.datasets import Discretization, MostVisited, read_lbsn2vec
+def new_york(shared: Path) -> tuple[Any, Any]:
+    """New York as in section 4.1: the 1,000 most visited venues, slots of two hours, 80 % of the users to train."""
+    from ppmtf_jax.datasets import Discretization, MostVisited
 
-    how = {"discretization": Discretization(MostVisited(1000), slot_s=7200, min_users_per_place=1)}
-    if name == "New York":
-        traces = new_york_2019(shared, category_names=True, **how)
-    else:
-        folder = shared / "data" / "foursquare-www2019-lbsn2vec"
-        traces = read_lbsn2vec(folder / f"dataset_connected_{CITIES[name]}.mat", **how)[0]
+    how = Discretization(MostVisited(1000), slot_s=7200, min_users_per_place=1)
+    traces = new_york_2019(shared, category_names=True, discretization=how)
     return replace(traces, friendships=None).split_users(0.8, seed=0)
 
 
-def measure_city(shared: Path, name: str) -> Iterator[Point]:
-    """Figs. 10, 13 and 16 of PPMTF, and in New York, whose venues have names, Figs. 11, 12, 14 and 15."""
+def measure_new_york(shared: Path) -> Iterator[Point]:
+    """Figs. 10 to 16 of PPMTF."""
     from ppmtf_jax import PPMTFSettings, fit, synthesize
+    from ppmtf_jax.evaluation.plots import maps, visit_fraction_panels
     from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 
-    train, test = city(shared, name)
+    (train, test), name = new_york(shared), "New York"
     made, models = {}, {}
-    systems = {"PPMTF": ("ppmtf", PPMTFSettings()), "SGD": ("sgd", None)}
-    if name == "New York":
-        systems["ITF"] = ("itf", PPMTFSettings())
-    for series, (system, settings) in systems.items():
-        models[series], fitting = measured(fit, train, system, settings, seed=0)
+    for series, settings in {"PPMTF": PPMTFSettings(), "SGD": None, "ITF": PPMTFSettings()}.items():
+        models[series], fitting = measured(fit, train, series.lower(), settings, seed=0)
         made[series], making = measured(synthesize, models[series], seed=0)
         yield "13", name, series, "train", fitting["cpu_seconds"]
         yield "13", name, series, "synthesize", making["cpu_seconds"]
-    k = int(KS[-1])
-    verdicts, testing = measured(plausible_deniability_test, models["PPMTF"], made["PPMTF"], k=k)
+    verdicts, testing = measured(plausible_deniability_test, models["PPMTF"], made["PPMTF"], k=int(KS[-1]))
     yield "13", name, "PPMTF", "test", testing["cpu_seconds"]
     for at, rate in zip(KS, verdicts.pass_rates(KS), strict=True):
         yield "16", name, "PPMTF", int(at), float(rate)
     for at in (10, 100, 200):
         made[f"PPMTF, k = {at}"] = made["PPMTF"].select_traces(verdicts.plausible_users >= at)
-    for series, x, value in utility(made, train, test, distances=name == "New York"):
+    for series, x, value in utility(made, train, test):
         yield "15" if series == "ITF" else "10", name, series, x, value
-    if name == "New York":
-        yield from visit_fractions({"Testing": test, **made})
-        yield from clusters_of_venues(models["PPMTF"], made["PPMTF"], train)
-        for series in ("PPMTF", "ITF"):
-            yield from reconstruction(series, models[series], train)
+    sets = {"Testing": test, **{name: made[name] for name in ("PPMTF, k = 10", "SGD")}}
+    for ax in visit_fraction_panels(sets, kinds=("Park", "Bar", "Office", "University")).axes:
+        for series, steps in zip(sets, ax.patches, strict=True):
+            for number, value in enumerate(steps.get_data().values):
+                yield "11", ax.get_title(), series, number, float(value)
+    factors, everybody = models["PPMTF"].trace_model, maps.population_of(train)
+    stored(maps.user_clusters(factors, made["PPMTF"], train, n_clusters=4), "ppmtf-12")
+    for cluster, loading, training, synthetic in islice(clusters_of(factors, made["PPMTF"], train), 4):
+        for rank, venue in enumerate(np.argsort(-loading, kind="stable")[:5], 1):
+            for series, share in (("training", training), ("synthetic", synthetic), ("everybody", everybody)):
+                yield "12", cluster, series, f"{rank} {train.places.category[venue]}", float(share[venue])
+    for series in ("PPMTF", "ITF"):
+        yield from reconstruction(series, models[series], train)
 
 
-def utility(sets: dict[str, Any], train: Any, test: Any, *, distances: bool) -> Iterator[tuple[str, str, float]]:
+def utility(sets: Any, train: Any, test: Any, metrics: dict[str, str] = UTILITY) -> Iterator[tuple[str, str, float]]:
     from ppmtf_jax import EvaluationSettings, evaluate
 
     settings = EvaluationSettings(attacks=False, settings={"vf_tv": {"published": True}})
     found = evaluate(sets, train, test, settings)
-    for column, series in {**{name: name for name in sets}, "training": "Training", "uniform": "Uniform"}.items():
-        for metric, title in (UTILITY | DISTANCES if distances else UTILITY).items():
-            yield series, title, found.value(metric, column)
+    names = {name: name for name in sets} | {"training": "Training", "uniform": "Uniform"}
+    for (column, series), (metric, title) in product(names.items(), metrics.items()):
+        yield series, title, found.value(metric, column)
 
 
-def visit_fractions(sets: dict[str, Any]) -> Iterator[Point]:
-    """Fig. 11: how the users divide into bins by their share of events at a kind of place."""
-    from ppmtf_jax.evaluation.plots.curves import visit_fraction_panels
-
-    figure = visit_fraction_panels({name: sets[name] for name in ("Testing", "PPMTF, k = 10", "SGD")}, kinds=KINDS)
-    for ax in figure.axes:
-        for steps in ax.patches:
-            for number, value in enumerate(steps.get_data().values):
-                yield "11", ax.get_title(), steps.get_label(), number, float(value)
-
-
-def clusters_of(factors: Any, made: Any, train: Any) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """The clusters, those first that differ most from everybody: columns of B, C, D, and shares of events at places."""
+def clusters_of(factors: Any, made: Any, train: Any) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """Clusters as `user_clusters` orders them: name, column of B, and the shares of real and of synthetic events."""
     from ppmtf_jax.evaluation.plots import maps
-    from ppmtf_jax.evaluation.plots.maps import population_of
 
-    user, place, after, slot = map(np.asarray, factors)
-    after = maps.oriented_next_place(after, slot)
-    user, place, slot = maps.oriented_factors(user, place, slot, train)
+    user, place, _ = maps.oriented_factors(factors.user, factors.place, factors.slot, train)
     members = [maps.top_users(column) for column in user.T]
     for cluster in np.argsort(-maps.cluster_strength(members, train), kind="stable"):
+        training = maps.population_of(train, members[cluster])
         again = np.flatnonzero(np.isin(made.user_ids, train.user_ids[members[cluster]]))
-        shares = {"training": population_of(train, members[cluster]), "synthetic": population_of(made, again)}
-        yield cluster + 1, shares | {"B": place[:, cluster], "C": after[:, cluster], "D": slot[:, cluster]}
-
-
-def clusters_of_venues(model: Any, synthetic: Any, train: Any) -> Iterator[Point]:
-    """Fig. 12: of the four clusters that differ most, the top venues, their share of events, and the slots."""
-    from ppmtf_jax.evaluation.plots.maps import population_of
-
-    factors = [getattr(model.trace_model, name) for name in MODES]
-    for cluster, of in islice(clusters_of(factors, synthetic, train), 4):
-        of["everybody"] = population_of(train)
-        for rank, venue in enumerate(np.argsort(-of["B"], kind="stable")[:5], 1):
-            for series in ("training", "synthetic", "everybody"):
-                yield "12", f"cluster {cluster}", series, f"{rank} {train.places.category[venue]}", of[series][venue]
-        for number, value in enumerate(of["D"]):
-            yield "12", f"cluster {cluster}", "slot factor", 2 * number, value
+        yield f"cluster {cluster + 1}", place[:, cluster], training, maps.population_of(made, again)
 
 
 def reconstruction(series: str, model: Any, train: Any) -> Iterator[Point]:
@@ -200,28 +171,27 @@ def measure_alpha(shared: Path) -> Iterator[Point]:
     for alpha in ALPHAS:
         model = fit(train, "ppmtf", PPMTFSettings(noise_precision=alpha), seed=0)
         made = {"PPMTF": synthesize(model, traces_per_user=10, seed=0)}
-        for series, title, value in utility(made, train, test, distances=True):
+        for series, title, value in utility(made, train, test):
             yield "17", title, series, epsilon_of_user(alpha), value
 
 
 def measure_clusters(shared: Path) -> Iterator[Point]:
-    """Fig. 8: maps of two clusters, with our factors and traces, and with the published ones; distances of all."""
+    """Fig. 8: pictures of two clusters, with our factors and traces, and with the published ones; distances of all."""
     from ppmtf_jax import PPMTFSettings, fit, synthesize
     from ppmtf_jax.datasets.people_flow import read_official_factors, read_synthetic
-    from ppmtf_jax.evaluation.plots.maps import population_of
+    from ppmtf_jax.evaluation.plots.maps import population_of, user_clusters
 
     train, _ = people_flow(shared)
     folder = shared / "reference" / "people_flow" / "ppmtf_alpha200"
     model, published = fit(train, "ppmtf", PPMTFSettings(), seed=0), read_official_factors(folder)
-    ours = [getattr(model.trace_model, name) for name in MODES], synthesize(model, traces_per_user=10, seed=0)
-    theirs = [published[name] for name in "ABCD"], read_synthetic(folder / "synthetic_traces.csv.gz", train)
+    ours = model.trace_model, synthesize(model, traces_per_user=10, seed=0)
+    modes = dict(zip(("user", "place", "next_place", "slot"), (published[name] for name in "ABCD"), strict=True))
+    theirs = SimpleNamespace(**modes), read_synthetic(folder / "synthetic_traces.csv.gz", train)
     for kind, (factors, made) in {"ours": ours, "published": theirs}.items():
-        for number, (cluster, of) in enumerate(clusters_of(factors, made, train)):
-            for name, other in (("its people", of["synthetic"]), ("everybody", population_of(made))):
-                yield "8", kind, name, f"cluster {cluster}", float(np.abs(of["training"] - other).sum() / 2)
-            for name in ("training", "synthetic", "B", "C") if number < 2 else ():
-                for place in np.flatnonzero(np.abs(of[name]) > np.abs(of[name]).max() / 25):
-                    yield "8", f"{kind}, cluster {cluster}", name, int(place), float(of[name][place])
+        stored(user_clusters(factors, made, train, n_clusters=2), f"ppmtf-8-{kind}")
+        for cluster, _, training, synthetic in clusters_of(factors, made, train):
+            for series, other in (("its people", synthetic), ("everybody", population_of(made))):
+                yield "8", kind, series, cluster, float(np.abs(training - other).sum() / 2)
 
 
 def measure_attack(shared: Path, data: str) -> Iterator[Point]:
@@ -264,11 +234,9 @@ def several_targets(scores: Any, data: str, n_draws: int = 200) -> Iterator[Poin
     for tpr in (50, 75):
         above = scores.candidates(np.quantile(own, 1 - tpr / 100))
         for n in range(1, 11):
-            false, candidates = [], []
-            for _ in range(n_draws):
-                targets = random.choice(score.shape[1], n, replace=False)
-                false.append(above[truth < 0][:, targets].any(axis=1).mean())
-                candidates.append(above[np.isin(truth, targets)][:, targets].sum(axis=1).mean())
+            draws = [random.choice(score.shape[1], n, replace=False) for _ in range(n_draws)]
+            false = [above[truth < 0][:, targets].any(axis=1).mean() for targets in draws]
+            candidates = [above[np.isin(truth, targets)][:, targets].sum(axis=1).mean() for targets in draws]
             for panel, values in (("false positive rate", false), ("candidates", candidates)):
                 yield "14", f"{data}, {panel}", f"TPR {tpr} %", n, float(np.mean(values))
 
@@ -296,16 +264,15 @@ def measure_groups(shared: Path) -> Iterator[Point]:
 
 def measure_plus(shared: Path) -> Iterator[Point]:
     """Figs. 16 and 18 of PPMTF+ on people flow: five draws of 500 people, against the training users as published."""
-    from ppmtf_jax import EvaluationSettings, PPMTFSettings, evaluate, fit, synthesize
+    from ppmtf_jax import PPMTFSettings, fit, synthesize
 
     train, test = people_flow(shared)
     for alpha in (10.0, 200.0):
         for series, system, people in (("PPMTF", "ppmtf", {}), ("PPMTF+", "ppmtf_plus", {"people": train.n_users})):
             model = fit(train, system, PPMTFSettings(noise_precision=alpha), seed=0)
             made = {f"draw {seed}": synthesize(model, seed=seed, **people) for seed in range(5)}
-            found = evaluate(made, test, train, EvaluationSettings(attacks=False))
-            for metric, title in PLUS.items():
-                yield "16", title, series, alpha, float(np.mean([found.value(metric, name) for name in made]))
+            found = [each for each in utility(made, test, train, PLUS) if each[0] in made]
+            yield from (("16", title, series, alpha, value) for _, title, value in found)
             if alpha == 200:
                 one, two = (places_of_users(made[name]) for name in ("draw 0", "draw 1"))
                 same, others = (np.abs(one - each).sum(axis=1).mean() for each in (two, np.roll(two, 1, axis=0)))
@@ -314,26 +281,36 @@ def measure_plus(shared: Path) -> Iterator[Point]:
 
 def places_of_users(traces: Any) -> np.ndarray:
     """The share of a user's events at each place, shape (users, places)."""
-    counts = np.zeros((traces.n_users, traces.n_places))
-    np.add.at(counts, (traces.user, traces.place), 1)
+    counts, *_ = np.histogram2d(traces.user, traces.place, (range(traces.n_users + 1), range(traces.n_places + 1)))
     return counts / counts.sum(axis=1, keepdims=True)
 
 
+def measure_plus_in_new_york(shared: Path) -> Iterator[Point]:
+    """Fig. 17 of PPMTF+: a draw of each system, against the training users as published."""
+    from ppmtf_jax import fit, synthesize
+
+    train, test = new_york(shared)
+    made = {name: synthesize(fit(train, name.lower(), seed=0), seed=0) for name in ("PPMTF", "SGD")}
+    made["PPMTF+"] = synthesize(fit(train, "ppmtf_plus", seed=0), people=train.n_users, seed=0)
+    for series, title, value in utility(made, test, train, PLUS | {"vf_tv": "VF-TV"}):
+        yield "17", title, series, "New York", value
+
+
 PARTS: dict[str, Callable[[Path], Iterator[Point]]] = {
-    **{f"ppmtf, {name}": partial(measure_city, name=name) for name in CITIES},
+    "ppmtf, New York": measure_new_york,
     "ppmtf, clusters": measure_clusters,
     "ppmtf, alpha": measure_alpha,
     "ppmtf, time": measure_time,
     **{f"gstf, {name}": partial(measure_attack, data=name) for name in ("Geolife", "Gowalla", "Foursquare")},
     "gstf, groups": measure_groups,
     "ppmtf+, people flow": measure_plus,
+    "ppmtf+, New York": measure_plus_in_new_york,
 }
 
 
-def measure_part(shared: str, part: str) -> list[Row]:
+def measure_part(shared: str, part: str) -> list[list[Any]]:
     paper = part.partition(",")[0]
-    points = ((part, f"{paper}-{figure}", *rest) for figure, *rest in PARTS[part](Path(shared)))
-    return [dict(zip(COLUMNS, point, strict=True)) for point in points]
+    return [[part, f"{paper}-{figure}", *rest] for figure, *rest in PARTS[part](Path(shared))]
 
 
 def measure(shared: Path, parts: list[str]) -> None:
@@ -350,15 +327,10 @@ def measure(shared: Path, parts: list[str]) -> None:
 
 
 def read_figures() -> dict[str, dict[str, Any]]:
-    """All figures by name, in the order of the page."""
+    """All figures by name, in the order of the page: of its paper, and its number."""
     figures = tomllib.loads((FOLDER / "figures.toml").read_text(encoding="utf-8"))
-    return {name: figures[name] for name in sorted(figures, key=place_of)}
-
-
-def place_of(name: str) -> tuple[int, int]:
-    """The order of a figure's paper, and its number."""
-    paper, number = name.rsplit("-", 1)
-    return [*PAPERS].index(paper), int(number)
+    place = {name: ([*PAPERS].index(paper), int(number)) for name in figures for paper, number in [name.rsplit("-", 1)]}
+    return {name: figures[name] for name in sorted(figures, key=place.__getitem__)}
 
 
 def points_of(name: str, figure: dict[str, Any]) -> pd.DataFrame:
@@ -369,7 +341,8 @@ def points_of(name: str, figure: dict[str, Any]) -> pd.DataFrame:
     found = []
     for source in figure.get("sources", [{}]):
         table = table_of(source.get("file", "figures.csv")).query(source.get("where", f"figure == '{name}'"))
-        x_titles, y_titles = (titles(source.get(axis, axis)) for axis in "xy")
+        axes = (source.get(axis, axis) for axis in "xy")
+        x_titles, y_titles = (each if isinstance(each, dict) else {each: ""} for each in axes)
         for (x, x_title), (y, y_title) in product(x_titles.items(), y_titles.items()):
             columns = {"panel": source.get("panel", "panel"), "series": source.get("series", "series"), "x": x, "y": y}
             rows = pd.DataFrame({each: table.get(it, it) for each, it in columns.items()})
@@ -393,10 +366,6 @@ def points_of(name: str, figure: dict[str, Any]) -> pd.DataFrame:
 @cache
 def table_of(file: str) -> pd.DataFrame:
     return pd.read_csv(FOLDER / file, keep_default_na=False, na_values=["", "nan"])
-
-
-def titles(columns: str | dict[str, str]) -> dict[str, str]:
-    return columns if isinstance(columns, dict) else {columns: ""}
 
 
 def holds(points: pd.DataFrame, claim: dict[str, Any]) -> np.ndarray:
@@ -436,19 +405,15 @@ def holds(points: pd.DataFrame, claim: dict[str, Any]) -> np.ndarray:
         case "lowest":
             return np.array([each.idxmin() in claim["at"] for each in by_panel])
         case "nearer":
-            far = [
-                (values(name) - values(claim["target"])).abs().groupby("panel").sum()
-                for name in (claim["of"], claim["to"])
-            ]
-            return (far[0] < far[1]).to_numpy()
+            gaps = ((values(name) - values(claim["target"])).abs() for name in (claim["of"], claim["to"]))
+            near, far = (gap.groupby("panel").sum() for gap in gaps)
+            return (near < far).to_numpy()
         case "published":
             keys = ["panel", "series", "setting"]
             ours, theirs = (points[points["published"] == each].set_index(keys)["y"] for each in (False, True))
             both = pd.concat([ours, theirs], axis=1, join="inner", keys=["ours", "theirs"])
-            gap = (both["ours"] - both["theirs"]).abs()
-            return (
-                gap <= np.maximum(claim.get("relative", 0) * both["theirs"].abs(), claim.get("absolute", 0))
-            ).to_numpy()
+            allowed = np.maximum(claim.get("relative", 0) * both["theirs"].abs(), claim.get("absolute", 0))
+            return ((both["ours"] - both["theirs"]).abs() <= allowed).to_numpy()
     raise ValueError(claim["asks"])
 
 
@@ -480,28 +445,14 @@ def verdict(name: str, figure: dict[str, Any]) -> tuple[str, str]:
 # Drawing
 
 
-def draw(name: str, figure: dict[str, Any]) -> list[Path]:
-    """Store the pictures of a figure: lines or points in panels, maps of people flow, or venues of clusters."""
-    points, kind = points_of(name, figure), figure.get("kind", "lines")
-    if not len(points):
-        return []
-    if kind == "maps":
-        of = {who: points[points["panel"].str.startswith(f"{who},")] for who in ("ours", "published")}
-        pictures = {f"{name}-{who}": draw_maps(maps) for who, maps in of.items()}
-    elif kind == "venues":
-        pictures = {name: draw_venues(points)}
-    else:
-        pictures = {name: draw_panels(figure, points, dots=kind == "points")}
-    return [stored(picture, stem) for stem, picture in pictures.items()]
-
-
-def draw_panels(figure: dict[str, Any], points: pd.DataFrame, *, dots: bool) -> Figure:
+def draw_panels(figure: dict[str, Any], points: pd.DataFrame) -> Figure:
     """A panel for each data set or metric; ours filled, published hollow."""
+    dots = figure.get("kind") == "points"
     panels, names = ([*dict.fromkeys(points[column])] for column in ("panel", "series"))
     n_columns = {1: 1, 2: 2, 4: 2, 8: 4}.get(len(panels), 3)
     n_rows = -(-len(panels) // n_columns)
     bases = [*dict.fromkeys(name.rstrip("*") for name in names)]  # a star: all traces of a user, dashed
-    picture = Figure(figsize=(WIDTH, 2.1 * n_rows + 0.5), layout="constrained")
+    picture = Figure(figsize=(7.0, 2.1 * n_rows + 0.5), layout="constrained")
     axes = picture.subplots(n_rows, n_columns, squeeze=False).ravel()
     for ax in axes[len(panels) :]:
         ax.remove()
@@ -531,12 +482,16 @@ def draw_panels(figure: dict[str, Any], points: pd.DataFrame, *, dots: bool) -> 
                 ax.plot(x + shift, rows["y"], **look, **({"label": label} if len(x) else {}))
         for axis, values in (("x", [] if is_named else [*x_of]), ("y", of_panel["y"].to_list())):
             if axis in figure.get("log", "") and values:
-                set_log(ax, axis, values)
-        ax.set(
-            title=panel.replace(", ", "\n") if ", percent" not in panel else panel,
-            xlabel="" if is_named else figure["axes"][0],
-        )
-        ax.set_ylabel(figure["axes"][1] if ax in axes[::n_columns] and not panel.startswith("AUC") else "")
+                low, high = min(values), max(values)
+                scale = {"value": "log"} if low > 0 else {"value": "symlog", "linthresh": 0.01}
+                getattr(ax, f"set_{axis}scale")(**scale)
+                if low > 0:
+                    ticks = LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,), numticks=5)
+                    look = {"major_locator": ticks, "minor_locator": NullLocator(), "major_formatter": "{x:g}"}
+                    getattr(ax, f"{axis}axis").set(**look)
+        is_first = ax in axes[::n_columns] and not panel.startswith("AUC")
+        x_label, y_label = "" if is_named else figure["axes"][0], figure["axes"][1] if is_first else ""
+        ax.set(title=panel if ", percent" in panel else panel.replace(", ", "\n"), xlabel=x_label, ylabel=y_label)
     found = {label: line for ax in picture.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if len(found) > 1:
         n_columns = min(4, 105 // (max(map(len, found)) + 6))
@@ -544,69 +499,11 @@ def draw_panels(figure: dict[str, Any], points: pd.DataFrame, *, dots: bool) -> 
     return picture
 
 
-def set_log(ax: Any, axis: str, values: list[float]) -> None:
-    """A logarithmic axis with plain numbers, linear near 0 if there are values up to 0."""
-    low, high = min(values), max(values)
-    getattr(ax, f"set_{axis}scale")(**({"value": "log"} if low > 0 else {"value": "symlog", "linthresh": 0.01}))
-    if low > 0:
-        which = getattr(ax, f"{axis}axis")
-        which.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,), numticks=5))
-        which.set_minor_locator(NullLocator())
-        which.set_major_formatter("{x:g}")
-
-
-def draw_maps(points: pd.DataFrame) -> Figure:
-    """A row for each cluster: training and synthetic events, and columns of B and C on the grid of people flow."""
-    clusters, kinds = ([*dict.fromkeys(points[column])] for column in ("panel", "series"))
-    picture = Figure(figsize=(WIDTH, 2.1 * len(clusters)), layout="constrained")
-    axes = picture.subplots(len(clusters), len(kinds), squeeze=False)
-    for row, cluster in zip(axes, clusters, strict=True):
-        for ax, kind in zip(row, kinds, strict=True):
-            rows = points[(points["panel"] == cluster) & (points["series"] == kind)]
-            cells = np.zeros((20, 20))
-            cells.flat[rows["x"].astype(int)] = rows["y"]
-            ax.imshow(np.sqrt(np.maximum(cells, 0)), origin="lower", cmap=MAP_COLOURS)
-            ax.set(
-                xticks=[],
-                yticks=[],
-                title={"training": "training events", "synthetic": "synthetic events"}.get(kind, f"factor {kind}"),
-            )
-        row[0].set_ylabel(cluster)
-    return picture
-
-
-def draw_venues(points: pd.DataFrame) -> Figure:
-    """A row for each cluster, named by its venues: their shares of events, and the hours of the cluster."""
-    clusters = [*dict.fromkeys(points["panel"])]
-    picture = Figure(figsize=(WIDTH, 1.7 * len(clusters)), layout="constrained")
-    for row, cluster in zip(picture.subplots(len(clusters), 2, squeeze=False), clusters, strict=True):
-        of = points[points["panel"] == cluster]
-        venues = [*dict.fromkeys(of[of["series"] == "training"]["x"])]
-        for number, series in enumerate(("training", "synthetic", "everybody")):
-            share = 100 * of[of["series"] == series].set_index("x")["y"][venues]
-            row[0].barh(np.arange(len(venues)) + 0.27 * number, share, 0.25, color=LINE_COLOURS[number], label=series)
-        row[0].set(
-            yticks=np.arange(len(venues)) + 0.27,
-            yticklabels=[venue[:24] for venue in venues],
-            xlabel="share of their events, percent",
-        )
-        row[0].invert_yaxis()
-        kinds = dict.fromkeys(venue.partition(" ")[2] for venue in venues)
-        row[0].set_title(f"{cluster}: {', '.join([*kinds][:2])}")
-        hours = of[of["series"] == "slot factor"]
-        row[1].bar(hours["x"].astype(float), hours["y"], 1.7, color=LINE_COLOURS[0], align="edge")
-        row[1].set(title="factor D", xlabel="hour of the day", xticks=range(0, 25, 6))
-    picture.axes[0].legend(frameon=False)
-    return picture
-
-
-def stored(picture: Figure, stem: str) -> Path:
+def stored(picture: Figure, stem: str) -> None:
     """Write a picture of few colours, so that it is small."""
-    path, whole = PICTURES / f"{stem}.png", BytesIO()
+    whole = BytesIO()
     picture.savefig(whole, dpi=100, format="png", facecolor="white")
-    PICTURES.mkdir(exist_ok=True)
-    Image.open(whole).convert("RGB").quantize(64).save(path, optimize=True)
-    return path
+    Image.open(whole).convert("RGB").quantize(64).save(PICTURES / f"{stem}.png", optimize=True)
 
 
 def index(figures: dict[str, dict[str, Any]]) -> str:
@@ -630,8 +527,11 @@ def main() -> None:
         return
     figures = read_figures()
     for name, figure in figures.items():
-        with rc_context(STYLE | {"text.parse_math": True}):
-            print(name, *verdict(name, figure), *draw(name, figure), sep="  ")
+        print(name, *verdict(name, figure), sep="  ")
+        points = points_of(name, figure)
+        if len(points) and figure.get("kind") != "clusters":  # pictures of clusters are drawn when they are measured
+            with rc_context(STYLE | {"text.parse_math": True}):
+                stored(draw_panels(figure, points), name)
     begin, end = "<!-- made by benchmarks/figures.py -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
     PAGE.write_text(before + begin + index(figures) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
