@@ -70,8 +70,7 @@ class Colocations:
     def counts(self, period: int | None = None) -> sparse.csr_array:
         """Number of co-locations at each instant and place: matrix Q, sparse, shape (instants, places).
 
-        With a period, counts are summed over all periods, shape (period, places). The L1 sensitivity of the sums to a
-        user's data is not larger than that of Q.
+        With a period, counts are summed over all periods, shape (period, places); their L1 sensitivity is not larger.
         """
         period = period or self.n_instants
         ones, cell = np.ones(len(self), np.int64), (self.instant % period, self.place)

@@ -51,8 +51,7 @@ class MeetingProbabilities:
     def as_published(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
         """From noisy counts as in section 4.4: equally probable instants; counts are shifted to be non-negative.
 
-        All counts of an instant are shifted by the same number, such that a negative smallest count becomes 0. With
-        much noise, all places are then about equally probable.
+        All counts of an instant are shifted by the same number, such that a negative smallest count becomes 0.
         """
         n_instants = len(counts)
         shifted = counts - np.minimum(counts.min(axis=1, keepdims=True), 0)
@@ -60,10 +59,7 @@ class MeetingProbabilities:
 
 
 class Drawn(NamedTuple):
-    """Distinct drawn meetings, sorted by pair (row of the graph's `pairs`) and instant.
-
-    `known` has the place of each user at each instant according to these meetings, and -1 if they have no meeting.
-    """
+    """Distinct drawn meetings, sorted by pair (row of the graph's `pairs`) and instant; and places of users, or -1."""
 
     pair: Int[np.ndarray, " colocation"]
     instant: Int[np.ndarray, " colocation"]

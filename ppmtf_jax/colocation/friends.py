@@ -290,9 +290,8 @@ NO_USER = Problem("at least one user", "none")
 def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> FriendGraph:
     """Draw a graph in which any two users are friends with the same probability, independently.
 
-    The Erdos-Renyi model of section 4.4 of the co-location paper. The users' ids are 0, 1, ...
-
-    Raises `InputError`: there is no user, the probability is impossible, or so many friendships do not fit into memory.
+    The Erdos-Renyi model of section 4.4 of the co-location paper. The users' ids are 0, 1, ... Raises `InputError`:
+    there is no user, the probability is impossible, or so many friendships do not fit into memory.
 
     Notes
     -----
@@ -315,9 +314,8 @@ def sample_barabasi_albert(n_users: int, probability: float, *, seed: int) -> Fr
     VII): users arrive one after the other and befriend m users, each with a probability in proportion to the number of
     their friends. About 2 m (m + 1) / k^3 of the users have k friends. The first m + 1 users are all friends. m is such
     that `probability` is the share of the pairs who are friends; if it is not a whole number, each user draws one of
-    the two numbers beside it. The users' ids are 0, 1, ..., not in the order of arrival.
-
-    Raises `InputError`: as `sample_erdos_renyi` does.
+    the two numbers beside it. The users' ids are 0, 1, ..., not in the order of arrival. Raises `InputError`: as
+    `sample_erdos_renyi` does.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def at_one_place(traces: Traces) -> Traces:
 def pairs_together(traces: Traces) -> np.ndarray:
     """Number of pairs of users, friends or not, who are at one place at each instant, shape (instants,).
 
-    Pairs are not enumerated, since n users at a place form n (n - 1) / 2 pairs.
+    Pairs are not enumerated.
     """
     n_instants, n_places = traces.time_grid.n_instants, traces.n_places
     code = (traces.user.astype(np.int64) * n_instants + traces.instant) * n_places + traces.place
