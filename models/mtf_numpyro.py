@@ -140,15 +140,6 @@ def list_cells(
     """The cells that the sampler sees after `gibbs.cells.observe` with the same arguments, as plain lists.
 
     Positive cells come first. With weighted zeros only these are listed, and the others have their `zero_weight`.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.gibbs.tensors import count_tensors
-    >>> counts = count_tensors(toy_city(n_users=3, seed=0).traces, seed=0)
-    >>> visits = list_cells(counts, "sampled", 20, seed=0)["visits"]
-    >>> len(visits.index) == len(counts.visits.count) + 3 * 20
-    True
     """
     cells = {}
     for name, tensor in counts._asdict().items():
@@ -166,12 +157,6 @@ class NormalWithPrecisionRoot(dist.Distribution):
 
     Its density needs neither a factorization nor a solve. (`MultivariateNormal(precision_matrix=...)` factorizes the
     precision anew, which fails in single precision where its condition is bad, as it can be at rank 16.)
-
-    Examples
-    --------
-    >>> normal = NormalWithPrecisionRoot(jnp.zeros(1), jnp.array([[2.0]]))
-    >>> bool(jnp.allclose(normal.log_prob(jnp.ones(1)), dist.Normal(0, 0.5).log_prob(1.0)))
-    True
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real_vector, "precision_root": constraints.lower_cholesky}

@@ -128,7 +128,8 @@ def diagnose(
     with output_folder(out, DIAGNOSIS, about=about, overwrite=overwrite, inputs=inputs) as partial:
         diagnosis.table.rename_axis("quantity").to_csv(partial / "summary.csv")
         diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
-        save_figure(trace_plots(diagnosis.shown_traces()), partial / "traces.png")
+        shown = {each.title: values for each, values in diagnosis.trace.items() if each.kind != "cell"}
+        save_figure(trace_plots(shown), partial / "traces.png")
     title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
     console.print(_agreement_table(diagnosis.overview(), title))
     console.print(_held_out_table(diagnosis))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.data.events import counts_per_user
 from ppmtf_jax.errors import InputError, Problem
@@ -71,53 +72,38 @@ def hold_out(
 
 
 def predict_cells(
-    factors: tuple[Float[np.ndarray, "chain draw _ rank"], ...], index: Int[np.ndarray, "cell 3"]
-) -> Float[np.ndarray, "chain draw cell"]:
-    """Predicted counts of the cells for every draw, from the factors."""
-    first, second, third = (factor[..., rows, :] for factor, rows in zip(factors, index.T, strict=True))
-    return np.einsum("cdnz,cdnz,cdnz->cdn", first, second, third)
+    factors: Mapping[str, Array | np.ndarray], modes: tuple[str, str, str], index: Int[np.ndarray, "cell 3"]
+) -> Float[np.ndarray, "chain cell"]:
+    """Predicted counts of the cells of a tensor of these modes, from factors of shapes (chain, rows, rank)."""
+    first, second, third = (np.asarray(factors[z])[:, rows] for z, rows in zip(modes, index.T, strict=True))
+    return np.einsum("cnz,cnz,cnz->cn", first, second, third)
 
 
-class HeldOutPredictions:
-    """Predictions of the held-out cells after each sweep of one chain; call `of_draw` in the order of sweeps.
+def held_out_predictions(
+    coupling: Coupling, hidden: dict[str, HeldOut], kept_cells: dict[str, np.ndarray], burn_in: int
+) -> Callable[[Factors], dict[Quantity, np.ndarray]]:
+    """What to keep of each draw, in the order of sweeps: errors of it and of the average so far, and some predictions.
 
     `kept_cells`: the held-out cells of each tensor whose predictions are kept. `burn_in`: number of first sweeps that
     the average prediction excludes.
     """
+    sweeps, total = count(1), dict.fromkeys(hidden, 0.0)
 
-    def __init__(
-        self, coupling: Coupling, hidden: dict[str, HeldOut], kept_cells: dict[str, np.ndarray], burn_in: int
-    ) -> None:
-        self.coupling, self.hidden, self.kept_cells, self.burn_in = coupling, hidden, kept_cells, burn_in
-        self.n_sweeps = 0
-        self.total: dict[str, np.ndarray] = {}
-
-    def of_draw(self, factors: Factors) -> dict[str, np.ndarray]:
-        """Error of this draw, error of the average prediction so far, and the predictions of the kept cells."""
-        self.n_sweeps += 1
-        found = {}
-        for tensor, modes in self.coupling.tensors:
-            index, value = self.hidden[tensor]
-            predicted = predict_cells(tuple(np.asarray(factors[name])[:, None] for name in modes), index)[:, 0]
+    def of_draw(factors: Factors) -> dict[Quantity, np.ndarray]:
+        found, n_averaged = {}, next(sweeps) - burn_in
+        for tensor, modes in coupling.tensors:
+            index, value = hidden[tensor]
+            predicted = predict_cells(factors, modes, index)
             average = np.full(predicted.shape, np.nan)
-            if self.n_sweeps > self.burn_in:
-                self.total[tensor] = self.total.get(tensor, 0.0) + predicted.astype(np.float64)
-                average = self.total[tensor] / (self.n_sweeps - self.burn_in)
-            found |= {
-                f"held_out {tensor}": _root_mean_square(predicted - value),
-                f"held_out_average {tensor}": _root_mean_square(average - value),
-                f"cells {tensor}": predicted[:, self.kept_cells[tensor]],
-            }
+            if n_averaged > 0:
+                total[tensor] = total[tensor] + predicted.astype(np.float64)
+                average = total[tensor] / n_averaged
+            found[Quantity("held_out", tensor)] = _root_mean_square(predicted - value)
+            found[Quantity("held_out_average", tensor)] = _root_mean_square(average - value)
+            found |= {Quantity("cell", tensor, n): predicted[:, n] for n in kept_cells[tensor].tolist()}
         return found
 
-    def trace(self, draws: dict[str, np.ndarray]) -> dict[Quantity, np.ndarray]:
-        """Results of `of_draw` for all sweeps as quantities, shapes (chains, sweeps)."""
-        trace = {}
-        for tensor, numbers in self.kept_cells.items():
-            trace |= {Quantity(kind, tensor): draws[f"{kind} {tensor}"] for kind in HELD_OUT_ERRORS}
-            cells = draws[f"cells {tensor}"]
-            trace |= {Quantity("cell", tensor, n): cells[..., column] for column, n in enumerate(numbers.tolist())}
-        return trace
+    return of_draw
 
 
 def _root_mean_square(error: Float[np.ndarray, "chain cell"]) -> Float[np.ndarray, " chain"]:
@@ -208,10 +194,6 @@ class Diagnosis:
         chain, sweep = (1 + index.ravel() for index in np.indices(self.trace[Quantity("log_joint")].shape))
         return pd.DataFrame({"chain": chain, "sweep": sweep} | shown)
 
-    def shown_traces(self) -> dict[str, np.ndarray]:
-        """Traces of all quantities except predicted cells, for plots; by title, shapes (chains, sweeps)."""
-        return {each.title: values for each, values in self.trace.items() if each.kind != "cell"}
-
 
 def diagnose(
     counts: CountTensors,
@@ -230,9 +212,7 @@ def diagnose(
 
     The chains, at least 2, run one after another. The held-out cells are predicted after each sweep; draws are not
     kept. `counts` are trimmed as for training. `held_out`: share of the positive cells that the sampler does not see,
-    see `hold_out`. With sampled zeros it observes none of the held-out cells. With weighted zeros it observes all of
-    them as zeros with a weight: then the error at held-out zeros is one at observed cells, and that at held-out
-    positive cells is larger than for unobserved cells (`Diagnosis.held_out_note`). `seed`: of the chains, their
+    see `hold_out`, and `Diagnosis.held_out_note` for what weighted zeros show of them. `seed`: of the chains, their
     observed zeros, and the held-out and predicted cells. Raises `InputError`: too few chains or sweeps, no cell to hold
     out, or too little memory.
     """
@@ -258,7 +238,6 @@ def diagnose(
     }
     chains = []
     for number in range(n_chains):
-        predictions = HeldOutPredictions(coupling, hidden, kept_cells, half)
         result = run_gibbs(
             jax_stream(seed, Stage.CHAINS, number),
             cells,
@@ -267,10 +246,10 @@ def diagnose(
             settings,
             n_sweeps=n_sweeps,
             keep=keep_every(1),
-            kept_of=predictions.of_draw,
+            kept_of=held_out_predictions(coupling, hidden, kept_cells, half),
             progress=progress,
         )
-        chains.append(result.trace | predictions.trace(result.draws))
+        chains.append(result.trace | result.draws)
     trace = {quantity: np.concatenate([each[quantity] for each in chains]) for quantity in chains[0]}
     judged = {each: values[:, half:] for each, values in trace.items() if each.kind not in HELD_OUT_ERRORS}
     table = summarize(judged)

@@ -102,7 +102,7 @@ class GibbsResult(NamedTuple):
     """Result of a run."""
 
     state: GibbsState  # after the last sweep; every array has a leading chain axis
-    draws: dict[str, np.ndarray]  # the kept factors, or what `kept_of` made of them; shape (chains, kept, rows, rank)
+    draws: dict[Any, np.ndarray]  # the kept factors, or what `kept_of` made of them; shape (chains, kept, rows, rank)
     kept_sweeps: np.ndarray  # number of the sweep after which each draw was kept; shape (kept,)
     trace: dict[Quantity, np.ndarray]  # the quantities of `watched` after each sweep; shape (chains, sweeps)
 
@@ -128,7 +128,7 @@ def run_gibbs(
     n_sweeps: int,
     n_chains: int = 1,
     keep: Keep = keep_last,
-    kept_of: Callable[[Factors], dict[str, np.ndarray]] = factors_of_draw,
+    kept_of: Callable[[Factors], dict[Any, np.ndarray]] = factors_of_draw,
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
     devices: Sequence[Any] | None = None,

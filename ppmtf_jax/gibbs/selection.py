@@ -113,8 +113,7 @@ def _score_of_chains(counts: CountTensors, coupling: Coupling, seed: int) -> Cal
     observed = cache(lambda n_zeros: observe(shown, "sampled", n_zeros, seed=seed, hidden=index))
 
     def predict(factors: Factors) -> dict[str, np.ndarray]:
-        rows = {name: np.asarray(factor)[:, None] for name, factor in factors.items()}
-        return {z: predict_cells(tuple(rows[m] for m in modes), index[z])[:, 0] for z, modes in coupling.tensors}
+        return {z: predict_cells(factors, modes, index[z]) for z, modes in coupling.tensors}
 
     def score(n_sweeps: int, rank: int, noise_precision: float, n_zeros: int) -> float:
         if bytes_to_fit(counts, "sampled", n_zeros, rank) > (available_bytes() or np.inf):

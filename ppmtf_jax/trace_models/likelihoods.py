@@ -14,10 +14,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 
-# Maximum number of users whose cache is computed together: matrix products are faster for many users. Of users whose
-# likelihoods are computed for all traces, fewer are taken together, because they need a table of all steps.
+# Maximum number of users whose cache is computed together: matrix products are faster for many users.
 USERS_AT_A_TIME = 128
-PAIRED_USERS = 64
 # Number of moves that are scored together: intermediate arrays fit the cache of a core.
 CHUNK = 512
 # Number of traces that a thread processes at a time, all of users whose cache was computed together.
@@ -174,29 +172,6 @@ def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant
     for instant in range(1, rows.shape[1]):
         total = total + table[rows[:, instant]]
     return total
-
-
-def pairwise_log_likelihood(
-    model: ScoredTraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
-) -> Float[np.ndarray, "trace user"]:
-    """Log-likelihood of each complete trace under each of the users."""
-    local_copy = on_each_device((model, *distinct_steps(model, places, len(places))))
-
-    def of_block(block: np.ndarray) -> np.ndarray:
-        model, steps, rows = local_copy()
-        padded = jnp.asarray(np.resize(block, PAIRED_USERS))
-        return np.asarray(_log_likelihoods(model, padded, steps, rows))[:, : len(block)]
-
-    return np.concatenate(list(map_in_threads(of_block, _parts(users, PAIRED_USERS))), axis=1)
-
-
-@jax.jit
-def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
-    cache, table = model.user_cache(users), empty_step_table(model, len(users), steps)
-    stays = firsts_and_stays(model, cache, steps)
-    table = table.at[: len(stays)].set(stays)
-    (moves,) = (Moves(*columns) for columns in zip(*steps.moves, strict=True))
-    return sum_of_rows(write_moves(model, cache, moves, table), rows)
 
 
 @jax.jit

@@ -29,10 +29,11 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import bridge
 from ppmtf_jax.synthesizers.systems.bridge import BridgeSettings, claims, fit_trace_model
-from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.people.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
 from tests.people.person_processes import random_process
 from tests.people.test_checkins import ARRAYS
+from tests.trace_models.pairs import pairwise_log_likelihood
 
 N_DRAWS = 40_000
 FALSE_ALARM = 1e-6

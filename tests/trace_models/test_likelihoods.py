@@ -9,7 +9,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import synthesize
 from ppmtf_jax.trace_models import likelihoods
-from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
     INSTANTS,
     PLACES,
@@ -20,6 +20,7 @@ from tests.trace_models.examples import (
     random_class_model,
     random_training,
 )
+from tests.trace_models.pairs import pairwise_log_likelihood
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, Factors, GibbsSettings, rows_of_factors
-from ppmtf_jax.gibbs.memory import require_memory_to_fit
+from ppmtf_jax.gibbs.memory import bytes_to_fit, require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.gibbs.selection import GRID, choose_settings, count_some_users, hide, log_score
 from ppmtf_jax.gibbs.tensors import CountTensors, SparseCounts, Trimming, count_tensors
@@ -153,11 +153,7 @@ def fit_chains(
         chosen, gain = choose_settings(train, settings.trimming(), coupling, vars(settings), seed, progress=progress)
         told["chosen"] = jnp.array([*(chosen.get(name, 0) for name in CHOSEN), gain], jnp.float32)
         settings = replace(settings, **chosen)
-    if settings.inference == "gibbs":
-        factors, priors = factorize(coupling, counts, settings, seed, progress=progress, checkpoints=checkpoints)
-    else:
-        factors, priors, of_inference = infer(coupling, train, counts, settings, seed, progress=progress)
-        told |= of_inference
+    factors, priors, how_found = find_factors(coupling, train, counts, settings, seed, progress, checkpoints)
     names = [name for _, modes in coupling.tensors for name in modes]
     return MetropolisHastings(
         *(factors[name] for name in names),
@@ -168,59 +164,43 @@ def fit_chains(
         prior_mean=jnp.stack([priors[name].mean for name in names]),
         prior_precision=jnp.stack([priors[name].precision for name in names]),
         **told,
+        **how_found,
     )
 
 
-def factorize(
-    coupling: Coupling,
-    counts: CountTensors,
-    settings: PPMTFSettings,
-    seed: int,
-    *,
-    progress: bool = False,
-    checkpoints: Checkpoints | None = None,
-) -> tuple[Factors, dict[str, FactorPrior]]:
-    """The factors of the counts, (rows, rank) each, and the prior of their rows: the sampler's last draw."""
-    with spinner("counting", show=progress):
-        require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
-        cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
-    result = run_gibbs(
-        jax_stream(seed, Stage.FIT),
-        cells,
-        rows_of_factors(coupling, counts),
-        coupling,
-        settings.gibbs(),
-        n_sweeps=settings.n_sweeps,
-        checkpoints=checkpoints,
-        progress=progress,
-    )
-    priors = {name: FactorPrior(*(array[0] for array in prior)) for name, prior in result.state.priors.items()}
-    return {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}, priors
-
-
-def infer(
+def find_factors(
     coupling: Coupling,
     train: Traces,
     counts: CountTensors,
     settings: PPMTFSettings,
     seed: int,
-    *,
-    progress: bool = False,
+    progress: bool,
+    checkpoints: Checkpoints | None,
 ) -> tuple[Factors, dict[str, FactorPrior], dict[str, Array]]:
-    """Factors and priors by SVI or NUTS, and what `MetropolisHastings` keeps of how they were found.
+    """The factors, (rows, rank) each, the priors of their rows, and what `MetropolisHastings` keeps of how it was done.
 
     With several guides, each is fitted to some users' cells without the held-out ones, and the better one to all cells.
     """
+    require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
+    key, n_rows, known = jax_stream(seed, Stage.FIT), rows_of_factors(coupling, counts), (coupling, settings.gibbs())
+    zeros = settings.zeros, settings.n_zeros
+    if settings.inference == "gibbs":
+        with spinner("counting", show=progress):
+            cells = observe(counts, *zeros, seed=seed)
+        how = {"n_sweeps": settings.n_sweeps, "checkpoints": checkpoints, "progress": progress}
+        result = run_gibbs(key, cells, n_rows, *known, **how)
+        priors = {name: FactorPrior(*(array[0] for array in prior)) for name, prior in result.state.priors.items()}
+        return {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}, priors, {}
     # NumPyro's inference takes a second to load. In a checkout, type checkers do not find what is in `models`.
     from ppmtf_jax.models import inference  # type: ignore[attr-defined]
     from ppmtf_jax.models.mtf_numpyro import expected_cells, list_cells  # type: ignore[import-not-found]
 
-    require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
-    key, n_rows, known = jax_stream(seed, Stage.FIT), rows_of_factors(coupling, counts), (coupling, settings.gibbs())
     how = {"n_steps": settings.n_steps, "batch_cells": settings.batch_cells, "progress": progress}
     guide, told = settings.guide, {}
     if settings.inference == "svi" and guide == "auto":
         some = count_some_users(train, settings.trimming(), seed)
+        needed = bytes_to_fit(some, "sampled", settings.n_zeros, settings.rank)
+        require_memory("comparing guides", needed, "Set guide=delta or guide=normal")
         shown, hidden = hide(some, seed)
         index, scores = {name: each.index for name, each in hidden.items()}, []
         # Held-out cells cannot be hidden among weighted zeros.
@@ -231,7 +211,7 @@ def infer(
             scores.append(log_score(found, hidden, some, settings.noise_precision))
         guide, told = GUIDES[int(np.argmax(scores))], {"guide_score": jnp.array(scores, jnp.float32)}
     with spinner("counting", show=progress):
-        cells = list_cells(counts, settings.zeros, settings.n_zeros, seed=seed)
+        cells = list_cells(counts, *zeros, seed=seed)
     if settings.inference == "nuts":
         draws = inference.run_nuts(key, cells, n_rows, *known, n_draws=settings.n_sweeps, progress=progress)
         sites = {name: site[0, -1] for name, site in draws.sites.items()}
@@ -296,9 +276,8 @@ def require_memory_for_population(n_places: int, *, private: bool) -> None:
 
 def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     """Claims of a release of these traces."""
-    limits = {"max_transitions": settings.max_transitions, "max_visits": settings.max_visits}
-    limits |= {"max_count": settings.max_count}
-    in_words = {name: "no limit" for name, limit in limits.items() if limit is None}
+    limits = "max_transitions", "max_visits", "max_count"
+    in_words = {name: "no limit" for name in limits if getattr(settings, name) is None}
     found, unproved = model.settings_found, ()
     in_words |= {name: f"{value}, chosen by held-out cells" for name, value in found.items()}
     if model.chains is not None:
