@@ -150,8 +150,7 @@ def run_gibbs(
     kept_of : function of the factors of a kept draw, which gives the arrays to keep, by name
         All arrays have a leading chain axis.
     checkpoints : file to resume from and to write to
-        Only with `keep_last` and the factors as they are, because the file holds no other draws.
-        A resumed run gives the same draws as an uninterrupted run, bit for bit.
+        Only with `keep_last` and the factors as they are. A resumed run gives the same draws, bit for bit.
     devices : JAX devices that share the cells and the work
         By default all devices of all processes. The draws do not depend on the number of devices: each row has its own
         key, and sums over devices are taken in a fixed order.

@@ -71,7 +71,8 @@ def write_release(
     how = {"overwrite": overwrite, "inputs": inputs}
     with output_folder(folder, RELEASE, about=about, public=True, **how) as release:
         write_parts(release, plan.in_parts(), plan.n_parts)
-        for name, text in release_texts(plan).items():
+        said = statement_files(plan.statement, *statement_texts(plan.statement))
+        for name, text in (said | {DATASHEET: datasheet_text(plan) + "\n"}).items():
             write_text(release / name, text)
         if plan.key is not None and plan.seed is not None and key_folder is not None:
             of_key: dict[str, Any] = {
@@ -83,12 +84,6 @@ def write_release(
             with output_folder(key_folder, RELEASE_KEY, about=of_key, **how) as secret:
                 for number, part in enumerate(parts_of_users(plan.key, "released_user")):
                     write_table(part_file(secret / KEY_FILE, number, plan.n_parts), part)
-
-
-def release_texts(plan: ReleasePlan) -> dict[str, str]:
-    """The statement and the data sheet, by the names of their files: from the plan alone, so that they tell no more."""
-    said = statement_files(plan.statement, *statement_texts(plan.statement))
-    return said | {DATASHEET: datasheet_text(plan) + "\n"}
 
 
 def datasheet_text(plan: ReleasePlan) -> str:

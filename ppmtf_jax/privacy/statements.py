@@ -126,7 +126,8 @@ def privacy_statement(
     date = "The date of the time grid is nominal."
     if verdicts.origin.dated:
         date = "The publisher chose the dates of the traces; they are not dates of the training data."
-    number_of_traces = SAME_NUMBER if verdicts.same_number_of_each_user() else CHOSEN_NUMBER
+    of_user = verdicts.table["user"].value_counts()
+    is_same_number = len(of_user) == verdicts.n_users and of_user.nunique() == 1
     points, seed_given = list(words.not_protected), verdicts.seed_given or seed.given
     if not claims.is_private:
         looked = "which share a number here: the test looked at each trace alone" if together else "taken together"
@@ -143,7 +144,7 @@ def privacy_statement(
         points.append(f"Who was at the places with only one training user: {places}, with {events}.")
     points += [
         f"{HOUSEHOLD}, or of users who could have led to a trace.",
-        *([f"How many training users there were. {SAME_NUMBER}"] if number_of_traces == SAME_NUMBER else []),
+        *([f"How many training users there were. {SAME_NUMBER}"] if is_same_number else []),
         "What many people have in common, and what it says about each of them.",
         "Anything against a person who has the model. It is not released, and this statement does not hold for them.",
         *([SEED_KNOWN] if seed_given else []),
@@ -161,7 +162,7 @@ def privacy_statement(
             "settings_in_words": dict(claims.settings),
         },
         "traces": f"{numbers} Numbers and their order are random. {date}",
-        "number_of_traces": number_of_traces,
+        "number_of_traces": SAME_NUMBER if is_same_number else CHOSEN_NUMBER,
         "rules": [point(rule) for rule in claims.rules],
         "protected": [*map(point, claims.protected), *words.protected],
         "not_protected": points,

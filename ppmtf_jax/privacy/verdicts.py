@@ -180,11 +180,6 @@ class Verdicts:
         users = self.users_per_place
         return None if users is None else int(users[users > 0].min())
 
-    def same_number_of_each_user(self) -> bool:
-        """Whether each user of the model has equally many traces."""
-        counts = self.table["user"].value_counts()
-        return len(counts) == self.n_users and counts.nunique() == 1
-
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass without noise, for each k: Fig. 16 of Murakami et al. 2021 from one test.
 
