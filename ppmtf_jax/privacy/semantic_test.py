@@ -217,7 +217,7 @@ def _likeness_to_all(
     settings: SemanticTestSettings,
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
     """Semantic similarity of each trace to its input user, and number of users with about the same similarity."""
-    parts, weights = seeds.in_time_periods(settings.n_time_periods), seeds.time_shares(settings.n_time_periods)
+    weights, parts = seeds.in_time_periods(settings.n_time_periods)
     falling = (_falling(part.visits() / part.place.shape[1]) for part in parts)
     visits = [each[:, each.any(axis=0)] for each in falling]
     own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)

@@ -56,7 +56,7 @@ def place_similarity_by_moves(
     profiles, every = VisitProfiles.of(seeds), np.arange(seeds.n_users)[:, None]
     moves = Movements.of(seeds, profiles, n_time_periods, profiles.place.shape[1])
     leaving, graph = np.asarray(moves.leaving, float), np.zeros((seeds.n_places, seeds.n_places))
-    weights = seeds.time_shares(n_time_periods)
+    weights, _ = seeds.in_time_periods(n_time_periods)
     for user in range(seeds.n_users):
         greatest, best = (np.asarray(found) for found in best_mappings(key, jnp.int32(user), moves, moves))
         similarity = weights @ greatest

@@ -56,13 +56,10 @@ class SeedTraces(NamedTuple):
         raise_any("seed traces", problems)
         return cls(user, train.place[whole].reshape(-1, length), train.n_users, train.n_places)
 
-    def in_time_periods(self, n_time_periods: int) -> list[SeedTraces]:
-        """The parts of all seeds in each time period; time periods have about equal length."""
-        return [self._replace(place=part) for part in np.array_split(self.place, n_time_periods, axis=1)]
-
-    def time_shares(self, n_time_periods: int) -> Float[np.ndarray, " time"]:
-        """Share of the instants in each time period."""
-        return np.array([part.place.shape[1] for part in self.in_time_periods(n_time_periods)]) / self.place.shape[1]
+    def in_time_periods(self, n_time_periods: int) -> tuple[Float[np.ndarray, " time"], list[SeedTraces]]:
+        """Share of the instants in each of some time periods of about equal length, and the parts of all seeds."""
+        parts = [self._replace(place=part) for part in np.array_split(self.place, n_time_periods, axis=1)]
+        return np.array([part.place.shape[1] for part in parts]) / self.place.shape[1], parts
 
     @property
     def seeds_per_user(self) -> Int[np.ndarray, " user"]:
@@ -143,8 +140,9 @@ def place_similarity(seeds: SeedTraces, n_time_periods: int = 1) -> Float[np.nda
     of both users by rank, where n is the smaller number of visited places. Every other place is mapped to itself, or by
     rank to another such place if it is already mapped on the other side.
     """
-    n_users, n_places, weights = seeds.n_users, seeds.n_places, seeds.time_shares(n_time_periods)
-    profiles = [VisitProfiles.of(part) for part in seeds.in_time_periods(n_time_periods)]
+    n_users, n_places = seeds.n_users, seeds.n_places
+    weights, parts = seeds.in_time_periods(n_time_periods)
+    profiles = [VisitProfiles.of(part) for part in parts]
     total = np.zeros(n_places**2)
     block = max(1, CELLS_AT_A_TIME // (n_users * max(each.place.shape[1] for each in profiles)))
     for first in range(0, n_users, block):

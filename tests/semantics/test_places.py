@@ -157,7 +157,7 @@ def test_similarity_of_places_is_that_of_a_loop_over_pairs_of_users(cells_at_a_t
 def test_each_time_period_has_its_own_mappings_and_weighs_as_it_is_long():
     """The graph of two time periods is that of each, but for the similarity of users, which is over both."""
     seeds = random_seeds()
-    parts = seeds.in_time_periods(2)
+    _, parts = seeds.in_time_periods(2)
     assert [part.place.shape[1] for part in parts] == [4, 3]
     np.testing.assert_array_equal(np.concatenate([part.place for part in parts], axis=1), seeds.place)
     profiles = [VisitProfiles.of(part) for part in parts]
