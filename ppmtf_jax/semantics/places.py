@@ -6,6 +6,7 @@ renaming have a similar meaning: home and home, work and work.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ class SeedTraces(NamedTuple):
         raise_any("seed traces", problems)
         return cls(user, train.place[whole].reshape(-1, length), train.n_users, train.n_places)
 
-    def in_time_periods(self, n_time_periods: int) -> tuple[Float[np.ndarray, " time"], list[SeedTraces]]:
+    def in_time_periods(self, n_time_periods: int) -> tuple[Float[np.ndarray, " time"], Sequence[SeedTraces]]:
         """Share of the instants in each of some time periods of about equal length, and the parts of all seeds."""
         parts = [self._replace(place=part) for part in np.array_split(self.place, n_time_periods, axis=1)]
         return np.array([part.place.shape[1] for part in parts]) / self.place.shape[1], parts
