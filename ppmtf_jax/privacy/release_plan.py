@@ -4,8 +4,7 @@ The privacy test protects the link between a trace and its input user. So a rele
 has new user ids, numbered in a random order, and nothing that reveals the link: no verdicts, likelihoods, seeds or
 withheld traces. The key links released traces to input users.
 
-Traces of nobody have no input users. They are released as they are, without a test and without a key, and with the
-guarantee of their model.
+Traces of nobody have no input users: all of them are released, without a test and without a key.
 """
 
 from __future__ import annotations

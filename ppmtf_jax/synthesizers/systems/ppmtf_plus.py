@@ -7,7 +7,7 @@ user's factor: what Murakami et al. 2021, section 5, propose to share. Each trac
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.conditionals import with_row
 from ppmtf_jax.gibbs.draws import sample_gaussians
 from ppmtf_jax.gibbs.kernel import SHARED
-from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.synthesizers.systems import ppmtf
@@ -71,11 +70,9 @@ class NewUsers(MetropolisHastings):
         return chain(replace(self, user=row, visit_user=row), key, jnp.zeros_like(user), n_instants)
 
 
-def fit_trace_model(
-    train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> NewUsers:
-    """Fit PPMTF, and keep what users have in common."""
-    return NewUsers.of(fit_chains(SHARED, train, settings, seed, progress, checkpoints), train.users_per_place())
+def fit_trace_model(train: Traces, *how: Any) -> NewUsers:
+    """Fit PPMTF, and keep what users have in common; `how`: see `fit_chains`."""
+    return NewUsers.of(fit_chains(SHARED, train, *how), train.users_per_place())
 
 
 def without_users(model: FittedModel) -> FittedModel:
