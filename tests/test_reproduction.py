@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax import EvaluationSettings, PPMTFSettings, evaluate, fit, synthesize
-from ppmtf_jax.attacks import reid_rate
 from ppmtf_jax.datasets.people_flow import read_people_flow
+from tests.attacks.published_numbers import reid_rate
 
 SETTINGS = {"rank": 16, "noise_precision": 200.0, "n_sweeps": 100, "n_zeros": 1000, "proposal_mix": 0.0}
 SEEDS = 3

@@ -8,9 +8,8 @@ from ppmtf_jax.attacks.membership import (
     membership_advantage,
     membership_chance,
     membership_scores,
-    mia_advantage,
 )
-from ppmtf_jax.attacks.reidentification import reid_rate, reidentify
+from ppmtf_jax.attacks.reidentification import reidentify
 from ppmtf_jax.attacks.trace_scores import score_traces
 
 __all__ = [
@@ -20,8 +19,6 @@ __all__ = [
     "membership_advantage",
     "membership_chance",
     "membership_scores",
-    "mia_advantage",
-    "reid_rate",
     "reidentification_attacks",
     "reidentify",
     "score_traces",

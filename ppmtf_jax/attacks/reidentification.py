@@ -48,18 +48,6 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     return guesses(attacked_traces(released, pool_traces=pool_traces), known)
 
 
-def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
-    """Share of the released traces whose training user is guessed right; chance is 1 / training users.
-
-    NaN if no training trace or no released trace has a transition, or if the released users stand for nobody. Raises
-    `InputError`: the place tables differ, or released users are not training users.
-    """
-    check_same_places(released=released, train=train)
-    comparison = Comparison(released, train, train, released.time_grid.n_instants, pool_traces)
-    _check(comparison)
-    return _measure(comparison, NoSettings())[0]
-
-
 def guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
     """For each trace, the first user with the greatest log-likelihood, up to a tie."""
     known = attacked.known_to(estimates)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from ppmtf_jax.attacks import reid_rate, reidentify, scoring
+from ppmtf_jax.attacks import reidentify, scoring
 from ppmtf_jax.attacks.scoring import attacked_traces, ml_transitions, products_in_blocks
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from tests.attacks.published_numbers import reid_rate
 from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop
 
 PLACES, GRID = places_in_line(5), minutes(10)

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax import fit, synthesize, toy_city
-from ppmtf_jax.attacks import mia_advantage, reid_rate
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.measurement import (
     Caveat,
@@ -36,6 +35,7 @@ from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from tests import support
+from tests.attacks.published_numbers import mia_advantage, reid_rate
 from tests.evaluation.single_metrics import tm_emd, tp_tv_top50
 
 PLACES = support.places_in_line(6)

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.attacks import membership_advantage, membership_scores, reid_rate, reidentify
+from ppmtf_jax.attacks import membership_advantage, membership_scores, reidentify
 from ppmtf_jax.attacks.scoring import ml_transitions
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from tests.attacks.published_numbers import reid_rate
 
 NO_ATTACKS = EvaluationSettings(attacks=False)
 OFFICIAL_FILES = {

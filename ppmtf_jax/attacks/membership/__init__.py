@@ -14,7 +14,7 @@ from ppmtf_jax.attacks.membership.base import (
 
 # These two modules also register columns of the evaluation, so they are imported with the package.
 from ppmtf_jax.attacks.membership.density_ratio import DensityRatioSettings
-from ppmtf_jax.attacks.membership.likelihood_ratio import membership_scores, mia_advantage
+from ppmtf_jax.attacks.membership.likelihood_ratio import membership_scores
 
 __all__ = [
     "MEMBERSHIP_ATTACKS",
@@ -24,5 +24,4 @@ __all__ = [
     "membership_advantage",
     "membership_chance",
     "membership_scores",
-    "mia_advantage",
 ]

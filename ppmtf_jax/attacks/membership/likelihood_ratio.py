@@ -77,16 +77,6 @@ def membership_scores(
     return _scores(attacked_traces(released, pool_traces=pool_traces), *known)
 
 
-def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False) -> float:
-    """Advantage of the best threshold on `membership_scores`; see `membership_advantage`.
-
-    NaN if no training trace or no released trace has a transition.
-    """
-    if _still(released, train, pool_traces):
-        return math.nan
-    return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
-
-
 def _still(released: Traces, train: Traces, pool_traces: bool) -> list[str]:
     """Names of the sets without a transition."""
     over_gaps = looks_over_gaps(released, pool_traces)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores, mia_advantage
+from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
+from tests.attacks.published_numbers import mia_advantage
 from tests.support import minutes, places_in_line, random_traces, transitions_by_loop
 
 
