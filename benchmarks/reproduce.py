@@ -24,8 +24,9 @@ from common import Clock, Row, command_line, in_a_process, machine, measured, ne
 from ppmtf_jax import PPMTFSettings, SGDSettings, Traces, evaluate, fit, synthesize
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.evaluation import Evaluation
+from ppmtf_jax.evaluation.distributions import total_variation
 from ppmtf_jax.evaluation.metrics.moves import transition_counts
-from ppmtf_jax.evaluation.metrics.population import tp_tv
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 
 SEEDS = (0, 1, 2)
@@ -150,7 +151,8 @@ def foursquare_nyc(shared: Path) -> Iterator[Row]:
             sets[f"{run}, passed"] = (released, evaluate(released, train, test))
         for which, (each, numbers) in sets.items():
             yield from _metric_figures(part, which, seed, numbers)
-            yield figure(part, which, seed, "tp_tv_of_all_numbers", tp_tv(each, test))
+            of_all = total_variation(population_by_slot(each), population_by_slot(test))
+            yield figure(part, which, seed, "tp_tv_of_all_numbers", of_all)
             yield from _staying(part, which, seed, each)
         if number == 0:
             for reference in ("Training", "Uniform"):

@@ -16,6 +16,7 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     """Share of the released traces whose training user is guessed right; chance is 1 / training users."""
     check_same_places(released=released, train=train)
     comparison, attack = Comparison(released, train, train, 1, pool_traces), ATTACKS["reidentification"]
+    assert attack.check is not None
     attack.check(comparison)
     return attack.measure(comparison, NoSettings())[0]
 

@@ -16,6 +16,10 @@ def measured(name: str, traces: Traces, train: Traces, test: Traces, **settings:
     return list(METRICS[name].measure(comparison, METRICS[name].settings(**settings)))
 
 
+def tp_tv(traces: Traces, test: Traces) -> float:
+    return measured("tp_tv", traces, test, test)[0]
+
+
 def tp_tv_top50(traces: Traces, test: Traces, **settings: Any) -> float:
     return measured("tp_tv", traces, test, test, **settings)[1]
 

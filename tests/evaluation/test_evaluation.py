@@ -29,14 +29,13 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate, format_table
 from ppmtf_jax.evaluation import evaluation as evaluation_module
 from ppmtf_jax.evaluation.judgement import UNIFORM_IS_BETTER
-from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from tests import support
 from tests.attacks.published_numbers import mia_advantage, reid_rate
-from tests.evaluation.single_metrics import tm_emd, tp_tv_top50
+from tests.evaluation.single_metrics import tm_emd, tp_tv, tp_tv_top50
 
 PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)

@@ -20,10 +20,10 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.metrics.moves import TransitionSettings, transition_matrix
 from ppmtf_jax.evaluation.metrics.persons import visit_fractions
-from ppmtf_jax.evaluation.metrics.population import population_by_slot, tp_tv
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
-from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
+from tests.evaluation.single_metrics import tm_emd, tp_tv, tp_tv_top50, vf_tv
 from tests.support import codes
 
 N_PLACES = 6

@@ -16,7 +16,6 @@ from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_fl
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.gibbs.run import GibbsResult
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.privacy.own_test import can_be_tested
@@ -28,6 +27,7 @@ from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.systems import ppmtf
 from ppmtf_jax.synthesizers.systems.ppmtf_plus import NewUsers, without_users
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from tests.evaluation.single_metrics import tp_tv
 from tests.synthesizers.test_ppmtf import state_of
 
 RANK = 3

@@ -173,18 +173,12 @@ def _statistics(function: Callable[[Traces], Result], comparison: Comparison) ->
     return made, test
 
 
-def _encounters(comparison: Comparison) -> tuple[Encounters, Encounters]:
-    """Encounters of the measured and of the test users."""
+def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
     if not same_period(comparison.traces.time_grid, comparison.test.time_grid):
         raise Undefined
     made, test = _statistics(Encounters.of, comparison)
     if not (made.friends.n_windows and test.friends.n_windows):
         raise Undefined
-    return made, test
-
-
-def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
-    made, test = _encounters(comparison)
     like = None if comparison.pool_traces else test
     compared = made
     if like is not None:

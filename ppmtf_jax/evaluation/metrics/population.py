@@ -10,7 +10,7 @@ import numpy as np
 from annotated_types import Ge
 from scipy import sparse
 
-from ppmtf_jax.data.comparable import check_comparable, index_of_ids
+from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.description import percent
 from ppmtf_jax.data.measurement import Caveat, Comparison, Interpretation, MetricInfo, caveat_if
 from ppmtf_jax.data.traces import Traces
@@ -41,7 +41,7 @@ WINDOWS, HALVES = 1, 2
 NO_GROUP = Caveat("no_group", "No group has enough training users")
 
 
-# TP-TV: distance between the populations (distributions of the events over places) of each slot
+# TP-TV: distance between the populations (distributions of the events over places) of each slot (Murakami et al. 2021)
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,6 @@ def population_by_slot(traces: Traces) -> np.ndarray:
     count = pair_counts(traces.slot, traces.place, (traces.time_grid.n_slots, traces.n_places)).toarray()
     total = count.sum(axis=1, keepdims=True)
     return np.where(total > 0, count / np.maximum(total, 1), 1 / traces.n_places)
-
-
-def tp_tv(traces: Traces, test: Traces) -> float:
-    """TP-TV with all trace numbers pooled: total variation between the populations, averaged over the slots.
-
-    See Murakami et al. 2021, section 4.3. The sets have the same places and the same number of slots.
-    """
-    check_comparable(traces=traces, test=test)
-    return total_variation(population_by_slot(traces), population_by_slot(test))
 
 
 def compared_populations(comparison: Comparison, *, uniform: bool) -> tuple[np.ndarray, np.ndarray]:
