@@ -86,9 +86,9 @@ def of_people_flow(given: Any) -> Iterator[Row]:
 
 
 def of_small_city(given: Any) -> Iterator[Row]:
-    train, test = toy_city(n_users=80, n_places=12, n_days=5, seed=SEED).traces.split_users(0.5, seed=SEED)
-    ways = WAYS | {"nuts": {"inference": "nuts", "n_sweeps": 200}}
-    yield from compared("simulated city, 40 users", train, test, ways, rank=4, n_zeros=100)
+    train, test = toy_city(n_users=40, n_places=10, n_days=5, seed=SEED).traces.split_users(0.5, seed=SEED)
+    ways = WAYS | {"nuts": {"inference": "nuts", "n_sweeps": 150}}
+    yield from compared("simulated city, 20 users", train, test, ways, rank=2, n_zeros=50)
 
 
 def of_city(given: Any) -> Iterator[Row]:
