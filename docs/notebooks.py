@@ -3,8 +3,9 @@
     python docs/notebooks.py [--check] [--workers 2] [notebooks/quickstart.py ...]
 
 A notebook is a script, `notebooks/NAME.py`, which is edited, and `NAME.ipynb`, which has its cells and what they show.
-Each script is run. What is stored stays if it has the same form: the same kinds of outputs, nearly the same words of
-texts and headings of tables. Numbers and pictures may differ, since seeds and noise come from the operating system.
+Each script is run. What is stored stays if it has the same form: the same kinds of outputs, and the same words of texts
+and tables. Numbers and pictures may differ, since seeds and noise come from the operating system. Where the words
+depend on noise too, the cell has the tag `noise`: there, most words must be the same.
 With `--check` nothing is written, and what is out of date is an error.
 """
 
@@ -25,7 +26,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_PICTURE = 150_000  # bytes
-MIN_ALIKE = 0.7  # of the words of a text, or of the headings of a table
+MIN_ALIKE = 0.7  # of the words that a cell with the tag `noise` shows
 CPU_SECONDS = "import time; time.process_time()"
 
 
@@ -49,7 +50,7 @@ def executed(script: Path) -> tuple[Any, float]:
     notebook.cells = cells
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     for number, cell in enumerate(cells):
-        cell.id, cell.metadata = f"cell-{number}", {}
+        cell.id, cell.metadata = f"cell-{number}", {key: cell.metadata[key] for key in {"tags"} & set(cell.metadata)}
         if cell.cell_type == "code":
             cell.outputs = tidied(cell.outputs)
     return notebook, seconds
@@ -83,14 +84,16 @@ def smaller(picture: str) -> str:
 
 def out_of_date(stored: Any, new: Any) -> list[str]:
     """What differs in form between a stored notebook and one that was just run."""
-    if [(cell.cell_type, cell.source) for cell in stored.cells] != [(c.cell_type, c.source) for c in new.cells]:
+    before, after = ([(cell.cell_type, cell.source, cell.metadata) for cell in each.cells] for each in (stored, new))
+    if before != after:
         return ["its cells differ from those of its script"]
     found = []
     for number, (old, cell) in enumerate(zip(stored.cells, new.cells, strict=True)):
         if cell.cell_type == "code":
             before, after = form(old.outputs), form(cell.outputs)
             same = [kind for kind, _ in before] == [kind for kind, _ in after]
-            if not same or min(map(alike, before, after), default=1) < MIN_ALIKE:
+            needed = MIN_ALIKE if "noise" in cell.metadata.get("tags", ()) else 1
+            if not same or min(map(alike, before, after), default=1) < needed:
                 found.append(f"what cell {number} shows")
     return found
 
@@ -101,14 +104,14 @@ def alike(before: tuple[Any, list[str]], after: tuple[Any, list[str]]) -> float:
 
 
 def form(outputs: list[Any]) -> list[tuple[Any, list[str]]]:
-    """Of each output its kind, and its words without numbers; of a table the headings of columns and rows."""
+    """Of each output its kind and its words; a word with a digit is a number, or a name that was drawn."""
     found = []
     for output in outputs:
         data = output.get("data", {})
-        headings = re.findall(r"<th>(.*?)</th>", data.get("text/html", ""))
-        text = output.get("text", data.get("text/plain", ""))
-        words = [re.sub(r"[\d.]+", "#", each) for each in headings] or re.findall(r"[^\W\d_]+", text)
-        found.append(((output.output_type, output.get("name"), *sorted(data), bool(headings)), words))
+        cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", data.get("text/html", ""))
+        text = " ".join(cells) or output.get("text", data.get("text/plain", ""))
+        words = [word for word in re.findall(r"\w+", text) if not re.search(r"\d", word)]
+        found.append(((output.output_type, output.get("name"), *sorted(data), bool(cells)), words))
     return found
 
 

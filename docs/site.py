@@ -91,7 +91,7 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     for number, cell in enumerate(cells):
         lines = "".join(cell["source"]).splitlines()
         if cell["cell_type"] == "markdown":
-            parts.append("\n".join(line for line in lines if "colab" not in line))
+            parts.append("\n".join(line for line in lines if "colab" not in line.lower()))
             continue
         if "SOURCE" in "".join(lines[:5]):
             about = "[The notebook](NAME) runs on your machine, and in Colab: upload it there."

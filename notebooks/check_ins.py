@@ -2,6 +2,7 @@
 # # Check-ins: what survives the privacy test?
 #
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/)
+# The button opens Colab; upload this notebook there.
 #
 # Check-ins are sparse: most people record where they are only once or twice a day. Murakami et al. (PETS 2021) ask
 # three questions about Foursquare's check-ins. How useful are the traces that pass the privacy test (Fig. 10)? Do
@@ -22,11 +23,11 @@ import tempfile
 from pathlib import Path
 
 
-def pip(*words):
-    """Run pip; an error ends the cell with what pip said."""
+def pip(*words, fault):
+    """Run pip; an error ends the cell with what may be wrong, and what pip said."""
     done = subprocess.run([sys.executable, "-m", "pip", *words, "--quiet"], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"ppmtf_jax was not installed from SOURCE = {SOURCE!r}; try another.\n{done.stderr}")
+        raise RuntimeError(f"ppmtf_jax was not installed: there is no network, or {fault}.\n{done.stderr}")
 
 
 if importlib.util.find_spec("ppmtf_jax") is None:
@@ -34,13 +35,15 @@ if importlib.util.find_spec("ppmtf_jax") is None:
     jax_before = {name: found[name] for name in found if re.fullmatch("jax|jaxlib|jax-(cuda|rocm).*", name)}
     constraints = Path(tempfile.mkdtemp()) / "constraints.txt"
     constraints.write_text("".join(f"{name}=={version}\n" for name, version in jax_before.items()))
-    pip("install", "--no-deps", SOURCE)
+    pip("install", "--no-deps", SOURCE, fault=f"SOURCE = {SOURCE!r} does not have it (try another)")
     needed = [each for each in packages.requires("ppmtf_jax") if "extra ==" not in each]
     stays = [each for each in needed if re.match(r"[\w-]+", each)[0] in jax_before]
     try:
-        pip("install", "--constraint", str(constraints), *(each for each in needed if each not in stays))
+        others = [each for each in needed if each not in stays]
+        too_old = f"the installed {jax_before or 'Python'} is too old for what else is needed (upgrade it)"
+        pip("install", "--constraint", str(constraints), *others, fault=too_old)
     except RuntimeError:
-        pip("uninstall", "--yes", "ppmtf_jax")
+        pip("uninstall", "--yes", "ppmtf_jax", fault="it cannot be removed again")
         raise
     print("ppmtf_jax", packages.version("ppmtf_jax"), "with", jax_before or f"jax {packages.version('jax')}")
     from packaging.requirements import Requirement

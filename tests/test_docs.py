@@ -215,7 +215,7 @@ def test_links_of_the_repository_are_links_of_the_site(link, source, page, in_si
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_are_worth_looking_at(path):
-    """Each has its pictures, can be opened in Colab, and is a page of the site."""
+    """Each has its pictures, says how it is opened in Colab, and is a page of the site."""
     code = [cell for cell in json.loads(text_of(path))["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] for cell in code[-1:])
     shown = [kind for cell in code for output in cell["outputs"] for kind in output.get("data", {})]
