@@ -292,8 +292,8 @@ def measure_plus_in_new_york(shared: Path) -> Iterator[Point]:
     train, test = new_york(shared)
     made = {name: synthesize(fit(train, name.lower(), seed=0), seed=0) for name in ("PPMTF", "SGD")}
     made["PPMTF+"] = synthesize(fit(train, "ppmtf_plus", seed=0), people=train.n_users, seed=0)
-    for series, title, value in utility(made, test, train, PLUS | {"vf_tv": "VF-TV"}):
-        yield "17", title, series, "New York", value
+    found = utility(made, test, train, PLUS | {"vf_tv": "VF-TV"})
+    yield from (("17", title, series, "New York", value) for series, title, value in found if series in made)
 
 
 PARTS: dict[str, Callable[[Path], Iterator[Point]]] = {
