@@ -502,7 +502,7 @@ def draw_panels(figure: dict[str, Any], points: pd.DataFrame) -> Figure:
 def stored(picture: Figure, stem: str) -> None:
     """Write a picture of few colours, so that it is small."""
     whole = BytesIO()
-    picture.savefig(whole, dpi=100, format="png", facecolor="white")
+    picture.savefig(whole, dpi=min(100, 900 / picture.get_figwidth()), format="png", facecolor="white")
     Image.open(whole).convert("RGB").quantize(64).save(PICTURES / f"{stem}.png", optimize=True)
 
 
