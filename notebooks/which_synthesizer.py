@@ -99,7 +99,7 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # single person. All compare with the test users: lower is better, and differences are best near 0. The last rows are
 # about privacy, and the last column names the nearest system.
 
-# %%
+# %% tags=["noise"]
 systems = {
     "bridge": "bridge",
     "ppmtf": ppmtf,
