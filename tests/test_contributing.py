@@ -100,9 +100,9 @@ def made(added, taps) -> Path:
     """A folder in which every command was called once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(taps)
-        works("import", "bus-cards", "taps.csv", "--stops", 10, "--out", "data")
+        works("import", "bus-cards", "taps.csv", "--stops", 10, "--seed", 0, "--out", "data")
         works("fit", "data/train", "--system", "magnet", "--set", "away=0.2", "--out", "model")
-        works("synthesize", "model", "--out", "synthetic")
+        works("synthesize", "model", "--seed", 0, "--out", "synthetic")
         works("test", "model", "synthetic", "--k", 3, "--out", "verdicts")
         works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--min-users-per-place", 1)
         real = ("--train", "data/train", "--test", "data/test")
