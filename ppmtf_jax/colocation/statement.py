@@ -28,7 +28,7 @@ NEVER_PROTECTED = (
 )
 UNBOUNDED_RUNS = (
     "Users, against a person who has seen what earlier runs made or printed. At least one of those runs used a model "
-    "that was given, noise from a seed, or the greedy limit of an earlier version. So their epsilon bounds nothing, "
+    "that was given, noise from a seed, or a limit by the greedy rule. So their epsilon bounds nothing, "
     "and a sum that includes it bounds nothing."
 )
 

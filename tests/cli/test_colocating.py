@@ -153,7 +153,7 @@ def test_earlier_runs_that_nothing_bounds_are_told(made, tmp_path):
     assert statement["private"]
     assert not any("Together with" in sentence for sentence in statement["protected"])
     [told] = (sentence for sentence in statement["not_protected"] if "their epsilon bounds nothing" in sentence)
-    for reason in ("a model that was given", "noise from a seed", "the greedy limit of an earlier version"):
+    for reason in ("a model that was given", "noise from a seed", "a limit by the greedy rule"):
         assert reason in told
 
 

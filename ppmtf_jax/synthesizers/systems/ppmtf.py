@@ -283,9 +283,7 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     if model.chains is not None:
         in_words["inference"] = "nuts: the last draw. R-hat {:.2f}, {:.0f} divergent draws".format(*model.chains)
     if model.prior_mean is None:
-        in_words["inference"] = (
-            "not said: the factors are of an older version, or of another program with settings of its own"
-        )
+        in_words["inference"] = "not said: the factors are of another program with settings of its own"
         unproved = (
             "anybody by the argument of posterior sampling (App. G). The model does not say how its factors were found",
         )
