@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import os
 import re
 import sys
 import time
@@ -27,6 +28,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 MAX_PICTURE = 150_000  # bytes
 MIN_ALIKE = 0.7  # of the words that a cell with the tag `noise` shows
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA logs each program that it loads from its cache
 CPU_SECONDS = "import time; time.process_time()"
 
 
